@@ -1,0 +1,245 @@
+"""Nouns and doors of the engine.
+
+Shapes are a small grammar, used everywhere: ``P`` prompts (groups) per step, ``G`` samples per group, ``T`` tokens.
+The way of the data; each noun is made in one place, never changed after, and the next one holds the former:
+
+    Prompt ─▶ Request ─▶ Trajectory ─▶ Scored ─▶ Group ─▶ Batch ─▶ StepReport ─▶ WeightUpdate
+
+All times are seconds of ``time.monotonic()`` (one clock for all processes of a machine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sandbox.core import Judgement, Problem, Program
+
+Finish = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What the policy is asked. ``data`` belongs to the task and is never looked at by the engine.
+
+    ``prefill`` is text that the chat template already put at the start of the assistant's turn (for instance an open
+    code fence); the full answer is ``prefill + trajectory.text``.
+    """
+
+    id: str
+    token_ids: tuple[int, ...]
+    prefill: str = ""
+    data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One rollout to make: sample ``sample`` (0..G-1) of group ``group`` (admission number, from 0)."""
+
+    group: int
+    sample: int
+    prompt: Prompt
+
+    @property
+    def id(self) -> str:
+        return f"g{self.group}s{self.sample}"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpan:
+    """Tokens ``start <= t < end`` of a response were sampled by policy version ``version``."""
+
+    version: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A finished rollout. ``token_ids`` and ``logprobs`` are [T]: the response only, stop token included if sampled.
+
+    ``logprobs`` are natural logs under the distribution that was really sampled from (at the sampling temperature).
+    """
+
+    request: Request
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish: Finish
+    spans: tuple[VersionSpan, ...]
+    started_s: float
+    finished_s: float
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def truncated(self) -> bool:
+        """True when the response ran out of tokens (or was cut off) before it ended."""
+        return self.finish != "stop"
+
+    @property
+    def version_min(self) -> int:
+        """Oldest policy version that sampled a token of this response."""
+        return min((span.version for span in self.spans), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A trajectory with its reward, or ``reward=None`` and the reason why *we* could not score it.
+
+    ``queued_s``, ``started_s``, ``finished_s`` are the times at which verification was asked for, began and ended.
+    """
+
+    trajectory: Trajectory
+    reward: float | None
+    judgement: Judgement | None = None
+    failure: str = ""
+    queued_s: float = 0.0
+    started_s: float = 0.0
+    finished_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.trajectory.id
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """All G samples of one prompt. ``advantages`` is [G]; ``dropped`` is "" or the reason why nothing is learned."""
+
+    id: int
+    prompt: Prompt
+    samples: tuple[Scored, ...]
+    advantages: tuple[float, ...]
+    dropped: str = ""
+
+    @property
+    def rewards(self) -> tuple[float, ...]:
+        """Rewards of the samples that could be scored."""
+        return tuple(s.reward for s in self.samples if s.reward is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one learner step consumes: the kept groups, ordered by id. ``step`` counts from 1.
+
+    ``version`` is the learner's policy version before the step.
+    """
+
+    step: int
+    version: int
+    groups: tuple[Group, ...]
+    dropped: tuple[Group, ...] = ()
+
+    @property
+    def samples(self) -> tuple[Scored, ...]:
+        return tuple(s for g in self.groups for s in g.samples)
+
+    @property
+    def staleness(self) -> tuple[int, ...]:
+        """Age in versions of each sample, by its oldest token."""
+        return tuple(self.version - s.trajectory.version_min for s in self.samples if s.trajectory.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What the learner says of a step: the version it produced, seconds it took, and named scalars."""
+
+    step: int
+    version: int
+    seconds: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightUpdate:
+    """A set of weights ready to be loaded: what the transfer backend's receiving side needs to find them."""
+
+    version: int
+    backend: str
+    info: Mapping[str, Any]
+
+
+@runtime_checkable
+class Task(Protocol):
+    """What is learned: prompts and a reward. See ``overlap.task`` for a base class with defaults."""
+
+    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt]:
+        """Prompts of split "train" or "heldout" (may be empty), in a fixed order."""
+
+    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None:
+        """What the sandbox has to judge for this answer; None if the reward needs no sandbox. Cheap and pure."""
+
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
+        """Reward of an answer; None masks the sample. Pure. Without a judgement it runs in a worker process."""
+
+
+class Generator(Protocol):
+    """The engine door. Constructing it starts nothing; the first await of ``start`` does."""
+
+    async def start(self) -> None:
+        """Bring the engine up. Its gate stays shut until a version is loaded."""
+
+    async def generate(self, request: Request) -> Trajectory:
+        """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine."""
+
+    async def load(self, update: WeightUpdate) -> None:
+        """Pause, load a version, resume (and open the gate). After a failure the gate is shut until a load succeeds."""
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature (the parity probe)."""
+
+    async def sleep(self) -> None:
+        """Give device memory to the learner; no effect where engine and learner do not share a device."""
+
+    async def wake(self) -> None:
+        """Take device memory back, so that weights can be loaded."""
+
+    async def close(self) -> None:
+        """End every process of the engine; safe to call twice or before ``start``."""
+
+
+class Verifier(Protocol):
+    """The sandbox door."""
+
+    async def start(self) -> None: ...
+
+    async def score(self, trajectory: Trajectory) -> Scored:
+        """Judge one trajectory. Our own failures come back as ``reward=None``; raises VerifierError if too many."""
+
+    async def close(self) -> None: ...
+
+
+class Learner(Protocol):
+    """The trainer door. All of its methods run elsewhere: awaiting them never holds up the caller's loop."""
+
+    async def start(self) -> None: ...
+
+    async def step(self, batch: Batch) -> StepReport:
+        """One learner step (one or more optimizer steps). Raises StaleBatchError, LearnerError."""
+
+    async def publish(self, version: int) -> WeightUpdate:
+        """Gather the shards and make version ``version`` ready for the engine."""
+
+    async def transmit(self, update: WeightUpdate) -> None:
+        """Send while the engine receives (collective backends); returns at once for memory-based ones."""
+
+    async def retire(self, update: WeightUpdate) -> None:
+        """Free what ``publish`` made."""
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs [T-1] of the learner's policy at the sampling temperature (the parity probe)."""
+
+    async def save(self, path: Path, *, kind: Literal["policy", "state"]) -> None:
+        """Write a Hugging Face checkpoint ("policy") or everything that a resume needs ("state"), atomically."""
+
+    async def restore(self, path: Path) -> None:
+        """Load what ``save(kind="state")`` wrote."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,78 @@
+"""Errors of the engine, drawn as a tree.
+
+    OverlapError
+    ├── ConfigError        the caller's input is wrong            exit code 2, nothing was lost
+    │   └── DataError      a row of a problem file is malformed   (names the file and the line)
+    ├── EngineError        the generator failed or died           exit code 1
+    │   └── ParityError    engine and learner disagree after a sync
+    ├── LearnerError       a learner rank failed or died          exit code 1
+    ├── VerifierError      the verifier fails too often           exit code 1
+    ├── RunDirError        the run directory cannot be written    exit code 1
+    ├── StaleBatchError    a lease failed: a batch is older than promised
+    ├── EmptyBatchesError  too many steps in a row had nothing to learn from
+    └── StageError         a stage of the pipeline died; names the stage and the sample
+
+What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
+"""
+
+from __future__ import annotations
+
+
+class OverlapError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(OverlapError, ValueError):
+    """Bad input, in three parts: the field, the value it got, and the way out."""
+
+    exit_code = 2
+
+    def __init__(self, field: str, value: object, way_out: str) -> None:
+        super().__init__(f"{field}={value!r}: {way_out}")
+        self.field, self.value, self.way_out = field, value, way_out
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.field, self.value, self.way_out)
+
+
+class DataError(ConfigError):
+    """A malformed row: ``field`` is "path:line", ``value`` what stood there (shortened)."""
+
+
+class EngineError(OverlapError, RuntimeError):
+    """The rollout engine failed, died, or has an API shape that this adapter does not know."""
+
+
+class ParityError(EngineError):
+    """After a weight sync, engine and learner log-probs differ by more than the bound."""
+
+
+class LearnerError(OverlapError, RuntimeError):
+    """A learner rank raised, died, or did not answer in time."""
+
+
+class VerifierError(OverlapError, RuntimeError):
+    """The verifier (not the programs it judges) fails more often than the run allows."""
+
+
+class RunDirError(OverlapError, OSError):
+    """The run directory cannot be written, for instance because the disk is full."""
+
+
+class StaleBatchError(OverlapError, AssertionError):
+    """The learner received a sample older than ``max_staleness``."""
+
+
+class EmptyBatchesError(OverlapError, RuntimeError):
+    """Several steps in a row had no group with a mixed outcome."""
+
+
+class StageError(OverlapError, RuntimeError):
+    """A stage died. ``stage`` and ``sample`` say where; ``__cause__`` says why."""
+
+    def __init__(self, stage: str, sample: str, cause: BaseException) -> None:
+        super().__init__(f"stage {stage} died on sample {sample or '-'}: {type(cause).__name__}: {cause}")
+        self.stage, self.sample = stage, sample
+        self.exit_code = getattr(cause, "exit_code", 1)

@@ -1,0 +1,181 @@
+"""Seeded doubles behind the same doors: the whole pipeline runs with them on a laptop, in tests and in benchmarks.
+
+What they return depends on (seed, prompt, sample) alone, never on time or order; how long they take is settable.
+They are doubles: ``overlap.train`` never uses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from overlap.core import Batch, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
+
+Seconds = Callable[[random.Random], float]
+"""A law of durations: draws seconds from a seeded generator."""
+
+
+def _no_time(_: random.Random) -> float:
+    return 0.0
+
+
+def _rng(*key: object) -> random.Random:
+    return random.Random("/".join(map(str, key)))
+
+
+class FakeGenerator:
+    """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``."""
+
+    def __init__(
+        self, *, seed: int = 0, seconds: Seconds = _no_time, slots: int = 10**6, truncated: float = 0.0
+    ) -> None:
+        self._seed, self._seconds, self._truncated = seed, seconds, truncated
+        self._slots = asyncio.Semaphore(slots)
+        self._open = asyncio.Event()
+        self.version = -1
+        self.running = 0
+        self.loads: list[int] = []
+
+    async def start(self) -> None:
+        return None
+
+    async def generate(self, request: Request) -> Trajectory:
+        async with self._slots:
+            await self._open.wait()
+            self.running += 1
+            try:
+                return await self._sample(request)
+            finally:
+                self.running -= 1
+
+    async def _sample(self, request: Request) -> Trajectory:
+        rng = _rng(self._seed, request.group, request.prompt.id, request.sample)
+        started, first = time.monotonic(), self.version
+        await asyncio.sleep(self._seconds(rng))
+        length = rng.randint(1, 16)
+        tokens = tuple(rng.randrange(3, 256) for _ in range(length))
+        return Trajectory(
+            request=request,
+            token_ids=tokens,
+            logprobs=tuple(-rng.random() for _ in tokens),
+            text=f"answer {request.sample} to {request.prompt.id}",
+            finish="length" if rng.random() < self._truncated else "stop",
+            spans=_spans(first, self.version, length),
+            started_s=started,
+            finished_s=time.monotonic(),
+        )
+
+    async def load(self, update: WeightUpdate) -> None:
+        self.version = update.version
+        self.loads.append(update.version)
+        self._open.set()
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        return fake_logprobs(self.version, token_ids)
+
+    async def sleep(self) -> None:
+        return None
+
+    async def wake(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+def _spans(first: int, last: int, length: int) -> tuple[VersionSpan, ...]:
+    """The response began at version ``first`` and ended at ``last``: half of its tokens each when these differ."""
+    if first == last or length < 2:
+        return (VersionSpan(first, 0, length),)
+    return (VersionSpan(first, 0, length // 2), VersionSpan(last, length // 2, length))
+
+
+class FakeVerifier:
+    """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``."""
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        seconds: Seconds = _no_time,
+        workers: int = 10**6,
+        solved: float = 0.5,
+        failed: float = 0.0,
+    ) -> None:
+        self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
+        self._workers = asyncio.Semaphore(workers)
+
+    async def start(self) -> None:
+        return None
+
+    async def score(self, trajectory: Trajectory) -> Scored:
+        queued = time.monotonic()
+        request = trajectory.request
+        rng = _rng("verify", self._seed, request.group, request.prompt.id, request.sample)
+        async with self._workers:
+            started = time.monotonic()
+            await asyncio.sleep(self._seconds(rng))
+        reward = None if rng.random() < self._failed else float(rng.random() < self._solved)
+        failure = "" if reward is not None else "fake failure"
+        return Scored(trajectory, reward, None, failure, queued, started, time.monotonic())
+
+    async def close(self) -> None:
+        return None
+
+
+class FakeLearner:
+    """A learner that only counts. It keeps every batch it was given in ``batches``."""
+
+    def __init__(self, *, seed: int = 0, seconds: Seconds = _no_time, first_version: int = 0) -> None:
+        self._seed, self._seconds = seed, seconds
+        self.version = first_version
+        self.batches: list[Batch] = []
+        self.published: list[int] = []
+        self.retired: list[int] = []
+
+    async def start(self) -> None:
+        return None
+
+    async def step(self, batch: Batch) -> StepReport:
+        began = time.monotonic()
+        await asyncio.sleep(self._seconds(_rng("learn", self._seed, batch.step)))
+        self.batches.append(batch)
+        self.version = batch.version + 1
+        return StepReport(batch.step, self.version, time.monotonic() - began, {"loss": 0.0})
+
+    async def publish(self, version: int) -> WeightUpdate:
+        self.published.append(version)
+        return WeightUpdate(version, "fake", {})
+
+    async def transmit(self, update: WeightUpdate) -> None:
+        return None
+
+    async def retire(self, update: WeightUpdate) -> None:
+        self.retired.append(update.version)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        return fake_logprobs(self.version, token_ids)
+
+    async def save(self, path: Path, *, kind: Literal["policy", "state"]) -> None:
+        await asyncio.to_thread(path.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread((path / kind).write_text, f"{self.version}\n")
+
+    async def restore(self, path: Path) -> None:
+        self.version = int(await asyncio.to_thread((path / "state").read_text))
+
+    async def close(self) -> None:
+        return None
+
+
+def fake_logprobs(version: int, token_ids: Sequence[int]) -> list[float]:
+    """Log-probs [T-1] that tell one version from another."""
+    return [-(1.0 + version + token % 7) for token in token_ids[1:]]
+
+
+def fake_prompts(count: int) -> list[Prompt]:
+    """``count`` prompts with distinct ids and a few tokens each."""
+    return [Prompt(f"p{i}", tuple(range(3, 8 + i % 5))) for i in range(count)]

@@ -1,0 +1,53 @@
+"""G scored samples of a prompt become a group: advantages, or the reason why nothing is learned from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from overlap.core import Group, Prompt, Scored
+
+EQUAL_REWARDS = "equal_rewards"
+TOO_FEW_SCORED = "too_few_scored"
+ALL_TRUNCATED = "all_truncated"
+
+
+def advantages(rewards: Sequence[float | None], *, normalize_std: bool) -> tuple[float, ...]:
+    """Advantages [G] of rewards [G]: r - mean, over the standard deviation if asked for.
+
+    GRPO (Shao et al. 2024, section 4.1.2, eq. 3 text; population standard deviation); without the division it is
+    Dr. GRPO (Liu et al. 2025, section 3.2). ``None`` rewards count nowhere and get 0. Equal rewards give zeros.
+    """
+    known = [r for r in rewards if r is not None]
+    if not known or max(known) == min(known):
+        return (0.0,) * len(rewards)
+    mean = math.fsum(known) / len(known)
+    scale = 1.0
+    if normalize_std:
+        scale = math.sqrt(math.fsum((r - mean) ** 2 for r in known) / len(known))
+    return tuple(0.0 if r is None else (r - mean) / scale for r in rewards)
+
+
+def make_group(
+    group: int, prompt: Prompt, samples: Sequence[Scored], *, normalize_std: bool, mask_truncated: bool
+) -> Group:
+    """Order the samples, compute their advantages and decide whether the group teaches anything.
+
+    Truncated samples count in the mean and the deviation even when ``mask_truncated`` keeps them out of the loss: a
+    prompt on which the policy never stops is not an easy one.
+    """
+    ordered = tuple(sorted(samples, key=lambda s: s.trajectory.request.sample))
+    rewards = [s.reward for s in ordered]
+    adv = advantages(rewards, normalize_std=normalize_std)
+    return Group(group, prompt, ordered, adv, _drop_reason(ordered, adv, mask_truncated))
+
+
+def _drop_reason(samples: Sequence[Scored], adv: Sequence[float], mask_truncated: bool) -> str:
+    scored = [s for s in samples if s.reward is not None]
+    if len(scored) < 2:
+        return TOO_FEW_SCORED
+    if not any(adv):
+        return EQUAL_REWARDS
+    if mask_truncated and all(s.trajectory.truncated for s in scored):
+        return ALL_TRUNCATED
+    return ""

@@ -1,0 +1,128 @@
+"""Log-probs of given tokens without ever holding all logits: a linear layer, log-softmax and a gather in one.
+
+A vocabulary of 49,152 makes the float32 logits of 4,096 tokens 0.8 GB, and autograd would keep several such
+tensors. Here they live for one chunk of tokens at a time; what the backward pass needs of them is kept in the
+weights' number type while that is small, and computed again where it is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CHUNK_BYTES = 128 << 20
+"""Size of the float32 logits of one chunk."""
+KEEP_BYTES = 512 << 20
+"""Logits of a micro-batch up to this size are kept for the backward pass."""
+
+
+class LogprobHead(nn.Module):
+    """The policy's output layer, sharing its parameters: hidden states [T, h] and tokens [T] to log-probs [T].
+
+    A module of its own, so that the hooks of ZeRO-3 gather its weight.
+    """
+
+    def __init__(self, output: nn.Linear, temperature: float) -> None:
+        super().__init__()
+        self.weight, self.bias = output.weight, output.bias
+        self.temperature = temperature
+
+    def forward(self, hidden: Tensor, targets: Tensor, entropy: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probs [T] at the temperature, float32, and the entropies [T] of the distributions (zeros if not asked
+        for).
+        """
+        logprobs, entropies = _Logprobs.apply(hidden, self.weight, self.bias, targets, self.temperature, entropy)
+        return logprobs, entropies
+
+
+class _Logprobs(torch.autograd.Function):
+    """With z = (x W^T + b) / t and p = softmax(z): log p_y, whose gradient in z is onehot_y - p, and the entropy
+    H = -sum p log p, whose gradient in z is -p (log p + H).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: float,
+        entropy: bool,
+    ) -> tuple[Tensor, Tensor]:
+        logprobs = hidden.new_empty(len(hidden), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        entropies, normalisers = torch.zeros_like(logprobs), torch.empty_like(logprobs)
+        keep = any(ctx.needs_input_grad) and len(hidden) * weight.numel() * 2 // weight.shape[1] <= KEEP_BYTES
+        kept: list[Tensor] = []
+        for part in _chunks(len(hidden), len(weight)):
+            raw = _linear(hidden[part], weight, bias)
+            if keep:
+                kept.append(raw)
+            z = _scaled(raw, temperature)
+            chosen, largest = z.gather(-1, targets[part, None])[:, 0], z.amax(-1)
+            mean = (z.softmax(-1) * z).sum(-1) if entropy else largest
+            # In place, as each further pass over [C, V] that allocates costs as much as the product above.
+            normalisers[part] = z.sub_(largest[:, None]).exp_().sum(-1).log_().add_(largest)
+            logprobs[part] = chosen - normalisers[part]
+            if entropy:
+                entropies[part] = normalisers[part] - mean
+        ctx.save_for_backward(hidden, weight, bias, targets, normalisers, entropies)
+        ctx.kept, ctx.temperature, ctx.entropy = kept, temperature, entropy
+        return logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, normalisers, entropies = ctx.saved_tensors
+        d_hidden = torch.empty_like(hidden)
+        d_weight: Tensor | None = None
+        d_bias = torch.zeros_like(bias, dtype=normalisers.dtype) if bias is not None else None
+        for number, part in enumerate(_chunks(len(hidden), len(weight))):
+            raw = ctx.kept[number] if ctx.kept else _linear(hidden[part], weight, bias)
+            d_log, d_ent = grads[0][part], grads[1][part] if ctx.entropy else None
+            d_raw = _d_logits(raw, targets[part], normalisers[part], entropies[part], d_log, d_ent, ctx.temperature)
+            torch.mm(d_raw, weight, out=d_hidden[part])
+            product = d_raw.T @ hidden[part]
+            # Chunks are added up in float32: many small sums in bfloat16 would lose the small ones.
+            d_weight = product if d_weight is None else d_weight.to(normalisers.dtype).add_(product)
+            if d_bias is not None:
+                d_bias += d_raw.sum(0, dtype=normalisers.dtype)
+        ctx.kept = []
+        d_weight = torch.zeros_like(weight) if d_weight is None else d_weight.to(weight.dtype)
+        return d_hidden, d_weight, None if d_bias is None else d_bias.to(bias.dtype), None, None, None
+
+
+def _d_logits(
+    raw: Tensor,
+    targets: Tensor,
+    normaliser: Tensor,
+    entropy: Tensor,
+    d_log: Tensor,
+    d_entropy: Tensor | None,
+    temperature: float,
+) -> Tensor:
+    """Gradient in the raw logits [C, V], in their number type."""
+    log_p = _scaled(raw, temperature).sub_(normaliser[:, None])
+    if d_entropy is None:
+        d = log_p.exp_().mul_(-d_log[:, None])
+    else:
+        p = log_p.exp()
+        d = p.mul_(-(d_log[:, None] + d_entropy[:, None] * (log_p + entropy[:, None])))
+    d.scatter_add_(-1, targets[:, None], d_log[:, None])
+    return d.div_(temperature).to(raw.dtype) if temperature != 1.0 else d.to(raw.dtype)
+
+
+def _scaled(raw: Tensor, temperature: float) -> Tensor:
+    """A float32 copy (float64 stays) that may be overwritten, divided by the temperature."""
+    z = raw.to(torch.promote_types(raw.dtype, torch.float32), copy=True)
+    return z.div_(temperature) if temperature != 1.0 else z
+
+
+def _linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return nn.functional.linear(hidden, weight, bias)
+
+
+def _chunks(tokens: int, vocabulary: int) -> list[slice]:
+    size = max(1, CHUNK_BYTES // (4 * vocabulary))
+    return [slice(start, min(tokens, start + size)) for start in range(0, tokens, size)]

@@ -1,0 +1,74 @@
+"""The plan of a run in figures, before anything is started: what ``--dry-run`` prints and a run's banner shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from overlap.config import Config
+
+if TYPE_CHECKING:
+    from overlap.session import Prepared
+
+GIB = 2**30
+
+
+def plan(prepared: Prepared) -> list[tuple[str, str]]:
+    """Lines "what, value" for a person."""
+    cfg = prepared.cfg
+    r, le = cfg.rollout, cfg.learn
+    shape = policy_shape(prepared.policy)
+    too_long = f", {prepared.too_long} too long" if prepared.too_long else ""
+    return [
+        ("policy", f"{cfg.model.policy} ({shape['parameters'] / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
+        ("prompts", f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out{too_long}"),
+        ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
+        ("leases", f"{cfg.leases} groups, staleness at most {r.max_staleness}"),
+        (
+            "learner",
+            f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
+        ),
+        ("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test"),
+        ("memory", memory_line(cfg, shape)),
+    ]
+
+
+def policy_shape(policy: Path) -> dict[str, Any]:
+    """Figures of a Hugging Face checkpoint: parameters, layers, kv_width (bytes per token and layer at 2 bytes)."""
+    config = json.loads((policy / "config.json").read_text())
+    heads = config["num_attention_heads"]
+    head = config.get("head_dim") or config["hidden_size"] // heads
+    return {
+        "parameters": sum(_tensor_sizes(policy)),
+        "layers": config["num_hidden_layers"],
+        "kv_width": 2 * config.get("num_key_value_heads", heads) * head,
+        "vocabulary": config["vocab_size"],
+    }
+
+
+def memory_line(cfg: Config, shape: dict[str, Any]) -> str:
+    """Estimated memory: engine weights and KV cache, learner weights with optimizer state, largest chunk excluded."""
+    width = 2 if cfg.model.dtype == "bfloat16" else 4
+    n, tokens = shape["parameters"], cfg.rollout.max_sequences * cfg.model.context_tokens
+    engine = n * width + shape["layers"] * shape["kv_width"] * width * tokens
+    sharded = 12 * n / cfg.learn.ranks if cfg.learn.zero_stage else 12 * n
+    weights = width * n / (cfg.learn.ranks if cfg.learn.zero_stage == 3 else 1)
+    gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)
+    learner = weights + gradients + sharded
+    return f"engine about {engine / GIB:.1f} GiB, each learner rank about {learner / GIB:.1f} GiB and activations"
+
+
+def _tensor_sizes(policy: Path) -> list[int]:
+    """Numbers of elements of all tensors in the checkpoint's safetensors files, from their headers alone."""
+    sizes = []
+    for file in sorted(policy.glob("*.safetensors")):
+        with file.open("rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                count = 1
+                for length in entry["shape"]:
+                    count *= length
+                sizes.append(count)
+    return sizes

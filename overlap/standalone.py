@@ -1,0 +1,147 @@
+"""The engine without a trainer: ``overlap rollout`` and ``overlap filter``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from overlap.config import Config
+from overlap.core import Generator, Prompt, Request, Scored, Verifier
+from overlap.errors import ConfigError
+from overlap.filter import Bounds, filter_problems
+from overlap.logs import Console, quiet
+from overlap.metrics import mean, solved
+from overlap.progress import Progress
+from overlap.rundir import trajectory_row
+from overlap.session import Prepared
+from overlap.training import prepare, run_to_end, scratch_directory
+from overlap.warden import Warden
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An engine that serves the checkpoint itself, and a verifier."""
+
+    prepared: Prepared
+    generator: Generator
+    verifier: Verifier
+    console: Console
+
+
+def rollout(cfg: Config, *, split: Literal["train", "heldout"], limit: int | None, out: Path | None) -> int:
+    """Answer prompts with ``rollout.samples_per_group`` samples each and score them. Returns the exit code."""
+    if out is not None and not out.parent.is_dir():
+        raise ConfigError("--out", str(out), "its directory does not exist")
+
+    async def work(parts: Parts) -> None:
+        p = parts.prepared
+        prompts = (p.train if split == "train" else p.heldout)[:limit]
+        if not prompts:
+            raise ConfigError(f"data.{split}", "", "has no prompts for this task")
+        began = time.monotonic()
+        scored = await answer(parts, prompts, cfg.rollout.samples_per_group)
+        seconds = time.monotonic() - began
+        tokens = sum(len(s.trajectory.token_ids) for s in scored)
+        share = mean(float(solved(s)) for s in scored if s.reward is not None)
+        parts.console.print(
+            f"{len(scored)} answers to {len(prompts)} prompts, solved {share:.1%}, "
+            f"{tokens:,} tokens, {tokens / seconds:,.0f} tok/s"
+        )
+        if out is not None:
+            await asyncio.to_thread(_write_rows, out, scored, p)
+
+    run_standalone(cfg, work)
+    return 0
+
+
+async def answer(parts: Parts, prompts: tuple[Prompt, ...], samples: int) -> list[Scored]:
+    """Generate ``samples`` responses per prompt; each is scored the moment it ends."""
+
+    async def one(request: Request) -> Scored:
+        scored = await parts.verifier.score(await parts.generator.generate(request))
+        done.append(scored)
+        progress.live(f"scored {len(done)}/{len(prompts) * samples}")
+        return scored
+
+    done: list[Scored] = []
+    with Progress(parts.console, len(prompts) * samples) as progress:
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(one(Request(group, k, prompt)))
+                for group, prompt in enumerate(prompts)
+                for k in range(samples)
+            ]
+    return [task.result() for task in running]
+
+
+def run_standalone(cfg: Config, work: Callable[[Parts], Awaitable[None]]) -> None:
+    """Open engine and verifier, do the work, close them."""
+    with scratch_directory() as (scratch, warden):
+        prepared = prepare(cfg, None, scratch)
+        with quiet(scratch / "run.log") as console:
+            run_to_end(_Standalone(prepared, scratch, console, warden, work))
+
+
+@dataclass
+class _Standalone:
+    prepared: Prepared
+    scratch: Path
+    console: Console
+    warden: Warden
+    work: Callable[[Parts], Awaitable[None]]
+
+    async def __call__(self) -> None:
+        from overlap.generate import VllmGenerator
+        from overlap.verify import SandboxVerifier
+
+        p = self.prepared
+        generator = VllmGenerator(p.cfg, p.policy, self.scratch, standalone=True, log=self.scratch / "run.log")
+        verifier = SandboxVerifier(p.cfg, p.task, log=self.scratch / "run.log")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(generator.close)
+            stack.push_async_callback(verifier.close)
+            self.console.print("starting the engine")
+            await asyncio.gather(generator.start(), verifier.start())
+            for pid in (*generator.pids(), *verifier.pids()):
+                self.warden.watch_pid(pid)
+            await self.work(Parts(p, generator, verifier, self.console))
+
+
+def _write_rows(out: Path, scored: list[Scored], prepared: Prepared) -> None:
+    with out.open("w", encoding="utf-8") as file:
+        for s in scored:
+            text = str(prepared.tokenizer.decode(list(s.trajectory.request.prompt.token_ids)))
+            file.write(json.dumps(trajectory_row(0, s, "", text), ensure_ascii=False) + "\n")
+
+
+def filter_command(cfg: Config, *, samples: int, bounds: Bounds, out: Path) -> int:
+    """Measure pass@k of every training prompt and write the split file ``out``. Returns the exit code."""
+    if not out.parent.is_dir():
+        raise ConfigError("--out", str(out), "its directory does not exist")
+    if not cfg.data.train:
+        raise ConfigError("data.train", cfg.data.train, "name the problem file (or hub id) to filter")
+
+    async def work(parts: Parts) -> None:
+        prompts = (*parts.prepared.train, *parts.prepared.heldout)
+        with Progress(parts.console, len(prompts) * samples) as progress:
+            report = await filter_problems(
+                parts.generator,
+                parts.verifier,
+                prompts,
+                out=out,
+                source=cfg.data.train,
+                samples=samples,
+                bounds=bounds,
+                progress=lambda done, of: progress.live(f"scored {done}/{of}"),
+            )
+        counts = ", ".join(f"{count} {split or 'unscored'}" for split, count in sorted(report.counts.items()))
+        parts.console.print(f"{report.histogram()}\npass@1 {report.pass_at(1):.3f}; {counts}; written to {out}")
+
+    run_standalone(cfg, work)
+    return 0

@@ -1,0 +1,150 @@
+"""What is learned: a base class for tasks, prompts by the model's chat template, and loading a task by its name.
+
+A task needs two methods. This one teaches brevity; its reward needs no sandbox, so it runs in a worker process::
+
+    class Brief(Task):
+        def prompts(self, tokenizer, split):
+            return [chat_prompt(tokenizer, "sky", "Why is the sky blue?")] if split == "train" else []
+
+        def reward(self, prompt, answer, judgement):
+            return 1.0 if len(answer) < 80 else 0.0
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from overlap import core
+from overlap.core import Prompt
+from overlap.errors import ConfigError, OverlapError
+
+if TYPE_CHECKING:
+    from overlap.config import Config
+    from sandbox.core import Judgement, Problem, Program
+
+
+class Task(ABC):
+    """Base class of tasks; see :class:`overlap.core.Task` for the contract. Any class with these methods is a task.
+
+    A class method ``from_config(cfg)``, where there is one, makes the task when it is named in ``data.task``.
+    """
+
+    @abstractmethod
+    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt]:
+        """Prompts of split "train" or "heldout" (may be empty), in a fixed order, with unique ids."""
+
+    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None:
+        """What the sandbox has to judge for this answer; None if the reward needs no sandbox. Cheap and pure."""
+        return None
+
+    @abstractmethod
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
+        """Reward of an answer, a finite number; None masks the sample.
+
+        With a judgement it is called on the driver's loop: cheap and pure. Without one it runs in a worker process,
+        where it may take as long as a program may.
+        """
+
+
+@overload
+def chat_prompt(
+    tokenizer: Any,
+    id: str,
+    user: str,
+    *,
+    system: str | None = None,
+    prefill: str = "",
+    data: Any = None,
+    max_tokens: None = None,
+) -> Prompt: ...
+@overload
+def chat_prompt(
+    tokenizer: Any,
+    id: str,
+    user: str,
+    *,
+    system: str | None = None,
+    prefill: str = "",
+    data: Any = None,
+    max_tokens: int,
+) -> Prompt | None: ...
+def chat_prompt(
+    tokenizer: Any,
+    id: str,
+    user: str,
+    *,
+    system: str | None = None,
+    prefill: str = "",
+    data: Any = None,
+    max_tokens: int | None = None,
+) -> Prompt | None:
+    """A prompt in the model's own chat format, up to the start of the assistant's turn, then ``prefill``.
+
+    A tokenizer without a chat template gets the texts with blank lines between. None when the prompt has more than
+    ``max_tokens`` tokens.
+    """
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": user})
+    if getattr(tokenizer, "chat_template", None):
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]  # the template holds them
+    else:
+        ids = tokenizer("".join(f"{message['content']}\n\n" for message in messages))["input_ids"]
+    # On its own, so that the prompt's tokens do not depend on how it is continued.
+    ids = [*ids, *tokenizer(prefill, add_special_tokens=False)["input_ids"]] if prefill else ids
+    if max_tokens is not None and len(ids) > max_tokens:
+        return None
+    return Prompt(id, tuple(map(int, ids)), prefill, data)
+
+
+def load_task(path: str, cfg: Config | None = None) -> core.Task:
+    """The task named by "module:Class", made by ``Class.from_config(cfg)`` or else ``Class()``.
+
+    Modules are also looked for in the working directory. Raises ConfigError for ``data.task``.
+    """
+    found = _find(path)
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        raise _bad(path, f"cannot be made: its method {missing[0]} is abstract; define it")
+    if isinstance(found, type) and hasattr(found, "from_config"):
+        task = found.from_config(cfg)
+    else:
+        try:
+            inspect.signature(found).bind()
+        except TypeError as error:
+            raise _bad(path, f"cannot be made without arguments ({error}); give it from_config(cfg)") from error
+        task = found()
+    if missing := [name for name in ("prompts", "program", "reward") if not callable(getattr(task, name, None))]:
+        raise _bad(path, f"has no method {missing[0]}; derive it from overlap.task.Task")
+    checked: core.Task = task
+    return checked
+
+
+def _find(path: str) -> Any:
+    name, _, attribute = path.partition(":")
+    if not name or not attribute:
+        raise _bad(path, 'must be "module:Class", for instance recipes.code_rl.task:CodeTask')
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(name)
+    except OverlapError:
+        raise
+    except Exception as error:  # whatever the user's module raises
+        raise _bad(path, f"importing {name} raised {type(error).__name__}: {error}") from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        near = difflib.get_close_matches(attribute, [k for k, v in vars(module).items() if isinstance(v, type)], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise _bad(path, f"module {name} has no class {attribute}{hint}")
+    return found
+
+
+def _bad(path: str, way_out: str) -> ConfigError:
+    return ConfigError("data.task", path, way_out)

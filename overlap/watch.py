@@ -1,0 +1,109 @@
+"""Doors that count what passes through them: how many samples are on their way, and when the engine was busy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from overlap.core import Generator, Request, Scored, Trajectory, Verifier
+
+Span = tuple[float, float]
+
+
+class BusyClock:
+    """When at least one of many concurrent activities was open. Keeps only the disjoint spans not yet taken."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._since = 0.0
+        self._spans: list[Span] = []
+
+    def enter(self, at_s: float) -> None:
+        """One more activity begins."""
+        if self._open == 0:
+            self._since = at_s
+        self._open += 1
+
+    def leave(self, at_s: float) -> None:
+        """One activity ends."""
+        self._open -= 1
+        if self._open == 0:
+            self._spans.append((self._since, at_s))
+
+    def take(self, now_s: float) -> list[Span]:
+        """Busy spans since the last ``take``; one that is still open is cut at ``now_s``."""
+        spans, self._spans = self._spans, []
+        if self._open:
+            spans.append((self._since, now_s))
+            self._since = now_s
+        return spans
+
+
+class Watch:
+    """Wraps the doors of a pipeline. Each wrapped door behaves as the one inside it, with all of its other methods."""
+
+    def __init__(self, on_change: Callable[[Watch], None] | None = None) -> None:
+        """``on_change`` is called after each generated and each verified sample; it must be quick."""
+        self.generating = self.verifying = 0
+        self.generated = self.verified = self.tokens = 0
+        self._busy = BusyClock()
+        self._on_change = on_change
+
+    def engine_spans(self) -> list[Span]:
+        """When the engine had requests, since the last call."""
+        return self._busy.take(time.monotonic())
+
+    def generator(self, inner: Generator) -> Generator:
+        """``inner``, counted."""
+        return cast("Generator", _Generator(self, inner))
+
+    def verifier(self, inner: Verifier) -> Verifier:
+        """``inner``, counted."""
+        return cast("Verifier", _Verifier(self, inner))
+
+    def __str__(self) -> str:
+        """What is on its way, for the progress bar."""
+        return f"{self.generating} generating, {self.verifying} verifying"
+
+    def _changed(self) -> None:
+        if self._on_change:
+            self._on_change(self)
+
+
+class _Door:
+    def __init__(self, watch: Watch, inner: Any) -> None:
+        self._watch, self._inner = watch, inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Generator(_Door):
+    async def generate(self, request: Request) -> Trajectory:
+        watch = self._watch
+        watch.generating += 1
+        watch._busy.enter(time.monotonic())
+        try:
+            trajectory: Trajectory = await self._inner.generate(request)
+        finally:
+            watch.generating -= 1
+            watch._busy.leave(time.monotonic())
+        watch.generated += 1
+        watch.tokens += len(trajectory.token_ids)
+        watch._changed()
+        return trajectory
+
+
+class _Verifier(_Door):
+    async def score(self, trajectory: Trajectory) -> Scored:
+        watch = self._watch
+        watch.verifying += 1
+        try:
+            scored: Scored = await self._inner.score(trajectory)
+        finally:
+            watch.verifying -= 1
+        watch.verified += 1
+        watch._changed()
+        return scored

@@ -1,0 +1,81 @@
+"""The lease: staleness is bounded by what is admitted, not by checks after the fact.
+
+A prompt group takes a lease when it is admitted. The lease comes back when the weights that its batch produced have
+reached the engine, or when the group was dropped to be replaced. At most ``(max_staleness + 1) * groups_per_step`` are
+out at once.
+
+Why that bounds staleness: batches are made in order of admission. When a group is admitted at version v, fewer than
+``(max_staleness + 1) * groups_per_step`` groups before it still wait for their weights, so it is consumed by one of the
+next ``max_staleness + 1`` batches, when the learner is at most at version v + max_staleness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from overlap.config import Config
+
+
+class Window:
+    """Counts leases. Belongs to one event loop; nothing here waits except ``take``."""
+
+    def __init__(self, cfg: Config, steps: int, first: int = 0) -> None:
+        """``steps`` to come need ``steps * groups_per_step`` groups, numbered from ``first``; no more are admitted."""
+        self.capacity = cfg.leases
+        self.total = steps * cfg.rollout.groups_per_step
+        self.admitted = self.landed = self.dropped = 0
+        self._first = first
+        self._out: set[int] = set()
+        self._closed = False
+        self._free = asyncio.Event()
+        self._settle()
+
+    @property
+    def out(self) -> frozenset[int]:
+        """Ids of the groups that hold a lease."""
+        return frozenset(self._out)
+
+    async def take(self) -> int | None:
+        """Admit one group: waits for a free lease and returns the group's number, or None once closed."""
+        await self._free.wait()
+        if self._closed:
+            return None
+        group = self._first + self.admitted
+        self.admitted += 1
+        self._out.add(group)
+        self._settle()
+        return group
+
+    def land(self, groups: Iterable[int]) -> None:
+        """The weights that these groups produced have reached the engine."""
+        for group in groups:
+            self._give_back(group)
+            self.landed += 1
+        self._settle()
+
+    def drop(self, group: int) -> None:
+        """The group teaches nothing and is replaced: its lease is free for another one at once."""
+        self._give_back(group)
+        self.dropped += 1
+        self._settle()
+
+    def close(self) -> None:
+        """Admit nothing more: every ``take`` returns None."""
+        self._closed = True
+        self._free.set()
+
+    def _give_back(self, group: int) -> None:
+        if group not in self._out:
+            raise AssertionError(f"group {group} gave back a lease that it does not hold")
+        self._out.remove(group)
+
+    def _settle(self) -> None:
+        assert self.admitted == len(self._out) + self.landed + self.dropped, "a lease was lost"
+        if self.landed >= self.total:
+            self._closed = True
+        room = len(self._out) < self.capacity and self.admitted - self.dropped < self.total
+        if room or self._closed:
+            self._free.set()
+        else:
+            self._free.clear()

@@ -1,0 +1,42 @@
+"""What the policy is asked: the user's turn by the problem's kind, and how the answer begins.
+
+Two forms. ``prefilled``: the assistant's turn begins with an open code fence and the starter, so that even a small chat
+model goes on with code at once. ``reasoning``: the model has the turn for itself, thinks, and ends with a program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overlap.core import Prompt
+from overlap.task import chat_prompt
+from recipes.code_rl.core import CodeProblem
+
+FENCE = "```python\n"
+_STDIO = "Write a Python program. It reads from standard input and prints only the answer, without any prompt text."
+_FUNCTION = "Write only the Python function, no example usage."
+_REASONED = "Reason step by step, then give the whole Python program in one ```python block at the end."
+_STDIO_REASONED = "The program reads from standard input and prints to standard output."
+
+
+def prefilled(tokenizer: Any, problem: CodeProblem, max_tokens: int) -> Prompt | None:
+    """Chat prompt whose answer is already inside a fence. None when it is longer than ``max_tokens``.
+
+    The prefill ends without a line feed after a starter: tokenizers merge the feed with the indent that follows, so a
+    policy that is given the feed alone goes on with a token it never saw there (pass@1 0.00 instead of 0.2 at 135M).
+    """
+    user = f"{_STDIO}\n\n{problem.statement}" if problem.problem.kind == "stdio" else f"{_FUNCTION} {problem.statement}"
+    prefill = FENCE + problem.starter.rstrip()
+    return chat_prompt(tokenizer, problem.id, user, prefill=prefill, data=problem, max_tokens=max_tokens)
+
+
+def reasoning(tokenizer: Any, problem: CodeProblem, max_tokens: int) -> Prompt | None:
+    """Chat prompt for a model that thinks first. None when it is longer than ``max_tokens``."""
+    parts = [problem.statement.strip()]
+    if problem.problem.kind == "stdio":
+        parts.append(_STDIO_REASONED)
+    elif problem.starter:
+        parts.append(f"Start from this code:\n{FENCE}{problem.starter.rstrip()}\n```")
+    elif problem.problem.fn_name:
+        parts.append(f"Name the function `{problem.problem.fn_name.split('.')[-1]}`.")
+    return chat_prompt(tokenizer, problem.id, "\n\n".join([*parts, _REASONED]), data=problem, max_tokens=max_tokens)

@@ -1,0 +1,190 @@
+"""What can this machine isolate? Each mechanism is tried for real in a process of its own; each failure names a repair.
+
+PASS  user namespace
+FAIL  landlock          ENOSYS ...     repair: boot a kernel of 5.13 or later with landlock in its lsm= list
+tier  A
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from subprocess import PIPE, TimeoutExpired
+from typing import Any, Final
+
+from sandbox import landlock, linux, namespaces, seccomp
+from sandbox.errors import IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.jail import TIERS, Jail
+from sandbox.languages import LANGUAGES, toolchain
+from sandbox.spawn import start_process
+
+_PROBE_S: Final = 30.0
+_USERNS: Final = (
+    "allow unprivileged user namespaces: sysctl -w user.max_user_namespaces=10000 "
+    "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined"
+)
+_PROC: Final = "unmask /proc: docker run --security-opt systempaths=unconfined; Kubernetes procMount: Unmasked"
+_KERNEL: Final = "boot Linux 5.13 or later with landlock in the lsm= list; 6.12 or later to scope signals"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One mechanism."""
+
+    name: str
+    passed: bool
+    detail: str
+    repair: str = ""
+    needed: bool = True
+    """False for what only makes it better, or serves one language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All lines, and the tier that `auto` would take; None when there is none."""
+
+    lines: tuple[Line, ...]
+    tier: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"tier": self.tier, "lines": [asdict(line) for line in self.lines]}
+
+
+def examine() -> Report:
+    """Try everything. Takes about half a second."""
+    lines = [*_mechanisms(), *_toolchains()]
+    tier = None
+    for name in TIERS:
+        try:
+            with Jail(name) as jail:
+                detail = ", ".join(jail.mechanisms)
+            tier = tier or name
+            lines.append(Line(f"tier {name}", True, detail, needed=False))
+        except (IsolationUnavailable, SandboxError) as error:
+            lines.append(Line(f"tier {name}", False, str(error), "see the FAIL lines above", needed=False))
+    return Report(tuple(lines), tier)
+
+
+def _mechanisms() -> list[Line]:
+    process = start_process("check", [], [], stdout=PIPE)
+    try:
+        found = json.loads(process.communicate(timeout=_PROBE_S)[0] or b"{}")
+    except (TimeoutExpired, ValueError):
+        process.kill()
+        process.communicate()
+        found = {}
+    return [
+        Line(name, not found.get(name, "no answer"), found.get(name, "no answer"), repair, needed)
+        for name, (_, repair, needed) in _PROBES.items()
+    ]
+
+
+def _toolchains() -> list[Line]:
+    lines = []
+    for language in LANGUAGES.values():
+        try:
+            lines.append(Line(f"language {language.name}", True, toolchain(language), needed=False))
+        except ToolchainMissing as error:
+            lines.append(Line(f"language {language.name}", False, str(error), f"install {language.package}", False))
+    return lines
+
+
+def main() -> None:
+    """In the probing process: one child per probe, as JSON on stdout. An empty text means that it works."""
+    print(json.dumps({name: _try(probe) for name, (probe, _, _) in _PROBES.items()}))
+
+
+def _try(probe: Callable[[], None]) -> str:
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        text = ""
+        try:
+            probe()
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(send, text.encode()[:4000])
+        os._exit(0)
+    os.close(send)
+    with open(receive, encoding="utf-8", errors="replace") as stream:
+        text = stream.read()
+    status = os.waitpid(child, 0)[1]
+    return text or (f"ended with status {status}" if status else "")
+
+
+def _spaces(flags: int) -> Callable[[], None]:
+    return lambda: linux.unshare(flags | (0 if os.geteuid() == 0 else linux.CLONE_NEWUSER))
+
+
+def _mount_room() -> None:
+    """The whole of tier A's room, from the maps to the new root."""
+    with tempfile.TemporaryDirectory() as root:
+        pid = namespaces.enter()
+        if pid == 0:
+            code = 1
+            try:
+                namespaces.build_root(root, work_bytes=1 << 20)
+                code = 0
+            except OSError as error:
+                sys.stderr.write(str(error))
+            finally:
+                os._exit(code)
+        if os.waitpid(pid, 0)[1]:
+            raise OSError("the room cannot be built; is /proc masked?")
+
+
+def _filter() -> None:
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install()
+    try:
+        linux.unshare(linux.CLONE_NEWUSER)
+    except PermissionError:
+        return
+    raise AssertionError("the filter was loaded, and does not filter")
+
+
+def _landlock() -> None:
+    ruleset = landlock.build(read=("/usr",), write=())
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    landlock.restrict(ruleset)
+    try:
+        os.listdir("/etc")
+    except PermissionError:
+        return
+    raise AssertionError("the rules were loaded, and do not rule")
+
+
+def _scoped() -> None:
+    if (version := landlock.abi()) < landlock.SIGNAL_SCOPE_ABI:
+        raise OSError(f"Landlock ABI {version}; scoping signals needs {landlock.SIGNAL_SCOPE_ABI}")
+
+
+def _second_uid() -> None:
+    if os.geteuid() == 0 and namespaces.pool_id() is None:
+        raise OSError("root is the only uid in this container")
+
+
+def _cgroup() -> None:
+    for path in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory"):
+        if os.access(path, os.W_OK) and os.path.exists(f"{path}/cgroup.procs"):
+            return
+    raise OSError("no writable cgroup")
+
+
+_PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
+    "user namespace": (lambda: linux.unshare(linux.CLONE_NEWUSER), _USERNS, True),
+    "pid namespace": (_spaces(linux.CLONE_NEWPID), _USERNS, True),
+    "mount namespace": (_spaces(linux.CLONE_NEWNS), _USERNS, True),
+    "ipc and uts namespace": (_spaces(linux.CLONE_NEWIPC | linux.CLONE_NEWUTS), _USERNS, True),
+    "network namespace": (_spaces(linux.CLONE_NEWNET), _USERNS, True),
+    "read-only root, /proc, private tmpfs": (_mount_room, _PROC, True),
+    "unprivileged uid": (_second_uid, "give the container a second uid: --userns=auto, or /etc/subuid", True),
+    "seccomp filter": (_filter, "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64", True),
+    "landlock": (_landlock, _KERNEL, True),
+    "landlock signal scope": (_scoped, _KERNEL, False),
+    "cgroup": (_cgroup, "delegate a cgroup; without one, memory is watched by sampling", False),
+}

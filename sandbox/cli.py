@@ -1,0 +1,130 @@
+"""`sandbox run | judge | doctor`. Exit 0: accepted (or: fine). 1: the program failed. 2: we failed, or bad input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox import judge
+from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.errors import SandboxError
+
+_SUFFIXES: Final = {".py": "python", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.action(options))
+    except (SandboxError, OSError, ValueError) as error:
+        print(f"sandbox: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sandbox", description="Judge programs in a jail.")
+    actions = parser.add_subparsers(required=True, metavar="run | judge | doctor")
+    run = actions.add_parser("run", help="run a program on stdin in a jail; show its output and what it used")
+    run.add_argument("program", type=Path)
+    run.add_argument("--input", type=Path, help="a file for stdin; default: our own stdin")
+    run.add_argument("--cpu-s", type=float, default=Limits().cpu_s, help="CPU seconds (default %(default)s)")
+    run.add_argument("--wall-s", type=float, help="wall seconds (default 3 * cpu + 2)")
+    run.add_argument("--memory-mib", type=int, default=Limits().memory_bytes // MIB, help="MiB (default %(default)s)")
+    run.set_defaults(action=_run)
+    verdict = actions.add_parser("judge", help="judge a program by a problem: a verdict per case")
+    verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json()")
+    verdict.add_argument("program", type=Path)
+    verdict.add_argument("--all", action="store_true", help="run all cases, also after one that failed")
+    verdict.set_defaults(action=_judge)
+    for part in (run, verdict):
+        part.add_argument("--language", help="default: by the file's suffix")
+        part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto")
+    doctor = actions.add_parser("doctor", help="what this machine can isolate, and how to repair what it cannot")
+    doctor.set_defaults(action=_doctor)
+    for part in (run, verdict, doctor):
+        part.add_argument("--json", action="store_true")
+    return parser
+
+
+def _program(options: argparse.Namespace) -> Program:
+    language = options.language or _SUFFIXES.get(options.program.suffix)
+    if language is None:
+        raise SandboxError(f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language")
+    return Program(options.program.read_bytes().decode("utf-8", "surrogateescape"), language)
+
+
+def _judge(options: argparse.Namespace) -> int:
+    try:
+        problem = Problem.from_json(json.loads(options.problem.read_text("utf-8")))
+    except ValueError as error:
+        raise SandboxError(f"{options.problem}: {error}") from error
+    done = judge(problem, _program(options), stop_at_first_failure=not options.all, isolation=options.isolation)
+    if options.json:
+        print(json.dumps(done.to_json()))
+    else:
+        _print_judgement(done)
+    return 0 if done.verdict is Verdict.AC else 1
+
+
+def _print_judgement(done: Judgement) -> None:
+    if done.compile_log.strip():
+        print(done.compile_log.rstrip())
+    for case in done.cases:
+        usage = f"{case.cpu_s:8.3f} s cpu {case.wall_s:8.3f} s wall {case.memory_bytes / MIB:8.1f} MiB"
+        print(f"{case.index + 1:4}  {case.verdict:4} {usage}  {case.message}".rstrip())
+    weak = ", weak" if done.weak else ""
+    print(f"{done.verdict}  {done.passed} of {done.total} cases, tier {done.tier}, {done.toolchain}{weak}")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from sandbox.judging import run_once
+
+    program = _program(options)
+    text = options.input.read_bytes() if options.input else sys.stdin.buffer.read()
+    limits = Limits(cpu_s=options.cpu_s, wall_s=options.wall_s, memory_bytes=options.memory_mib * MIB)
+    case = Case(text.decode("utf-8", "surrogateescape"), "-")
+    problem = Problem("run", "stdio", (case,), limits=limits)
+    result, output, errors, tier = run_once(problem, program, isolation=options.isolation)
+    if options.json:
+        print(json.dumps(_as_json(result, output, errors, tier)))
+    else:
+        sys.stdout.buffer.write(output)
+        sys.stdout.flush()
+        sys.stderr.buffer.write(errors)
+        usage = f"{result.cpu_s:.3f} s cpu, {result.wall_s:.3f} s wall, {result.memory_bytes / MIB:.1f} MiB"
+        print(f"[{result.verdict} {result.message}; {usage}, tier {tier}]", file=sys.stderr)
+    return 0 if result.verdict is Verdict.AC else 1
+
+
+def _as_json(result: Any, output: bytes, errors: bytes, tier: str) -> dict[str, Any]:
+    return {
+        "verdict": result.verdict,
+        "message": result.message,
+        "cpu_s": result.cpu_s,
+        "wall_s": result.wall_s,
+        "memory_bytes": result.memory_bytes,
+        "tier": tier,
+        "stdout": output.decode("utf-8", "replace"),
+        "stderr": errors.decode("utf-8", "replace"),
+    }
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from sandbox.check import examine
+
+    report = examine()
+    if options.json:
+        print(json.dumps(report.to_json()))
+        return 0 if report.tier else 2
+    for line in report.lines:
+        print(f"{'PASS' if line.passed else 'FAIL'}  {line.name:36}  {line.detail}".rstrip())
+        if not line.passed:
+            print(f"      repair: {line.repair}")
+    print(f"tier  {report.tier or 'none: only --isolation C is left, which is not isolation'}")
+    return 0 if report.tier else 2

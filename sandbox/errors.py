@@ -1,0 +1,70 @@
+"""Our own faults. What a program did wrong is a Verdict, never one of these.
+
+SandboxError                    we failed; no verdict may be drawn from it
+├── InvalidProblem (ValueError)     the problem cannot be judged: field, value, way out
+├── ToolchainMissing                a compiler or interpreter is not installed
+├── IsolationUnavailable            this machine cannot isolate as strongly as asked
+├── WorkerDied                      a jail, worker or supervisor died too often under one job
+├── ProtocolError                   a peer process sent something unreadable
+└── PoolClosed                      judge() on a pool that is closed, or closed while it waited
+"""
+
+from __future__ import annotations
+
+
+class SandboxError(Exception):
+    """The sandbox failed, not the program. A sample that meets one is masked, never scored."""
+
+
+class InvalidProblem(SandboxError, ValueError):
+    """The problem cannot be judged as it stands."""
+
+
+class ToolchainMissing(SandboxError):
+    """A language's compiler or interpreter is not installed."""
+
+
+class IsolationUnavailable(SandboxError):
+    """The machine cannot isolate as strongly as asked."""
+
+
+class WorkerDied(SandboxError):
+    """A sandbox process died, or stopped answering, under a job."""
+
+
+class ProtocolError(SandboxError):
+    """A sandbox process sent a message that cannot be read."""
+
+
+class PoolClosed(SandboxError):
+    """The pool is closed."""
+
+
+class Cancelled(SandboxError):
+    """The job was cancelled by its owner."""
+
+
+_BY_NAME: dict[str, type[SandboxError]] = {
+    cls.__name__: cls
+    for cls in (
+        InvalidProblem,
+        ToolchainMissing,
+        IsolationUnavailable,
+        WorkerDied,
+        ProtocolError,
+        PoolClosed,
+        Cancelled,
+    )
+}
+
+
+def to_wire(error: BaseException) -> dict[str, str]:
+    """An exception as the plain dict that crosses between sandbox processes."""
+    if isinstance(error, SandboxError):
+        return {"type": type(error).__name__, "message": str(error)}
+    return {"type": "SandboxError", "message": f"{type(error).__name__}: {error}"}
+
+
+def from_wire(data: dict[str, str]) -> SandboxError:
+    """The inverse of `to_wire`."""
+    return _BY_NAME.get(data["type"], SandboxError)(data["message"])

@@ -1,0 +1,104 @@
+"""Linux calls that the standard library of Python 3.11 lacks, through ctypes. Each raises OSError with its own name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Final
+
+MACHINE: Final = os.uname().machine
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+CLONE_NEWCGROUP, CLONE_NEWTIME = 0x02000000, 0x00000080
+NAMESPACE_FLAGS: Final = (
+    CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWCGROUP
+)
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36
+
+_NUMBERS: Final = {
+    "x86_64": {"pivot_root": 155, "capset": 126},
+    "aarch64": {"pivot_root": 41, "capset": 91},
+}
+_MOUNT_SETATTR: Final = 442
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+
+
+def number(name: str) -> int:
+    """A syscall's number on this machine; OSError(ENOSYS) on one that has no table here."""
+    try:
+        return _NUMBERS[MACHINE][name]
+    except KeyError:
+        raise OSError(38, f"no system-call table for {MACHINE}") from None
+
+
+def checked(result: int, what: str) -> int:
+    if result == -1:
+        errno = ctypes.get_errno()
+        raise OSError(errno, f"{what}: {os.strerror(errno)}")
+    return result
+
+
+def syscall(nr: int, *args: object, what: str) -> int:
+    return checked(_libc.syscall(ctypes.c_long(nr), *args), what)
+
+
+def prctl(option: int, arg: int = 0) -> None:
+    zero = ctypes.c_ulong(0)
+    checked(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(arg), zero, zero, zero), f"prctl({option})")
+
+
+def set_seccomp(program: ctypes.Structure) -> None:
+    """Install a BPF filter (SECCOMP_MODE_FILTER) on the calling thread."""
+    checked(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(program), 0, 0), "prctl(PR_SET_SECCOMP)")
+
+
+def unshare(flags: int) -> None:
+    checked(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+
+
+def mount(source: str, target: str, fstype: str | None = None, flags: int = 0, data: str | None = None) -> None:
+    raw = [None if text is None else text.encode() for text in (source, target, fstype)]
+    tail = None if data is None else data.encode()
+    checked(_libc.mount(*raw, ctypes.c_ulong(flags), tail), f"mount({source} on {target})")
+
+
+def umount(target: str) -> None:
+    checked(_libc.umount2(target.encode(), MNT_DETACH), f"umount({target})")
+
+
+def mount_read_only(target: str, *, attributes: int, recursive: bool = True) -> None:
+    """mount_setattr(2): MOUNT_ATTR_* (RDONLY 1, NOSUID 2, NODEV 4, NOEXEC 8) added to a mount and those below it."""
+    attr = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    flags = _AT_RECURSIVE if recursive else 0
+    raw = ctypes.c_char_p(target.encode())
+    size = ctypes.c_size_t(32)
+    syscall(_MOUNT_SETATTR, _AT_FDCWD, raw, flags, attr, size, what=f"mount_setattr({target})")
+
+
+def pivot_root(new: str, old: str) -> None:
+    args = (ctypes.c_char_p(new.encode()), ctypes.c_char_p(old.encode()))
+    syscall(number("pivot_root"), *args, what="pivot_root")
+
+
+def set_capabilities(mask: int) -> None:
+    """Make `mask` the whole of the permitted and effective sets; the inheritable set becomes empty."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    syscall(number("capset"), header, data, what="capset")
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """SIGKILL for this process when its parent dies. With `parent`, exit at once if it is dead already."""
+    prctl(PR_SET_PDEATHSIG, 9)
+    if parent is not None and os.getppid() != parent:
+        os._exit(125)

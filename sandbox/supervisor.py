@@ -1,0 +1,223 @@
+"""The one process between a caller and its workers: a queue, N workers, and the promise that nothing is lost or left.
+
+    caller ── socket ──▶ supervisor ── socket each ──▶ worker ──▶ jail
+
+consumes  head {"id", "deadline_s"} with a body that it does not read, and {"cancel": id}
+produces  {"started": id}, {"failed": id} for a try that our own fault ended, and for each job that was not cancelled
+          exactly one of {"id", "judgement"} and {"id", "error"}
+waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
+
+Started by exec, single-threaded. A worker that dies or hangs is replaced and its job is tried again, twice at most:
+only our own faults are, for a program that crashed is a verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from sandbox import linux, wire
+from sandbox.errors import WorkerDied, to_wire
+from sandbox.spawn import start_process
+
+RETRIES_MAX: Final = 2
+_REAP_S: Final = 3.0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    key: int
+    deadline_s: float
+    body: bytes
+    tries: int = 0
+    cancelled: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    process: subprocess.Popen[bytes]
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    job: _Job | None = field(default=None)
+
+
+def main() -> None:
+    """argv: socket descriptor, workers, isolation, run directory, nice, caller's pid."""
+    fd, workers, isolation, run_dir, nice, caller = sys.argv[1:]
+    os.nice(int(nice))
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # what a dead worker leaves becomes ours to reap
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    supervisor = Supervisor(int(workers), isolation, run_dir)
+    try:
+        asyncio.run(supervisor.serve(socket.socket(fileno=int(fd)), int(caller)))
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+class Supervisor:
+    """Queue and workers. One task per worker; all end when the caller does."""
+
+    def __init__(self, workers: int, isolation: str, run_dir: str) -> None:
+        self.size = workers
+        self.isolation = isolation
+        self.run_dir = run_dir
+        self.queue: deque[_Job] = deque()
+        self.waiting = asyncio.Semaphore(0)
+        self.jobs: dict[int, _Job] = {}
+        self.workers: set[_Worker] = set()
+
+    async def serve(self, sock: socket.socket, caller: int) -> None:
+        gone = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        try:
+            pidfd = os.pidfd_open(caller)  # end of stream alone would miss a caller whose forked child holds the socket
+        except ProcessLookupError:
+            return
+        loop.add_reader(pidfd, gone.set)
+        loop.add_signal_handler(signal.SIGTERM, gone.set)
+        reader, self.caller = await asyncio.open_connection(limit=wire.BUFFER, sock=sock)
+        tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(gone.wait())]
+        tasks += [asyncio.create_task(self._work()) for _ in range(self.size)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for worker in list(self.workers):
+                self._dismiss(worker)
+            _reap_all()
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while (message := await wire.read(reader)) is not None:
+            head, body = message
+            if "cancel" in head:
+                self._cancel(head["cancel"])
+                continue
+            job = self.jobs[head["id"]] = _Job(head["id"], head["deadline_s"], body)
+            self._enqueue(job)
+
+    def _enqueue(self, job: _Job) -> None:
+        self.queue.append(job)
+        self.waiting.release()
+
+    def _cancel(self, key: int) -> None:
+        job = self.jobs.pop(key, None)
+        if job is None:
+            return
+        job.cancelled = True
+        for worker in self.workers:
+            if worker.job is job:
+                worker.writer.write(wire.pack({"cancel": key}))
+
+    async def _next(self) -> _Job:
+        while True:
+            await self.waiting.acquire()
+            job = self.queue.popleft()
+            if not job.cancelled:
+                return job
+
+    async def _work(self) -> None:
+        """One worker's life after another."""
+        worker: _Worker | None = None
+        while True:
+            job = await self._next()
+            try:
+                if worker is None:
+                    worker = await self._hire()
+                await self._run(worker, job)
+            except (WorkerDied, OSError) as error:
+                if worker is not None:
+                    self._dismiss(worker)
+                    worker = None
+                await self._failed(job, to_wire(error))
+
+    async def _run(self, worker: _Worker, job: _Job) -> None:
+        await self._tell({"started": job.key})
+        worker.job = job
+        try:
+            worker.writer.write(wire.pack({"id": job.key}, job.body))
+            reply = await asyncio.wait_for(self._reply(worker), job.deadline_s)
+        except TimeoutError:
+            raise WorkerDied("a worker does not answer") from None
+        finally:
+            worker.job = None
+        if job.cancelled:
+            return
+        if "error" in reply and reply["error"]["type"] == "WorkerDied":
+            await self._failed(job, reply["error"])
+            return
+        self.jobs.pop(job.key, None)
+        if "judgement" in reply:
+            self.isolation = reply["judgement"]["tier"]  # what `auto` found: a later worker may not come up weaker
+        await self._tell(reply)
+
+    async def _reply(self, worker: _Worker) -> wire.Head:
+        await worker.writer.drain()
+        message = await wire.read(worker.reader)
+        if message is None:
+            raise WorkerDied("a worker died")
+        return message[0]
+
+    async def _failed(self, job: _Job, error: dict[str, str]) -> None:
+        """Our fault: try the job again, or say so."""
+        if job.cancelled:
+            return
+        await self._tell({"failed": job.key})
+        job.tries += 1
+        if job.tries <= RETRIES_MAX:
+            self._enqueue(job)
+            return
+        self.jobs.pop(job.key, None)
+        await self._tell({"id": job.key, "error": error})
+
+    async def _tell(self, head: wire.Head) -> None:
+        with suppress(ConnectionError):  # a caller that is gone ends us by its pid
+            self.caller.write(wire.pack(head))
+            await self.caller.drain()
+
+    async def _hire(self) -> _Worker:
+        mine, theirs = socket.socketpair()
+        tail = [str(theirs.fileno()), self.isolation, self.run_dir, str(os.getpid())]
+        with theirs:
+            process = start_process("worker", tail, [theirs.fileno()])
+        reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=mine)
+        worker = _Worker(process, reader, writer)
+        self.workers.add(worker)
+        return worker
+
+    def _dismiss(self, worker: _Worker) -> None:
+        self.workers.discard(worker)
+        worker.process.kill()  # its jail dies with it
+        worker.writer.close()
+        worker.process.wait()
+        self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """Take in what dead workers left to us; the living workers are Popen's own."""
+        mine = {worker.process.pid for worker in self.workers}
+        with suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in mine:
+                os.waitpid(found.si_pid, 0)
+
+
+def _reap_all() -> None:
+    """Wait until every process below us is dead and reaped; they have been killed already."""
+    deadline = time.monotonic() + _REAP_S
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.002)

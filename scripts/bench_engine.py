@@ -1,0 +1,134 @@
+"""Tokens per second through ``VllmGenerator``, as the pipeline uses it, against the bare ``AsyncLLM`` inside it.
+
+Both sides send the same prompts with the same sampling parameters, one request per sample, to the same engine process,
+and each response has exactly ``--response-tokens`` tokens: a round is the same work for both. They take turns in going
+first. Prefixes are shared within a group and never between rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.core import Prompt, Request
+from overlap.generate import VllmGenerator
+from overlap.policy import resolve_policy
+
+BAR = 0.95
+Round = Callable[[list[Request], str], Awaitable[int]]
+
+
+def main() -> int:
+    options = _options()
+    scratch = Path(tempfile.mkdtemp(prefix="bench-"))
+    try:
+        ratio = asyncio.run(_bench(options, scratch))
+    finally:
+        shutil.rmtree(scratch)
+    print(f"median ratio {ratio:.3f} (bar {BAR})")
+    return 0 if ratio >= BAR else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policy", default="smollm2-135m-instruct", help="name, directory or hub id")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--groups", type=int, default=8, help="prompts in a round")
+    parser.add_argument("--samples", type=int, default=8, help="samples per prompt")
+    parser.add_argument("--prompt-tokens", type=int, default=200)
+    parser.add_argument("--response-tokens", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds, after one to warm up")
+    return parser.parse_args()
+
+
+async def _bench(options: argparse.Namespace, scratch: Path) -> float:
+    cfg = Config(
+        model=ModelConfig(
+            policy=options.policy,
+            dtype=options.dtype,
+            prompt_tokens=options.prompt_tokens,
+            response_tokens=options.response_tokens,
+        ),
+        rollout=RolloutConfig(max_sequences=options.groups * options.samples),
+    )
+    generator = VllmGenerator(cfg, resolve_policy(options.policy), scratch, standalone=True)
+    try:
+        await generator.start()
+        engine: Any = generator._engine
+        vllm = engine._vllm
+        vllm.SamplingParams = functools.partial(vllm.SamplingParams, ignore_eos=True)
+        return await _rounds(options, _through_the_door(generator), _bare(engine._llm, vllm, options))
+    finally:
+        await generator.close()
+
+
+def _through_the_door(generator: VllmGenerator) -> Round:
+    async def one_round(requests: list[Request], salt: str) -> int:
+        generator._loads += 1  # a new salt, as after a weight sync
+        return sum(len(t.token_ids) for t in await asyncio.gather(*map(generator.generate, requests)))
+
+    return one_round
+
+
+def _bare(llm: Any, vllm: Any, options: argparse.Namespace) -> Round:
+    params = vllm.SamplingParams(
+        temperature=1.0,
+        max_tokens=options.response_tokens,
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=vllm.RequestOutputKind.FINAL_ONLY,
+    )
+
+    async def sample(request: Request, salt: str) -> int:
+        prompt = vllm.TokensPrompt(prompt_token_ids=list(request.prompt.token_ids), cache_salt=salt)
+        return sum([len(out.outputs[0].token_ids) async for out in llm.generate(prompt, params, salt + request.id)])
+
+    async def one_round(requests: list[Request], salt: str) -> int:
+        return sum(await asyncio.gather(*(sample(request, salt) for request in requests)))
+
+    return one_round
+
+
+async def _rounds(options: argparse.Namespace, door: Round, bare: Round) -> float:
+    ratios = []
+    for number in range(options.rounds + 1):
+        requests = _requests(options, number)
+        sides = {"door": door, "bare": bare}
+        speed = {}
+        for side in sorted(sides, reverse=bool(number % 2)):
+            began = time.monotonic()
+            tokens = await sides[side](requests, f"round{number}")
+            speed[side] = tokens / (time.monotonic() - began)
+        if number == 0:
+            continue
+        ratios.append(speed["door"] / speed["bare"])
+        print(
+            f"round {number}: door {speed['door']:7.1f} tok/s, bare {speed['bare']:7.1f} tok/s, ratio {ratios[-1]:.3f}",
+            flush=True,
+        )
+    return statistics.median(ratios)
+
+
+def _requests(options: argparse.Namespace, number: int) -> list[Request]:
+    rng = random.Random(number)
+    prompts = [
+        Prompt(f"p{group}", tuple(rng.choices(range(3, 256), k=options.prompt_tokens)))
+        for group in range(options.groups)
+    ]
+    return [Request(g, s, prompts[g]) for g in range(options.groups) for s in range(options.samples)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

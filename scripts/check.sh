@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Sets up if need be, then every check that runs no code: format, lint, types, import contracts, sizes.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh || exit
+bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin
+failed=()
+
+check() { # NAME COMMAND...: runs all of them, so that one pass shows every fault
+  local name=$1
+  shift
+  printf -- '-- %s\n' "$name"
+  "$@" || failed+=("$name")
+}
+check format "$bin/ruff" format --check .
+check lint "$bin/ruff" check .
+check types "$bin/mypy" overlap sandbox recipes
+check imports "$bin/lint-imports"
+check sizes "$bin/python" scripts/check_sizes.py
+
+if [ ${#failed[@]} = 0 ]; then echo 'check: all clean'; else echo "check: ${failed[*]} failed" >&2; exit 1; fi

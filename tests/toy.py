@@ -1,0 +1,22 @@
+"""A tiny task for end-to-end tests: random bytes of a random policy become programs with mixed verdicts."""
+
+from __future__ import annotations
+
+from overlap.task import Task, chat_prompt
+from sandbox import Case, Problem, Program
+
+PROBLEM = Problem(id="even", kind="stdio", cases=(Case("", "0\n"),))
+
+
+class ToyTask(Task):
+    """Solved when the answer has an even number of characters; the real sandbox runs a real program to tell."""
+
+    def prompts(self, tokenizer, split):
+        count = {"train": 8, "heldout": 2}[split]
+        return [chat_prompt(tokenizer, f"{split}{i}", f"say {i}") for i in range(count)]
+
+    def program(self, prompt, answer):
+        return PROBLEM, Program(f"print({len(answer)} % 2)")
+
+    def reward(self, prompt, answer, judgement):
+        return float(judgement.verdict == "AC")
