@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import io
 import json
 import math
 import numbers
@@ -21,6 +23,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -178,19 +181,34 @@ class RewardPool:
             worker.end()
 
     def _dump(self, item: object, what: str) -> bytes:
-        import dill  # type: ignore[import-untyped]
-
         try:
-            data: bytes = dill.dumps(item, recurse=True)  # with the globals that it uses, and no others
+            return _by_value(item)
         except Exception as error:  # dill raises whatever a __reduce__ raises
             name = type(self._task).__qualname__
             way_out = f"{what} cannot be sent to a reward worker ({_short(error, str)}); keep open handles out of it"
             raise ConfigError("task", name, way_out) from error
-        return data
 
 
 class _Hung(WorkerLost):
     pass
+
+
+def _by_value(item: object) -> bytes:
+    """The item with the globals that it uses, and no others; modules go by name."""
+    import dill  # type: ignore[import-untyped]
+
+    def save_module(pickler: Any, module: types.ModuleType) -> None:
+        if module.__name__ != "__main__" and sys.modules.get(module.__name__) is module:
+            pickler.save_reduce(importlib.import_module, (module.__name__,), obj=module)
+        else:
+            dill.Pickler.dispatch[types.ModuleType](pickler, module)
+
+    with io.BytesIO() as data:
+        pickler = dill.Pickler(data, recurse=True)
+        # dill sends a module outside site-packages with all that it holds: of a checkout, the whole package
+        pickler.dispatch = type(pickler.dispatch)(pickler.dispatch | {types.ModuleType: save_module})
+        pickler.dump(item)
+        return data.getvalue()
 
 
 class _Worker:

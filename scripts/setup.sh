@@ -14,7 +14,6 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv=$(realpath -m "${OVERLAP_VENV:-.venv}")
 log=$venv/setup.log
-child=
 unset PYTHONHOME PYTHONPATH PIP_USER PIP_TARGET PIP_PREFIX # they would lead the packages elsewhere
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -89,10 +88,17 @@ logged() { # SECONDS COMMAND...: runs it into the log; it ends in time, and when
   shift
   printf '\n== %s\n' "$*" >>"$log"
   timeout -k 10 "$limit" "$@" >>"$log" 2>&1 &
-  child=$!
-  wait "$child" || rc=$?
-  child=
+  wait "$!" || rc=$?
   return "$rc"
+}
+
+end_command() { # timeout leads a process group: what outlives it there would keep the lock
+  local leader
+  for leader in $(jobs -p); do
+    kill "$leader" 2>/dev/null || true
+    wait "$leader" 2>/dev/null || true
+    kill -KILL -- "-$leader" 2>/dev/null || true
+  done
 }
 
 step() { # TITLE SECONDS COMMAND...: a logged command that must succeed
@@ -184,7 +190,7 @@ main() {
   if is_ready; then say "ready ($venv, $device)"; exit 0; fi
 
   : >"$log"
-  trap 'if [ -n "$child" ]; then kill "$child" 2>/dev/null || true; wait "$child" 2>/dev/null || true; fi' EXIT
+  trap end_command EXIT
   trap 'exit 130' INT
   trap 'exit 143' TERM HUP
   say "$device packages into $venv"

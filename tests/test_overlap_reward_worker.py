@@ -204,12 +204,19 @@ def test_a_prompt_that_cannot_be_sent_is_the_users_error() -> None:
     asyncio.run(run())
 
 
+HELPER = """
+import struct
+form = struct.Struct("i")  # a module that cannot be sent with what it holds
+
+def distance(answer, length):
+    return abs(len(answer) - length)
+"""
 SCRIPT = """
 import asyncio, math, sys, time
 from dataclasses import dataclass
+import helper, overlap
 from overlap.config import Config
 from overlap.core import Prompt, Request, Trajectory
-from overlap.task import Task
 from overlap.verify import SandboxVerifier
 print("script runs", flush=True)
 
@@ -218,12 +225,12 @@ class Target:
     length: int
 
 def closeness(answer, target):
-    return math.exp(-abs(len(answer) - target.length))
+    return math.exp(-helper.distance(answer, target.length))
 
-class Length(Task):
+class Length(overlap.Task):
     scale = 2.0
     def prompts(self, tokenizer, split):
-        return []
+        return [overlap.chat_prompt(tokenizer, "p", "Three letters, please.")]
     def reward(self, prompt, answer, judgement):
         if answer == "hang":
             print("hanging", flush=True)
@@ -245,8 +252,17 @@ asyncio.run(main())
 """
 
 
+@pytest.fixture
+def beside_helper(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user who keeps a module of his own beside the script."""
+    (tmp_path / "helper.py").write_text(HELPER)
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+
+
 @pytest.mark.parametrize("notebook", [False, True])
-def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(notebook: bool, tmp_path: Path) -> None:
+def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(
+    notebook: bool, tmp_path: Path, beside_helper: dict[str, str]
+) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "-"] if notebook else [sys.executable, str(tmp_path / "script.py")]
     result = subprocess.run(
@@ -256,15 +272,15 @@ def test_a_task_of_an_unguarded_script_or_a_notebook_works_and_runs_once(noteboo
         text=True,
         timeout=100,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=beside_helper,
     )
     assert result.stderr == ""
     assert [row.split()[:2] for row in result.stdout.splitlines()] == [["script", "runs"], ["reward", "2.0"]]
 
 
-def test_workers_end_with_a_driver_that_is_killed() -> None:
+def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str]) -> None:
     command = [sys.executable, "-c", SCRIPT, "wait"]
-    driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=beside_helper)
     assert driver.stdout
     driver.stdout.readline()
     worker = lifeline.identify(int(driver.stdout.readline().split()[2]))

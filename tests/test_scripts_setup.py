@@ -43,7 +43,7 @@ echo "$*" >>"$STAND_IN/calls"
 if [ -n "${BREAKS:-}" ]; then echo "$BREAKS"; exit 2; fi
 if [[ "$*" == *" -e ." ]]; then cp "$STAND_IN/overlap-stand-in" "$here/overlap"; exit; fi
 touch "$here/../site/half-installed"
-if [ -n "${HANGS:-}" ]; then echo $$ >"$HANGS"; sleep 60; fi
+if [ -n "${HANGS:-}" ]; then (trap '' TERM; exec sleep 60) & echo $$ >"$HANGS"; sleep 60; fi
 cat requirements/cpu.txt requirements/dev.txt | grep == | (cd "$here/../site" && xargs touch)
 rm "$here/../site/half-installed"
 """
