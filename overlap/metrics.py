@@ -81,6 +81,8 @@ class StepTiming:
     """s: length of the learner's step."""
     sync_s: float
     """s: publish to loaded, the engine's pause included."""
+    parity_s: float
+    """s: the check that follows it, of the engine's log-probs against the learner's."""
     samples_per_s: float
     """1/s: samples of the step / step_s."""
     tokens_per_s: float
@@ -98,6 +100,7 @@ def step_timing(
     reward_spans: Sequence[Span],
     learn_span: Span,
     sync_span: Span,
+    parity_span: Span,
     step_span: Span,
     *,
     samples: int = 0,
@@ -124,22 +127,22 @@ def step_timing(
         learner_idle_share=_ratio(step_s - learning_s, step_s),
         learn_s=learn_span[1] - learn_span[0],
         sync_s=sync_span[1] - sync_span[0],
+        parity_s=parity_span[1] - parity_span[0],
         samples_per_s=_ratio(samples, step_s),
         tokens_per_s=_ratio(tokens, step_s),
         decode_tokens_per_s=_ratio(tokens, generate_s),
     )
 
 
-def batch_timing(
-    batch: Batch, learn_span: Span, sync_span: Span, step_span: Span, *, engine_spans: Sequence[Span] | None = None
-) -> StepTiming:
-    """``step_timing`` of a batch: all its samples count, those of dropped groups too."""
-    samples = _samples(batch)
+def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence[Span] | None = None) -> StepTiming:
+    """``step_timing`` of a step's result: all samples of its batch count, those of dropped groups too."""
+    samples = _samples(result.batch)
     return step_timing(
         [(s.trajectory.started_s, s.trajectory.finished_s) for s in samples],
         [(s.started_s, s.finished_s) for s in judged(samples)],
-        learn_span,
-        sync_span,
+        result.learn_span,
+        result.sync_span,
+        result.parity_span,
         step_span,
         samples=len(samples),
         tokens=sum(len(s.trajectory.token_ids) for s in samples),
@@ -165,7 +168,7 @@ def _efficiency(gen: Sequence[Span], reward: Sequence[Span], generate_s: float, 
 
 
 class StepClock:
-    """Cuts the run into steps without gaps: a step lasts from the end of the previous weight sync to its own.
+    """Cuts the run into steps without gaps: a step lasts from the end of the previous parity check to its own.
 
     What happens in between (metrics, a checkpoint) therefore counts as part of a step.
     """
@@ -175,9 +178,9 @@ class StepClock:
 
     def step(self, result: StepResult, engine_spans: Sequence[Span] | None = None) -> StepTiming:
         """Timing of a step that has just ended; ``engine_spans`` as in ``step_timing``."""
-        step_span = (self.began_s, result.sync_span[1])
-        self.began_s = result.sync_span[1]
-        return batch_timing(result.batch, result.learn_span, result.sync_span, step_span, engine_spans=engine_spans)
+        step_span = (self.began_s, result.parity_span[1])
+        self.began_s = result.parity_span[1]
+        return result_timing(result, step_span, engine_spans=engine_spans)
 
 
 def step_row(

@@ -55,13 +55,15 @@ class Doors:
 class StepResult:
     """One finished step. Spans are (start, end) in monotonic seconds; ``report`` is None when nothing was learned.
 
-    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats.
+    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats; the step ends with the
+    check that measures it.
     """
 
     batch: Batch
     report: StepReport | None
     learn_span: tuple[float, float]
     sync_span: tuple[float, float]
+    parity_span: tuple[float, float]
     parity: float
     channels: tuple[ChannelStats, ...] = ()
 
@@ -220,7 +222,7 @@ class _Learning:
         began = time.monotonic()
         if not kept:
             self._refuse_more_empty_steps(groups)
-            return StepResult(batch, None, (began, began), (began, began), 0.0, channels)
+            return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0, channels)
         self._empty.clear()
         check_age(batch, self.cfg.rollout.max_staleness)
         with _named("learn", f"step {batch.step}"):
@@ -229,9 +231,11 @@ class _Learning:
             await self.doors.generator.wake()
         learned = time.monotonic()
         await self.load(report.version)
+        loaded = time.monotonic()
         with _named("load", f"version {report.version}"):
             gap = await self.check_parity(batch.samples[0].trajectory)
-        return StepResult(batch, report, (began, learned), (learned, time.monotonic()), gap, channels)
+        spans = (began, learned), (learned, loaded), (loaded, time.monotonic())
+        return StepResult(batch, report, *spans, gap, channels)
 
     async def load(self, version: int) -> None:
         """Bring version ``version`` of the weights from the learner into the engine."""

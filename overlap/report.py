@@ -29,6 +29,7 @@ TIMINGS = (
     "exposed_reward_s",
     "learn_s",
     "sync_s",
+    "parity_s",
     "overlap_efficiency",
     "generator_idle_share",
     "learner_idle_share",
@@ -202,6 +203,7 @@ def _time(axes: Axes, rows: Rows, steps: list[float]) -> None:
         ("exposed reward", "exposed_reward_s", RED),
         ("learn", "learn_s", ORANGE),
         ("sync", "sync_s", GREEN),
+        ("parity check", "parity_s", GREY),
     )
     bottom = [0.0] * len(rows)
     for label, name, color in parts:

@@ -88,7 +88,8 @@ class Tracer:
             self.span("collect", began_s, _completed_s(group), f"group {group.id}", **args)
         if report:
             self.span("learn", *result.learn_span, f"step {batch.step}", groups=len(batch.groups))
-            self.span("load", *result.sync_span, f"version {report.version}", parity_gap=result.parity)
+            self.span("load", *result.sync_span, f"version {report.version}")
+            self.span("load", *result.parity_span, f"parity of version {report.version}", gap=result.parity)
         self.flush()
 
     def _generated(self, trajectory: Trajectory) -> None:

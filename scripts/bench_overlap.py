@@ -19,7 +19,7 @@ from overlap.config import Config
 from overlap.config_load import load_config
 from overlap.core import Scored
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.metrics import batch_timing
+from overlap.metrics import result_timing
 from overlap.pipeline import Doors, StepResult, overlapped, serial
 from overlap.prompts import PromptStream
 
@@ -80,7 +80,7 @@ async def measure(loop, cfg: Config, seed: int) -> Arm:  # type: ignore[no-untyp
     for result in results:
         samples = [s for g in (*result.batch.groups, *result.batch.dropped) for s in g.samples]
         begin = min(s.trajectory.started_s for s in samples)
-        timing = batch_timing(result.batch, result.learn_span, result.sync_span, (begin, time.monotonic()))
+        timing = result_timing(result, (begin, time.monotonic()))
         wall = max(s.finished_s for s in samples) - begin
         best = ceiling(samples)
         shorter = min(timing.generate_s, timing.reward_s)

@@ -16,7 +16,7 @@ from overlap.config import Config
 from overlap.config_load import load_config
 from overlap.core import Generator, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeLearner
-from overlap.metrics import batch_timing
+from overlap.metrics import result_timing
 from overlap.pipeline import Doors, StepResult, overlapped, serial
 from overlap.prompts import PromptStream
 from overlap.standalone import Parts, run_standalone
@@ -62,7 +62,7 @@ async def measure(loop, parts: Parts, cfg: Config, seed: int) -> list[tuple[floa
     async def on_step(result: StepResult) -> None:
         samples = [s for g in (*result.batch.groups, *result.batch.dropped) for s in g.samples]
         begin = min(s.trajectory.started_s for s in samples)
-        timing = batch_timing(result.batch, result.learn_span, result.sync_span, (begin, time.monotonic()))
+        timing = result_timing(result, (begin, time.monotonic()))
         wall = max(s.finished_s for s in samples) - begin
         rows.append((wall, timing.exposed_reward_s, timing.overlap_efficiency, timing.reward_s))
 

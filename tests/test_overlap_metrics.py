@@ -57,7 +57,8 @@ def scored(group: int, sample: int, reward: float | None, **fields: Any) -> Scor
 def result(*groups: Group, version: int = 0, report: StepReport | None = None, **fields: Any) -> StepResult:
     kept = tuple(g for g in groups if not g.dropped)
     batch = Batch(3, version, kept, tuple(g for g in groups if g.dropped))
-    return StepResult(batch, report, **({"learn_span": NOWHERE, "sync_span": NOWHERE, "parity": 0.01} | fields))
+    spans = dict.fromkeys(("learn_span", "sync_span", "parity_span"), NOWHERE)
+    return StepResult(batch, report, **(spans | {"parity": 0.01} | fields))
 
 
 def group(number: int, *samples: Scored, dropped: str = "") -> Group:
@@ -84,9 +85,9 @@ def test_clipping_keeps_exactly_the_seconds_inside_the_window(some):
 
 
 def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
-    # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed; learned 20..26, synced 26..27
+    # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed; learned 20..26, synced to 27, checked to 30
     timing = step_timing(
-        [(0, 10), (2, 18)], [(10, 14), (18, 20)], (20, 26), (26, 27), (0, 30), samples=60, tokens=900
+        [(0, 10), (2, 18)], [(10, 14), (18, 20)], (20, 26), (26, 27), (27, 30), (0, 30), samples=60, tokens=900
     )  # fmt: skip
     assert timing.step_s == 30
     assert timing.generate_s == 18
@@ -95,35 +96,35 @@ def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
     assert timing.overlap_efficiency == pytest.approx((18 + 6 - 20) / 6)
     assert timing.generator_idle_share == pytest.approx(12 / 30)
     assert timing.learner_idle_share == pytest.approx(24 / 30)
-    assert (timing.learn_s, timing.sync_s) == (6, 1)
+    assert (timing.learn_s, timing.sync_s, timing.parity_s) == (6, 1, 3)
     assert (timing.samples_per_s, timing.tokens_per_s, timing.decode_tokens_per_s) == (2, 30, 50)
 
 
 def test_one_after_the_other_overlaps_nothing():
-    timing = step_timing([(0, 180)], [(180, 320)], NOWHERE, NOWHERE, (0, 320))
+    timing = step_timing([(0, 180)], [(180, 320)], NOWHERE, NOWHERE, NOWHERE, (0, 320))
     assert timing.overlap_efficiency == 0
     assert timing.exposed_reward_s == 140
 
 
 def test_rewards_that_end_before_the_last_token_are_hidden_in_full():
-    timing = step_timing([(0, 180)], [(20, 160)], NOWHERE, NOWHERE, (0, 180))
+    timing = step_timing([(0, 180)], [(20, 160)], NOWHERE, NOWHERE, NOWHERE, (0, 180))
     assert timing.overlap_efficiency == 1
     assert timing.exposed_reward_s == 0
 
 
 def test_verifications_at_once_count_as_wall_time_not_as_a_sum():
-    timing = step_timing([(0, 10)], [(10, 14)] * 8, NOWHERE, NOWHERE, (0, 14))
+    timing = step_timing([(0, 10)], [(10, 14)] * 8, NOWHERE, NOWHERE, NOWHERE, (0, 14))
     assert timing.reward_s == 4
     assert timing.exposed_reward_s == 4
 
 
 def test_pauses_between_the_last_token_and_the_last_verdict_make_efficiency_negative():
-    timing = step_timing([(0, 10)], [(14, 16)], NOWHERE, NOWHERE, (0, 16))
+    timing = step_timing([(0, 10)], [(14, 16)], NOWHERE, NOWHERE, NOWHERE, (0, 16))
     assert timing.overlap_efficiency == pytest.approx((10 + 2 - 16) / 2)
 
 
 def test_a_step_without_samples_has_no_ratios():
-    timing = step_timing([], [], NOWHERE, NOWHERE, (5, 5))
+    timing = step_timing([], [], NOWHERE, NOWHERE, NOWHERE, (5, 5))
     assert (timing.generate_s, timing.reward_s, timing.exposed_reward_s) == (0, 0, 0)
     assert math.isnan(timing.overlap_efficiency)
     assert math.isnan(timing.generator_idle_share)
@@ -131,8 +132,8 @@ def test_a_step_without_samples_has_no_ratios():
 
 
 def test_an_engine_busy_with_later_batches_is_not_idle():
-    own = step_timing([(-9, 0)], [(0, 1)], (0, 8), (8, 10), (0, 10))
-    shared = step_timing([(-9, 0)], [(0, 1)], (0, 8), (8, 10), (0, 10), engine_spans=[(-9, 0), (0, 7)])
+    own = step_timing([(-9, 0)], [(0, 1)], (0, 8), (8, 10), NOWHERE, (0, 10))
+    shared = step_timing([(-9, 0)], [(0, 1)], (0, 8), (8, 10), NOWHERE, (0, 10), engine_spans=[(-9, 0), (0, 7)])
     assert own.generator_idle_share == 1
     assert shared.generator_idle_share == pytest.approx(0.3)
     assert shared.learner_idle_share == pytest.approx(0.2)
@@ -140,8 +141,8 @@ def test_an_engine_busy_with_later_batches_is_not_idle():
 
 def test_steps_follow_each_other_without_gaps():
     clock = StepClock(100.0)
-    first = clock.step(result(learn_span=(104, 108), sync_span=(108, 109)))
-    second = clock.step(result(learn_span=(112, 116), sync_span=(116, 119)))
+    first = clock.step(result(learn_span=(104, 108), sync_span=(108, 108.5), parity_span=(108.5, 109)))
+    second = clock.step(result(learn_span=(112, 116), sync_span=(116, 118), parity_span=(118, 119)))
     assert (first.step_s, second.step_s) == (9, 10)
     assert second.learner_idle_share == pytest.approx(0.6)
 
@@ -161,7 +162,7 @@ def test_a_row_counts_the_samples_of_dropped_groups_too():
     lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="equal rewards")
     ours = group(2, scored(2, 0, None, verdict=0.0, verify=0.0), dropped="too few scored")
     report = StepReport(3, 3, 1.0, {"loss": 0.5, "grad/norm": 2.0})
-    made = result(kept, lost, ours, version=2, report=report, learn_span=(2, 5), sync_span=(5, 6))
+    made = result(kept, lost, ours, version=2, report=report, learn_span=(2, 5), sync_span=(5, 6), parity_span=(6, 6))
     row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra={"time/save_s": 4.0})
     expected = {
         "step": 3, "version": 3,
@@ -179,7 +180,7 @@ def test_a_row_counts_the_samples_of_dropped_groups_too():
 
 
 def test_a_step_that_taught_nothing_keeps_the_version_and_still_has_a_row():
-    made = result(group(0, scored(0, 0, 0.0), dropped="equal rewards"), version=4, sync_span=(3, 3))
+    made = result(group(0, scored(0, 0, 0.0), dropped="equal rewards"), version=4, parity_span=(3, 3))
     row = step_row(made, StepClock(0).step(made))
     assert (row["version"], row["reward/mean"], row["rollout/groups_kept"]) == (4, 0.0, 0)
     assert math.isnan(row["rollout/parity_gap"])

@@ -200,7 +200,7 @@ def test_a_finished_step_is_drawn_in_all_of_its_lanes(tmp_path):
 
     samples = (sample(0, 3.0), sample(1, 5.0))
     batch = Batch(1, 0, (Group(0, prompt, samples, (-1.0, 1.0)),))
-    result = StepResult(batch, StepReport(1, 1, 2.0), (5.0, 7.0), (7.0, 8.0), 0.001)
+    result = StepResult(batch, StepReport(1, 1, 2.0), (5.0, 7.0), (7.0, 7.5), (7.5, 8.0), 0.001)
     tracer = Tracer(tmp_path / "trace.json", origin_s=0.0)
     tracer.step(result)
     tracer.close()
@@ -212,7 +212,8 @@ def test_a_finished_step_is_drawn_in_all_of_its_lanes(tmp_path):
         ("verify", "g0s1", 3.5, 1.5),
         ("collect", "group 0", 3.0, 2.0),
         ("learn", "step 1", 5.0, 2.0),
-        ("load", "version 1", 7.0, 1.0),
+        ("load", "version 1", 7.0, 0.5),
+        ("load", "parity of version 1", 7.5, 0.5),
     }
 
 
