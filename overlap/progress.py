@@ -122,7 +122,7 @@ def final_table(summary: Mapping[str, Any]) -> str:
     reward, timing = summary["reward"], summary["timing"]
     rows = [
         ("steps", f"{summary['steps']} in {duration(summary['seconds'])} ({summary['exit']})"),
-        ("reward", f"{_f(reward['first5'])} -> {_f(reward['last5'])}  (mean of the first and last 5 steps)"),
+        ("reward", f"{_f(reward['first'])} -> {_f(reward['last'])}  (mean of {reward['window']} steps at either end)"),
         *_pass_rows(summary.get("pass_at_1") or {}),
         ("exposed reward", f"{_f(timing['exposed_reward_share'], '.1%')} of the step time"),
         ("overlap efficiency", _f(timing["overlap_efficiency"], ".2f")),

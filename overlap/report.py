@@ -53,18 +53,20 @@ def summary(
     """Figures of the whole run. ``reason`` is "finished" or why it ended; ``seconds`` its wall time.
 
     ``before`` and ``after`` are pass@1 on the held-out problems: {"value", "low", "high", ...}, the bounds of the 95 %
-    confidence interval. Timings are medians over the steps; ``exposed_reward_share`` is the total of
-    exposed reward seconds over the total of step seconds.
+    confidence interval. ``reward`` compares the means of the first and the last ``window`` steps. Timings are medians
+    over the steps; ``exposed_reward_share`` is the total of exposed reward seconds over the total of step seconds.
     """
     rewards = column(rows, "reward/mean")
     timing = {name: quantile(finite(column(rows, f"time/{name}")), 0.5) for name in TIMINGS}
     timing["exposed_reward_share"] = _share(column(rows, "time/exposed_reward_s"), column(rows, "time/step_s"))
-    first, last = mean(finite(rewards[:5])), mean(finite(rewards[-5:]))
+    window = max(1, min(5, len(rewards) // 2))  # the two means of a short run share no step
+    first, last = mean(finite(rewards[:window])), mean(finite(rewards[-window:]))
     return {
         "exit": reason,
         "steps": len(rows),
         "seconds": seconds,
-        "reward": {"first5": first, "last5": last, "gain": last - first, "ratio": last / first if first else NAN},
+        "reward": {"window": window, "first": first, "last": last, "gain": last - first}
+        | {"ratio": last / first if first else NAN},
         "pass_at_1": {"before": dict(before) if before else None, "after": dict(after) if after else None},
         "timing": timing,
         "loop_lag_ms": {"p50": lag.p50_ms, "p99": lag.p99_ms, "max": lag.max_ms} if lag else {},

@@ -123,18 +123,22 @@ def _spaces(flags: int) -> Callable[[], None]:
 def _mount_room() -> None:
     """The whole of tier A's room, from the maps to the new root."""
     with tempfile.TemporaryDirectory() as root:
-        pid = namespaces.enter()
-        if pid == 0:
-            code = 1
-            try:
-                namespaces.build_root(root, work_bytes=1 << 20)
-                code = 0
-            except OSError as error:
-                sys.stderr.write(str(error))
-            finally:
-                os._exit(code)
-        if os.waitpid(pid, 0)[1]:
+        child = os.fork()  # whoever enters loses sight of `root`, and so could not remove it
+        if child == 0:
+            os._exit(_build_room(root))
+        if os.waitpid(child, 0)[1]:
             raise OSError("the room cannot be built; is /proc masked?")
+
+
+def _build_room(root: str) -> int:
+    try:
+        if pid := namespaces.enter():
+            return 1 if os.waitpid(pid, 0)[1] else 0
+        namespaces.build_root(root, work_bytes=1 << 20)
+    except OSError as error:
+        sys.stderr.write(str(error))
+        return 1
+    return 0
 
 
 def _filter() -> None:

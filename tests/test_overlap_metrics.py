@@ -85,7 +85,8 @@ def test_clipping_keeps_exactly_the_seconds_inside_the_window(some):
 
 
 def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
-    # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed; learned 20..26, synced to 27, checked to 30
+    # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed
+    # learned 20..26, synced to 27, checked to 30
     timing = step_timing(
         [(0, 10), (2, 18)], [(10, 14), (18, 20)], (20, 26), (26, 27), (27, 30), (0, 30), samples=60, tokens=900
     )  # fmt: skip

@@ -151,12 +151,12 @@ def test_a_banner_is_aligned():
 
 
 def test_the_final_table_shows_before_and_after():
-    rows = [{"step": k, "reward/mean": k / 10, "time/step_s": 10.0, "time/exposed_reward_s": 0.2} for k in range(1, 9)]
+    rows = [{"step": k, "reward/mean": k / 10, "time/step_s": 10.0, "time/exposed_reward_s": 0.2} for k in range(1, 11)]
     rate = {"value": 0.25, "low": 0.2, "high": 0.3}
     made = summary(rows, reason="finished", seconds=1230, run_dir=Path("runs/x"), before=rate, after=rate)
     text = final_table(made)
-    assert "steps               8 in 20 min (finished)" in text
-    assert "0.300 -> 0.600" in text
+    assert "steps               10 in 20 min (finished)" in text
+    assert "0.300 -> 0.800" in text
     assert "pass@1 after        25.0%  (95 % CI 20.0% to 30.0%)" in text
     assert "2.0% of the step time" in text
     assert "runs/x" in text

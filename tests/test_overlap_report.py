@@ -27,18 +27,25 @@ def rows(count: int) -> list[dict[str, float]]:
 
 
 def test_the_summary_of_a_run_worked_by_hand():
-    some = rows(9)
+    some = rows(10)
     for k, row in enumerate(some, 1):
-        row |= {"time/step_s": 20.0 if k < 9 else 40.0, "time/exposed_reward_s": 1.0 if k < 9 else 12.0}
+        row |= {"time/step_s": 20.0 if k < 10 else 40.0, "time/exposed_reward_s": 1.0 if k < 10 else 12.0}
     more = {"lag": Lag(1, 2, 3), "before": {"value": 0.1}, "extra": {"x": 1}}
     made = summary(some, reason="finished", seconds=200, run_dir=Path("run"), **more)
-    assert made["reward"] == pytest.approx({"first5": 0.03, "last5": 0.07, "gain": 0.04, "ratio": 7 / 3})
+    assert made["reward"] == pytest.approx({"window": 5, "first": 0.03, "last": 0.08, "gain": 0.05, "ratio": 8 / 3})
     assert made["timing"]["learn_s"] == 5
-    assert made["timing"]["exposed_reward_share"] == pytest.approx(20 / 200)  # of the totals, not a mean of shares
+    assert made["timing"]["exposed_reward_share"] == pytest.approx(21 / 220)  # of the totals, not a mean of shares
     assert made["loop_lag_ms"] == {"p50": 1, "p99": 2, "max": 3}
-    assert made["totals"] == {"samples": 576, "tokens": 63000, "groups_kept": 54, "groups_dropped": 18}
+    assert made["totals"] == {"samples": 640, "tokens": 70000, "groups_kept": 60, "groups_dropped": 20}
     assert made["pass_at_1"] == {"before": {"value": 0.1}, "after": None}
-    assert (made["exit"], made["steps"], made["x"]) == ("finished", 9, 1)
+    assert (made["exit"], made["steps"], made["x"]) == ("finished", 10, 1)
+
+
+def test_the_first_and_the_last_reward_of_a_short_run_share_no_step():
+    rewards = [summary(rows(n), reason="x", seconds=1, run_dir=Path("r"))["reward"] for n in (1, 2, 5)]
+    assert [(r["window"], r["first"], r["last"]) for r in rewards] == [
+        (1, 0.01, 0.01), (1, 0.01, 0.02), (2, pytest.approx(0.015), pytest.approx(0.045)),
+    ]  # fmt: skip
 
 
 def test_steps_without_a_figure_are_left_out_of_its_median():
@@ -49,7 +56,7 @@ def test_steps_without_a_figure_are_left_out_of_its_median():
 
 def test_a_run_without_steps_has_a_summary_that_json_takes():
     made = summary([], reason="error: engine died", seconds=3, run_dir=Path("r"))
-    assert json.loads(json.dumps(plain(made), allow_nan=False))["reward"]["first5"] is None
+    assert json.loads(json.dumps(plain(made), allow_nan=False))["reward"]["first"] is None
 
 
 def test_versions_and_hardware_say_what_the_figures_were_measured_on():

@@ -90,6 +90,13 @@ def test_doctor_lists_mechanisms_and_the_tier(capsys: pytest.CaptureFixture[str]
     assert all(line["passed"] or line["repair"] for line in report["lines"])
 
 
+def test_doctor_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert main(["doctor"]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_doctor_prints_the_repair_of_what_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
