@@ -4,7 +4,7 @@
 
     problem = sandbox.Problem("sum", "stdio", (sandbox.Case("3 4\\n", "7"),))
     judgement = sandbox.judge(problem, sandbox.Program("print(sum(map(int, input().split())))"))
-    judgement.verdict                      # AC WA TLE MLE OLE RE CE: what the program did
+    judgement.verdict                      # AC WA TLE MLE OLE RE CE SEC: what the program did
                                            # SandboxError, raised: what we failed to do; never a reward
 
 Who is trusted. The author of the problem is. The program is hostile: it has read this file, and wants the verdict AC,
@@ -45,8 +45,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
 if TYPE_CHECKING:
     from sandbox.pool import Pool, PoolStats
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Case",
     "CaseResult",
+    "CheckerError",
     "InvalidProblem",
     "IsolationUnavailable",
     "Judgement",
@@ -63,6 +64,7 @@ __all__ = [
     "Problem",
     "Program",
     "SandboxError",
+    "Subtask",
     "ToolchainMissing",
     "Verdict",
     "judge",
