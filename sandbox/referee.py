@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from sandbox.core import MIB, Case, Convention, Limits, Verdict
-from sandbox.errors import CheckerError
+from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.prepared import CompileError, Files, Frame, Prepared
 from sandbox.verdicts import ACCEPTED, Decision
@@ -28,6 +28,7 @@ _EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
     "testlib": {0: Verdict.AC} | dict.fromkeys((1, 2, 4, 8), Verdict.WA),
     "kattis": {42: Verdict.AC, 43: Verdict.WA},
 }
+_CRASH_IS_TOLD: Final = ("python", "c", "cpp", "rust")
 _ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
     "kattis": (_INPUT, _ANSWER, "./"),
@@ -38,6 +39,13 @@ class Referee:
     """A checker or an interactor, ready for one case after the other. Use as a context manager."""
 
     def __init__(self, prepared: Prepared, convention: Convention, role: str) -> None:
+        """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
+        name = prepared.language.name
+        if convention == "testlib" and name not in _CRASH_IS_TOLD:
+            raise InvalidProblem(
+                f"convention='testlib': a {role} in {name} that crashes would say 'wrong' by its exit code; "
+                f"use 'kattis', or one of {', '.join(_CRASH_IS_TOLD)}"
+            )
         self.prepared = prepared
         self.convention = convention
         self.role = role

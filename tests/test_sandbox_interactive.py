@@ -12,7 +12,7 @@ from sandbox.core import MIB
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 
-LIMITS = Limits(cpu_s=1, wall_s=20, output_bytes=MIB)
+LIMITS = Limits(cpu_s=0.5, wall_s=20, output_bytes=MIB)
 BRIEF = Limits(cpu_s=1, wall_s=0.4)
 
 # Reads the secret number, answers guesses, allows ten of them; exit 1 is wrong, 0 accepted.
@@ -100,13 +100,18 @@ def test_a_right_conversation_is_accepted(judge: Judge, source: str, language: s
     ],
 )
 def test_each_way_to_fail_has_its_verdict(judge: Judge, source: str, verdict: Verdict) -> None:
-    limits = Limits(cpu_s=1, wall_s=20, output_bytes=MIB, memory_bytes=128 * MIB)
+    limits = Limits(cpu_s=0.5, wall_s=20, output_bytes=MIB, memory_bytes=128 * MIB)
     assert talk(judge, source or " ", limits=limits).verdict is verdict
 
 
 @pytest.mark.parametrize(
     "source",
-    ["input()", "print(5); input(); input()", "import os, time; os.close(1); time.sleep(99)", "import os; os.close(1); input()"],
+    [
+        "input()",
+        "print(5); input(); input()",
+        "import os, time; os.close(1); time.sleep(99)",
+        "import os; os.close(1); input()",
+    ],
 )
 def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, source: str) -> None:
     done = talk(judge, source, limits=BRIEF)
@@ -159,10 +164,11 @@ def test_a_large_transfer_in_both_directions_is_complete(judge: Judge) -> None:
         "  for n in range(100000): print(n)\n"
         "  print('end', flush=True)\n"
         "t = threading.Thread(target=speak); t.start()\n"
-        "ok = all(input() == str(n) for n in range(100000)) and input() == 'end'\n"
+        "read = sys.stdin.readline\n"
+        "ok = all(read() == f'{n}\\n' for n in range(100000)) and read() == 'end\\n'\n"
         "sys.exit(0 if ok else 1)"
     )
-    assert talk(judge, echo + "\n", check, limits=Limits(cpu_s=4, wall_s=60)).verdict is Verdict.AC
+    assert talk(judge, echo + "\n", check, limits=Limits(cpu_s=4, wall_s=20)).verdict is Verdict.AC
 
 
 def test_the_kattis_convention_has_its_own_exit_codes_and_files(judge: Judge) -> None:
