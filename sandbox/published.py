@@ -25,6 +25,7 @@ _LINE: Final = re.compile(rb"[^\n]+|\n+")
 _TOKEN: Final = re.compile(r"\S+")
 _CONTEST_TOKEN: Final = re.compile(rb"[^ \n\t\r\v]+")
 _CONTEST_NUMBER: Final = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|infinity|nan(?:\(\w*\))?)")
+_NUMERIC: Final = re.compile(r"[-+.\w]{1,64}|[-+.\d_eE]+")
 _CLOSE: Final = 1e-5
 _FLOOR: Final = 1e-10
 
@@ -93,6 +94,8 @@ def _same_float(mine: str, theirs: str) -> bool:
     """Or the same text, but for case: `lower` takes twelve bytes a letter, and makes at most three letters of one."""
     if len(mine) <= 3 * len(theirs) and len(theirs) <= 3 * len(mine) and mine.lower() == theirs.lower():
         return True
+    if not (_NUMERIC.fullmatch(mine) and _NUMERIC.fullmatch(theirs)):  # float would quote all of it in its complaint
+        return False
     try:
         number, target = float(mine), float(theirs)
     except ValueError:
