@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
+from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.build import Builder
-from sandbox.core import MIB
+from sandbox.core import MIB, Isolation
+from sandbox.errors import Cancelled
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 
@@ -195,11 +199,40 @@ def test_the_program_does_not_see_the_interactors_files(judge: Judge) -> None:
 
 
 def test_descriptors_and_threads_do_not_pile_up(judge: Judge) -> None:
-    import os
-    import threading
-
     talk(judge, BISECT)
     before = len(os.listdir("/proc/self/fd")), threading.active_count()
     for source in (BISECT, "1 / 0", "print(-1)", "print(1); print('x' * (2 << 20))"):
         talk(judge, source)
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+def test_a_cancelled_conversation_ends_both_sides(judge: Judge) -> None:
+    receive, send = os.pipe()
+    try:
+        os.write(send, b"x")
+        cancelled = Judge(judge.jail, judge.builder, cancel_fd=receive)
+        problem = Problem("p", "interactive", (Case("1"),), interactor=Program("input()"), limits=Limits(wall_s=60))
+        before = threading.active_count()
+        with pytest.raises(Cancelled):
+            cancelled.judge(problem, Program("input()"))
+        assert threading.active_count() == before
+    finally:
+        os.close(receive)
+        os.close(send)
+    assert talk(judge, BISECT).verdict is Verdict.AC
+
+
+@pytest.mark.parametrize("tier", ["B", "C"])
+def test_the_weaker_tiers_talk_as_well(tier: Isolation, tmp_path: Path) -> None:
+    with Jail(tier) as jail:
+        judge = Judge(jail, Builder(tmp_path / "build"))
+        assert talk(judge, BISECT).verdict is Verdict.AC
+        assert talk(judge, "print('x' * (2 << 20))").verdict in (Verdict.OLE, Verdict.WA)
+        assert talk(judge, "1 / 0").verdict is Verdict.RE
+
+
+def test_a_partner_that_fails_is_replaced(judge: Judge) -> None:
+    judge.jail.partner().process.kill()
+    with pytest.raises(SandboxError):
+        talk(judge, BISECT)
+    assert talk(judge, BISECT).verdict is Verdict.AC

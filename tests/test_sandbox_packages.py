@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
 from packages import ALL, DATA, Submission, limits, problem, submissions
 
-from sandbox import Case, Judgement, Pool, Problem, Program, Subtask, ToolchainMissing, Verdict
+from sandbox import Case, InvalidProblem, Judgement, Pool, Problem, Program, Subtask, ToolchainMissing, Verdict
 
 pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here")]
 
@@ -148,10 +149,8 @@ KNOWN_NOISE: Final = {
     "po2022_skolkval_bergskedja/partially_accepted/nils_backtrack.cpp": "only the samples are here, and it passes them",
     "po2022_skolkval_bergskedja/partially_accepted/nils_broken.cpp": "only the samples are here, and it passes them",
     "po2022_skolkval_kortavokaler/partially_accepted/brute_force.cpp": "only the samples are here, and it passes them",
-    "po2022_skolkval_dentrottemalaren/accepted/abdullah.cpp": "any valid answer is right, and its checker is not here",
-    "po2022_skolkval_dentrottemalaren/accepted/joakim.cc": "any valid answer is right, and its checker is not here",
     "training_training_kontrollsiffra/accepted/js.py": "Python 2",
-    "training_training_lagomvinkladehard/time_limit_exceeded/uppg1.cpp": "slow by the original's tighter limit only",
+    "training_training_lagomvinkladehard/time_limit_exceeded/uppg1.cpp": "takes 4 s; a faster machine may accept it",
     "training_training_telefonkatalog/accepted/telefonkatalog.cpp": "needs a grader's header that is not here",
 }
 QUICK: Final = ("joakim_n2.cc", "joakim_small.cc", "joshua_noeq.cpp", "nils.py", "incorrect.cpp", "wa.cpp")
@@ -185,8 +184,6 @@ def test_the_olympiads_recorded_verdicts_are_met_save_the_known_noise() -> None:
         if not agrees(row, judged, done):
             wrong[f"{row['problem']}/{row['submission']}"] = f"{done.verdict} {grades(judged, done)} {done.compile_log}"
     assert {name: text for name, text in wrong.items() if name not in KNOWN_NOISE} == {}
-    if ALL:
-        assert set(wrong) == set(KNOWN_NOISE)
 
 
 # --- APPS -------------------------------------------------------------------------------------------------------------
@@ -238,3 +235,61 @@ def test_the_labels_of_apps_programs_are_met(name: str) -> None:
         if not seen & LABELS[str(row["result"])] and not in_function:
             wrong.append((result.verdict, row["result"], row.get("error_type"), result.cases, row["code"][-600:]))
     assert wrong == []
+
+
+# --- SandboxFusion's samples ------------------------------------------------------------------------------------------
+
+
+def fusion(name: str) -> list[dict[str, Any]]:
+    path = DATA / "sandboxfusion_samples" / f"code_eval_{name}.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{**row, "labels": json.loads(row["labels"])} if isinstance(row.get("labels"), str) else row for row in rows]
+
+
+def asserted(row: dict[str, Any], test: str, source: str) -> tuple[Problem, Program]:
+    return Problem(str(row["id"]), "assert", (Case(test),), limits=limits(4)), Program(source.replace("\r", ""))
+
+
+# Rows of shadow_humaneval whose own reference fails its own test, in a plain interpreter as well.
+SHADOW_NOISE: Final = {
+    "shortest": "the test uses a name that nobody defines",
+    "poly_diff": "the test calls it with one argument, it takes two",
+    "sort_even": "the test asks for sort_third",
+    "reverse_odd": "the test asks for another order",
+}
+
+
+def fusion_references() -> list[tuple[Problem, Program]]:
+    pairs = [
+        asserted(row, "\n".join(row["test_list"]).replace("\r", ""), row["canonical_solution"])
+        for row in fusion("mbpp")
+    ]
+    for row in fusion("shadow_humaneval_python"):
+        test = f"{row['test']}\ncheck({row['labels']['entry_point']})"
+        with suppress(InvalidProblem):  # one row's test is not Python
+            pairs.append(asserted(row, test, row["content"] + row["canonical_solution"]))
+    mbxp = [row for row in fusion("mbxp_v1_en") if row["labels"]["programming_language"] == "python"]
+    return pairs + [asserted(row, json.loads(row["test"])["code"], row["canonical_solution"]) for row in mbxp]
+
+
+def test_the_references_of_sandboxfusions_samples_are_accepted() -> None:
+    pairs = fusion_references()
+    assert len(pairs) > 40
+    done = judge_all(pairs)
+    wrong = {program.source for (_, program), result in zip(pairs, done, strict=True) if not accepted(result)}
+    assert len(wrong) == len(SHADOW_NOISE)
+    assert all(any(f"def {name}(" in source for source in wrong) for name in SHADOW_NOISE)
+
+
+def accepted(result: Judgement | None) -> bool:
+    return result is not None and result.verdict is AC
+
+
+@pytest.mark.parametrize("mode", ["sf", "code_contests", "tokens"])
+def test_an_answer_to_nothing_solves_no_contest_problem(mode: str) -> None:
+    pairs = []
+    for row in fusion("code_contests"):
+        tests = json.loads(row["test"])
+        cases = tuple(Case(test["input"]["stdin"], test["output"]["stdout"]) for test in tests)
+        pairs.append((Problem(str(row["id"]), "stdio", cases, compare=mode, limits=limits(2)), Program("print()")))
+    assert {result.verdict for result in judge_all(pairs) if result} == {WA}
