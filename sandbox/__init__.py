@@ -4,7 +4,7 @@
 
     problem = sandbox.Problem("sum", "stdio", (sandbox.Case("3 4\\n", "7"),))
     judgement = sandbox.judge(problem, sandbox.Program("print(sum(map(int, input().split())))"))
-    judgement.verdict                      # AC WA TLE MLE OLE RE CE: what the program did
+    judgement.verdict                      # AC WA TLE MLE OLE RE CE SEC: what the program did
                                            # SandboxError, raised: what we failed to do; never a reward
 
 Who is trusted. The author of the problem is. The program is hostile: it has read this file, and wants the verdict AC,
@@ -17,6 +17,10 @@ Covered, each line by the tests named (tests/test_sandbox_*.py, really attacked,
     a value cannot pose as the answer       only exact builtin types cross, as JSON, and are compared outside, types
                                             included  (attacks: only_poses, always_equal, patched_builtins)
     ending early is no success              a verdict is never an exit code  (attacks: ending_before, bad_exit_code)
+    a checker cannot be fooled or robbed    it runs after the program is dead, in a fresh work directory; its answer file is
+                                            gone before the program runs again  (checker: is_gone, leaves_nothing)
+    an interactor cannot be framed          two jails; who ended first is no race, floods and silence end in time
+                                            (interactive)
     a frame cannot be forged blindly        nonce per run  (attacks: a_frame_without_the_nonce)
     limits hold, and their cause is known   CPU of all processes, wall, memory, output, processes, descriptors, files,
                                             work directory; recorded by who enforced them  (attacks: limits)
@@ -45,8 +49,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
 if TYPE_CHECKING:
     from sandbox.pool import Pool, PoolStats
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Case",
     "CaseResult",
+    "CheckerError",
     "InvalidProblem",
     "IsolationUnavailable",
     "Judgement",
@@ -63,6 +68,7 @@ __all__ = [
     "Problem",
     "Program",
     "SandboxError",
+    "Subtask",
     "ToolchainMissing",
     "Verdict",
     "judge",

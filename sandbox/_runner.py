@@ -18,6 +18,7 @@ import threading
 import traceback
 import types
 from _sitebuiltins import Quitter
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from sandbox.values import Unencodable, encode
@@ -34,7 +35,7 @@ def run() -> NoReturn:
     """Run the job and exit; never returns, whatever the program does."""
     try:
         job = json.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
-        _fresh_interpreter()
+        _fresh_interpreter(job.get("argv", ()))
         code = _compile(job["source"])
         if isinstance(code, str):
             _answer(False, error=code, stage="compile")
@@ -45,14 +46,14 @@ def run() -> NoReturn:
         _exit(1)
 
 
-def _fresh_interpreter() -> None:
+def _fresh_interpreter(arguments: Sequence[str]) -> None:
     """Streams on the new descriptors, and what `site` would have added."""
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(_raw(0, "r"), "utf-8", "surrogateescape")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = io.TextIOWrapper(_raw(1, "w"), "utf-8", "surrogateescape")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
         _raw(2, "w"), "utf-8", "backslashreplace", line_buffering=True
     )
-    sys.argv = ["main.py"]
+    sys.argv = ["main.py", *arguments]
     sys.set_int_max_str_digits(0)
     random.seed(0)  # one program, one verdict: chance is the same in every run
     builtins = sys.modules["builtins"].__dict__

@@ -4,9 +4,14 @@
     lines        line by line, trailing white space of a line and trailing blank lines ignored
     tokens       token by token; a token is compared as a number only where the *expected* token is written as a float
     float(eps)   as tokens, and such a number may differ by eps, absolute or relative
+    lcb, sf, code_contests    as those graders do (see published.py)
+    checker      a program of the problem's author decides (see referee.py); there is nothing to compare here
+
+`+ignore_case` behind lines, tokens or float(eps) makes A and a the same (ASCII letters): tokens+ignore_case.
 
 A number is ASCII: sign, digits, one dot, exponent. So 007 is not 7, 1_000 is not 1000, and integers are compared as
-text however long they are. nan matches only nan. Add a mode by one entry in `_MODES`.
+text however long they are. nan matches only nan. Add a mode by one entry in `_MODES`. Values of functions are compared
+with their types whatever the mode; only the eps of float(eps) reaches the floats in them.
 """
 
 from __future__ import annotations
@@ -16,10 +21,14 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
+from sandbox import published
 from sandbox.errors import InvalidProblem
 
 if TYPE_CHECKING:
     from decimal import Decimal
+
+CHECKER: Final = "checker"
+_IGNORE_CASE: Final = "+ignore_case"
 
 Matcher = Callable[[bytes, bytes], bool]
 
@@ -30,22 +39,37 @@ _DIGITS_MAX: Final = 4096  # longer tokens are compared as text: Decimal is quad
 
 def parse_mode(mode: str) -> Matcher:
     """The comparison that a mode names: matcher(output, expected). Raises InvalidProblem for an unknown one."""
-    if matcher := _MODES.get(mode):
-        return matcher
-    if found := re.fullmatch(r"float\(([0-9.eE+-]+)\)", mode):
-        try:
-            eps = float(found[1])
-        except ValueError:
-            eps = -1.0
-        if 0 < eps < 1:
-            return _float_matcher(found[1])
-    raise InvalidProblem(f"compare={mode!r} is unknown; use one of {', '.join(_MODES)}, float(1e-6)")
+    base = mode.removesuffix(_IGNORE_CASE)
+    if base != mode and (base in ("lines", "tokens") or _eps(base)):
+        matcher = parse_mode(base)
+        return lambda output, expected: matcher(output.lower(), expected.lower())
+    if found := _MODES.get(mode):
+        return found
+    if eps := _eps(mode):
+        return _float_matcher(eps)
+    names = ", ".join([*_MODES, CHECKER, "float(1e-6)", "tokens+ignore_case"])
+    raise InvalidProblem(f"compare={mode!r} is unknown; use one of {names}")
+
+
+def check_mode(mode: str) -> None:
+    """Raises InvalidProblem for an unknown mode."""
+    if mode != CHECKER:
+        parse_mode(mode)
 
 
 def tolerance(mode: str) -> float:
     """The eps of a mode for numbers inside function results; 0 where the mode has none."""
-    parse_mode(mode)
-    return float(mode[6:-1]) if mode.startswith("float(") else 0.0
+    return float(_eps(mode.removesuffix(_IGNORE_CASE)) or 0)
+
+
+def _eps(mode: str) -> str | None:
+    """The text of eps in float(eps), where that is a number between 0 and 1."""
+    if not (found := re.fullmatch(r"float\(([0-9.eE+-]+)\)", mode)):
+        return None
+    try:
+        return found[1] if 0 < float(found[1]) < 1 else None
+    except ValueError:
+        return None
 
 
 def _exact(output: bytes, expected: bytes) -> bool:
@@ -55,8 +79,13 @@ def _exact(output: bytes, expected: bytes) -> bool:
 def _lines(output: bytes, expected: bytes) -> bool:
     if output == expected:
         return True
-    mine, theirs = (text.rstrip().split(b"\n") for text in (output, expected))
-    return len(mine) == len(theirs) and all(a.rstrip() == b.rstrip() for a, b in zip(mine, theirs, strict=True))
+    rows = zip_longest(_rows(output), _rows(expected))
+    return all(a is not None and b is not None and a.rstrip() == b.rstrip() for a, b in rows)
+
+
+def _rows(text: bytes) -> Iterator[bytes]:
+    """Lines one at a time, for the same reason as `_words`."""
+    return (found[0] for found in re.finditer(rb"[^\n]*(?:\n|\Z)", text.rstrip()))
 
 
 def _tokens_with(equal: Matcher) -> Matcher:
@@ -96,9 +125,19 @@ def _float_matcher(eps: str) -> Matcher:
             return False
         number, target = pair
         bound = type(target)(eps)
-        return abs(number - target) <= max(bound, bound * abs(target))
+        try:
+            return bool(abs(number - target) <= max(bound, bound * abs(target)))
+        except ArithmeticError:  # the difference is past what Decimal can hold
+            return False
 
     return _tokens_with(close)
 
 
-_MODES: Final[dict[str, Matcher]] = {"exact": _exact, "lines": _lines, "tokens": _tokens_with(_same_number)}
+_MODES: Final[dict[str, Matcher]] = {
+    "exact": _exact,
+    "lines": _lines,
+    "tokens": _tokens_with(_same_number),
+    "lcb": published.lcb,
+    "sf": published.sf,
+    "code_contests": published.code_contests,
+}

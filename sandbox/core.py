@@ -9,15 +9,15 @@ raises InvalidProblem at once, so that "no tests" can never turn into "all tests
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
-from sandbox.compare import parse_mode
 from sandbox.errors import InvalidProblem
-from sandbox.values import loads
+from sandbox.validate import check_keys, check_problem
 
-Kind = Literal["stdio", "function", "assert"]
+Kind = Literal["stdio", "function", "assert", "interactive"]
+Convention = Literal["testlib", "kattis"]
 Isolation = Literal["auto", "A", "B", "C"]
 
 KIB: Final = 1 << 10
@@ -35,6 +35,7 @@ class Verdict(StrEnum):
     OLE = "OLE"  # output limit
     RE = "RE"  # runtime error: exit code, signal, uncaught exception, or an end before the result
     CE = "CE"  # does not compile
+    SEC = "SEC"  # tried what no judged program may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +90,21 @@ class Case:
 
     stdio: `input` is stdin and `expected` is stdout. function: `input` is a JSON list of positional arguments and
     `expected` a JSON value. assert: `input` is Python statements that run after the program, and `expected` is None.
+    interactive, and stdio with a checker: `expected` is the answer file of the one who decides, and may be None.
     """
 
     input: str
     expected: str | None = None
+    group: str | None = None
+    """The subtask that this case belongs to. Without one, a case counts for the verdict and earns no points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subtask:
+    """Points for passing every case of a group."""
+
+    name: str
+    points: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,49 +127,51 @@ class Problem:
     preamble: str = ""
     """Code that runs before the program (Python), or stands above it (compiled languages)."""
     compare: str = "tokens"
-    """exact | lines | tokens | float(eps)."""
+    """exact | lines | tokens | float(eps) | lcb | sf | code_contests | checker; see compare.py."""
     limits: Limits = field(default_factory=Limits)
+    checker: Program | None = None
+    """compare="checker": decides by input, output and expected answer; see referee.py."""
+    interactor: Program | None = None
+    """interactive problems: talks to the program and decides; see interactive.py."""
+    convention: Convention = "testlib"
+    """How the checker or the interactor is called, and what its exit code says."""
+    subtasks: tuple[Subtask, ...] = ()
+    """For a score by points; without any, the score is the share of the cases that pass."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", tuple(self.cases))
-        where = f"problem {self.id!r}"
-        if self.kind not in get_args(Kind):
-            raise InvalidProblem(f"{where}: kind={self.kind!r} is unknown; use one of {', '.join(get_args(Kind))}")
-        if not self.cases:
-            raise InvalidProblem(f"{where}: cases=() can tell nothing; give at least one case")
-        parse_mode(self.compare)
-        if self.kind == "function":
-            _check_fn_name(where, self.fn_name)
-        for index, case in enumerate(self.cases):
-            _check_case(f"{where}: cases[{index}]", self.kind, case)
-        if self.kind == "stdio" and not any((case.expected or "").strip() for case in self.cases):
-            raise InvalidProblem(f"{where}: every expected output is blank, so an empty program would pass")
+        object.__setattr__(self, "subtasks", tuple(self.subtasks))
+        check_problem(self)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict; the format of `sandbox judge problem.json`."""
         return {
             "id": self.id,
             "kind": self.kind,
-            "cases": [{"input": c.input, "expected": c.expected} for c in self.cases],
+            "cases": [{"input": c.input, "expected": c.expected, "group": c.group} for c in self.cases],
             "fn_name": self.fn_name,
             "preamble": self.preamble,
             "compare": self.compare,
             "limits": asdict(self.limits),
+            "checker": asdict(self.checker) if self.checker else None,
+            "interactor": asdict(self.interactor) if self.interactor else None,
+            "convention": self.convention,
+            "subtasks": [asdict(subtask) for subtask in self.subtasks],
         }
 
     @classmethod
     def from_json(cls, data: Any) -> Problem:
         """The inverse of `to_json`; unknown and missing keys raise InvalidProblem."""
         known = {item.name for item in fields(cls)}
-        _check_keys("problem", data, known, required={"id", "kind", "cases"})
-        if not isinstance(data["cases"], list):
-            raise InvalidProblem("problem: cases must be a list of {input, expected}")
-        for index, case in enumerate(data["cases"]):
-            _check_keys(f"cases[{index}]", case, {"input", "expected"}, required={"input"})
-        limits = data.get("limits") or {}
-        _check_keys("limits", limits, {item.name for item in fields(Limits)}, required=set())
-        rest = {key: data[key] for key in known & set(data) - {"cases", "limits"}}
-        return cls(cases=tuple(Case(**case) for case in data["cases"]), limits=Limits(**limits), **rest)
+        check_keys("problem", data, known, required={"id", "kind", "cases"})
+        parts = {
+            "cases": _read_list("cases", data["cases"], Case),
+            "limits": _read("limits", data.get("limits") or {}, Limits),
+            "checker": _read("checker", data.get("checker"), Program),
+            "interactor": _read("interactor", data.get("interactor"), Program),
+            "subtasks": _read_list("subtasks", data.get("subtasks") or [], Subtask),
+        }
+        return cls(**{**data, **parts})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +196,7 @@ class Judgement:
     cases: tuple[CaseResult, ...]
     """Those that ran, in order; none when the program does not compile."""
     passed: int
+    """Cases that passed. Those after an early stop did not run, and do not count as passed."""
     total: int
     weak: bool
     """True when a case was accepted on a completion token: the program could have forged it."""
@@ -192,6 +207,13 @@ class Judgement:
     compile_log: str
     queue_s: float
     run_s: float
+    score: float = -1.0
+    """0 to 1: points of the subtasks whose cases all passed, as a share of all points; without subtasks, and where it
+    is left out here, passed / total."""
+
+    def __post_init__(self) -> None:
+        if self.score < 0:
+            object.__setattr__(self, "score", self.passed / self.total if self.total else 0.0)
 
     def to_json(self) -> dict[str, Any]:
         data = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -208,49 +230,16 @@ class Judgement:
         return cls(**{**data, "verdict": Verdict(data["verdict"]), "cases": cases})
 
 
-def _check_fn_name(where: str, fn_name: str | None) -> None:
-    parts = (fn_name or "").split(".")
-    if len(parts) > 2 or not all(part.isidentifier() for part in parts):
-        raise InvalidProblem(f"{where}: fn_name={fn_name!r}: a function problem needs 'name' or 'Class.method'")
+def _read(where: str, data: Any, cls: type[Any]) -> Any:
+    """A noun from its JSON object; null stays None."""
+    if data is None:
+        return None
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    check_keys(where, data, {item.name for item in fields(cls)}, required)
+    return cls(**data)
 
 
-def _check_case(where: str, kind: str, case: Case) -> None:
-    if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
-        raise InvalidProblem(f"{where}: input and expected must be text")
-    if kind == "assert":
-        if case.expected is not None:
-            raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
-        _check_asserts(where, case.input)
-    elif case.expected is None:
-        raise InvalidProblem(f"{where}: expected=null; give the expected output")
-    elif kind == "function":
-        if not isinstance(_parse_json(f"{where}.input", case.input), list):
-            raise InvalidProblem(f"{where}: input must be a JSON list of positional arguments")
-        _parse_json(f"{where}.expected", case.expected)
-
-
-def _check_asserts(where: str, text: str) -> None:
-    import ast
-
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InvalidProblem(f"{where}: input is not Python: {error}") from error
-    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-        raise InvalidProblem(f"{where}: input holds no assert statement, so every program would pass")
-
-
-def _parse_json(where: str, text: str) -> Any:
-    try:
-        return loads(text)
-    except ValueError as error:
-        raise InvalidProblem(f"{where}: not JSON: {error}") from error
-
-
-def _check_keys(where: str, data: Any, known: set[str], required: set[str]) -> None:
-    if not isinstance(data, dict):
-        raise InvalidProblem(f"{where}: must be a JSON object, not {type(data).__name__}")
-    if unknown := sorted(set(data) - known):
-        raise InvalidProblem(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
-    if missing := sorted(required - set(data)):
-        raise InvalidProblem(f"{where}: key {missing[0]!r} is missing")
+def _read_list(where: str, data: Any, cls: type[Any]) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise InvalidProblem(f"problem: {where} must be a list of {cls.__name__} objects")
+    return tuple(_read(f"{where}[{index}]", item if item is not None else [], cls) for index, item in enumerate(data))

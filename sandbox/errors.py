@@ -2,6 +2,7 @@
 
 SandboxError                    we failed; no verdict may be drawn from it
 ├── InvalidProblem (ValueError)     the problem cannot be judged: field, value, way out
+├── CheckerError                    a checker or interactor, part of the problem, does not do its work
 ├── ToolchainMissing                a compiler or interpreter is not installed
 ├── IsolationUnavailable            this machine cannot isolate as strongly as asked
 ├── WorkerDied                      a jail, worker or supervisor died too often under one job
@@ -18,6 +19,10 @@ class SandboxError(Exception):
 
 class InvalidProblem(SandboxError, ValueError):
     """The problem cannot be judged as it stands."""
+
+
+class CheckerError(SandboxError):
+    """A problem's checker or interactor does not compile, crashes, breaks a limit or says nothing."""
 
 
 class ToolchainMissing(SandboxError):
@@ -48,6 +53,7 @@ _BY_NAME: dict[str, type[SandboxError]] = {
     cls.__name__: cls
     for cls in (
         InvalidProblem,
+        CheckerError,
         ToolchainMissing,
         IsolationUnavailable,
         WorkerDied,

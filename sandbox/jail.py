@@ -20,7 +20,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from sandbox.core import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
@@ -49,6 +49,8 @@ class Run:
     """Native: an executable as a descriptor."""
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first."""
+    pipes: tuple[int, int] | None = None
+    """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
 
@@ -82,6 +84,8 @@ class Jail:
         self.work_bytes = work_bytes
         self.runs = 0
         self.broken = False
+        self._run_dir = run_dir
+        self._partner: Jail | None = None
         refused = []
         for tier in TIERS if isolation == "auto" else (isolation,):
             try:
@@ -110,6 +114,16 @@ class Jail:
         self.tier: str = ready["tier"]
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
 
+    def partner(self) -> Jail:
+        """A second jail of the same tier, for who runs beside a program. Started on the first call, closed with us."""
+        if self._partner is not None and self._partner.broken:
+            self._partner.close()
+            self._partner = None
+        if self._partner is None:
+            tier = cast(Isolation, self.tier)
+            self._partner = Jail(tier, run_dir=self._run_dir, work_bytes=self.work_bytes)
+        return self._partner
+
     def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
         """Run it to its end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
         if self.broken:
@@ -133,8 +147,8 @@ class Jail:
             opened.append(make_memfd(name, content, seal=seal))
             return opened[-1]
 
-        stdin = memfd("stdin", run.stdin, seal=True)
-        stdout, stderr, result = memfd("stdout"), memfd("stderr"), memfd("result")
+        stdin, stdout = run.pipes or (memfd("stdin", run.stdin, seal=True), memfd("stdout"))
+        stderr, result = memfd("stderr"), memfd("result")
         streams = [stdin, stdout, stderr, memfd("job", run.job or b"", seal=True), result]
         fds = streams + ([] if run.program is None else [run.program])
         files = [[name, len(fds) + k] for k, (name, _) in enumerate(run.files)]
@@ -145,7 +159,7 @@ class Jail:
             "program": None if run.program is None else 5,
             "files": files,
             "collect": run.collect,
-            "outputs": [1, 2, 4],
+            "outputs": [2, 4] if run.pipes else [1, 2, 4],
             "limits": _wire_limits(run.limits),
         }
         socket.send_fds(self.control, [json.dumps(request).encode()], fds)
@@ -161,7 +175,7 @@ class Jail:
         return RunResult(
             **numbers,
             left_behind=reply["left_behind"],
-            stdout=_content(stdout, cap),
+            stdout=b"" if run.pipes else _content(stdout, cap),
             stderr=_content(stderr, 64 << 10),
             result=_content(result, cap),
             collected=_content(got[0], run.limits.file_bytes) if got else None,
@@ -189,6 +203,8 @@ class Jail:
 
     def close(self) -> None:
         """End the jail and all that is in it; at most a few seconds. Safe to call twice."""
+        if self._partner is not None:
+            self._partner.close()
         self.control.close()
         process = getattr(self, "process", None)
         if process is not None:

@@ -1,45 +1,26 @@
-"""Program × Problem → Judgement. The one place that decides verdicts, outside every jail.
+"""Program × Problem → Judgement, outside every jail.
 
-    build (once) ─▶ for each case: run in the jail ─▶ limits, then exit, then output or values ─▶ CaseResult
+    prepare (once) ─▶ for each case: run in the jail ─▶ verdicts.py's questions, in their order ─▶ CaseResult
 
-The order of the questions is fixed: was a limit enforced, did it end well, and only then: is it right?
+Who answers the last question, "is it right?": a comparison here, the checker in a run of its own after the program's,
+or the interactor in a second jail at the same time.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
 import os
-import signal
 import time
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
 
-from sandbox import asserts, compare, values
+from sandbox import asserts, interactive, referee
 from sandbox.build import Builder
-from sandbox.core import SOURCE_BYTES_MAX, Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Verdict
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail, Run, RunResult, make_memfd
+from sandbox.jail import Jail
 from sandbox.languages import Language, find, toolchain
-
-_NONCE_BYTES: Final = 32
-_MESSAGE_MAX: Final = 300
-_CAUSES: Final = {
-    "memory": (Verdict.MLE, "memory limit of {memory_bytes} bytes"),
-    "output": (Verdict.OLE, "output limit of {output_bytes} bytes"),
-    "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
-    "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
-}
-
-_REFUSED: Final = "an allocation was refused at the memory limit"
-
-Decision = tuple[Verdict, str]
-Frame = dict[str, Any]
-
-
-class CompileError(Exception):
-    """The program does not compile; the text is the log."""
+from sandbox.prepared import CompileError, Prepared
+from sandbox.verdicts import ACCEPTED, Decision, case_result, decide_ending, decide_limits, decide_output, decide_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +30,27 @@ class Judge:
     jail: Jail
     builder: Builder
     stop_at_first_failure: bool = True
+    """After a failed case, skip the rest of its subtask; without subtasks, the rest."""
     cancel_fd: int | None = None
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
         """Raises SandboxError for our faults only."""
         start = time.monotonic()
         language = find(program.language)
-        if problem.kind not in language.kinds:
-            raise InvalidProblem(
-                f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
-                f"use {' or '.join(language.kinds)}"
-            )
+        _check_kind(problem, language)
         results: list[CaseResult] = []
         log, weak = "", False
         tools = toolchain(language)
         try:
-            with _Prepared(self, problem, program, language) as prepared:
+            with ExitStack() as stack:
+                prepared = stack.enter_context(
+                    Prepared(self.jail, self.builder, program, preamble=problem.preamble, cancel_fd=self.cancel_fd)
+                )
                 log = prepared.log
-                for index, case in enumerate(problem.cases):
-                    done, case_weak = prepared.run(index, case)
-                    results.append(done)
-                    weak |= case_weak
-                    if done.verdict is not Verdict.AC and self.stop_at_first_failure:
-                        break
+                decider = self._decider(problem)
+                if decider is not None:
+                    stack.enter_context(decider)
+                results, weak = self._run_cases(problem, prepared, decider)
             verdict = next((done.verdict for done in results if done.verdict is not Verdict.AC), Verdict.AC)
         except CompileError as error:
             results, log, verdict = [], str(error), Verdict.CE
@@ -88,70 +67,33 @@ class Judge:
             compile_log=log,
             queue_s=0.0,
             run_s=time.monotonic() - start,
+            score=_score(problem, results),
         )
 
+    def _decider(self, problem: Problem) -> referee.Referee | None:
+        """Whoever decides besides us, from the problem's author."""
+        program = problem.checker or problem.interactor
+        if program is None:
+            return None
+        jail, role = (self.jail, "checker") if problem.checker else (self.jail.partner(), "interactor")
+        prepared = Prepared(jail, self.builder, program, cancel_fd=self.cancel_fd)
+        return referee.Referee(prepared, problem.convention, role)
 
-class _Prepared:
-    """A program made ready to run: checked, and compiled where its language is."""
-
-    def __init__(self, judge: Judge, problem: Problem, program: Program, language: Language) -> None:
-        self.judge, self.problem, self.language = judge, problem, language
-        self.source = program.source
-        self.binary = -1
-        self.log = ""
-
-    def __enter__(self) -> _Prepared:
-        if len(self.source) > SOURCE_BYTES_MAX:
-            raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
-        if self.language.compile:
-            source = f"{self.problem.preamble}\n{self.source}" if self.problem.preamble else self.source
-            build = self.judge.builder.build(self.judge.jail, self.language, source, cancel_fd=self.judge.cancel_fd)
-            self.log = build.log
-            if build.path is None:
-                raise CompileError(build.log)
-            self.binary = make_memfd("program", build.path.read_bytes(), seal=True)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.binary >= 0:
-            os.close(self.binary)
-
-    def run(self, index: int, case: Case) -> tuple[CaseResult, bool]:
-        """One case in a fresh process; the flag is `weak`. Raises CompileError, SandboxError."""
-        plan = asserts.plan(case.input) if self.problem.kind == "assert" else None
-        done, frame = self.execute(case, plan)
-        if self.problem.kind == "stdio":
-            decision = _decide_ending(done, frame, self.problem.limits) or _decide_output(self.problem, case, done)
-        else:
-            limited = _decide_limits(done, self.problem.limits)
-            decision = limited or _decide_values(self.problem, case, plan, done, frame)
-        return _case_result(index, done, decision), plan is not None and plan.weak
-
-    def execute(self, case: Case, plan: asserts.Plan | None = None) -> tuple[RunResult, Frame | None]:
-        """Run the program on a case, and read what its harness wrote."""
-        limits = self.problem.limits
-        stdin = case.input.encode("utf-8", "surrogateescape") if self.problem.kind == "stdio" else b""
-        nonce = os.urandom(_NONCE_BYTES)
-        if self.binary >= 0:
-            run = Run(limits, stdin, argv=(f"./{self.language.artifact}",), program=self.binary)
-        else:
-            run = Run(limits, stdin, job=self._job(case, plan) + nonce)
-        done = self.judge.jail.run(run, cancel_fd=self.judge.cancel_fd)
-        frame = _frame(done, nonce)
-        if frame and frame.get("stage") == "compile":
-            raise CompileError(str(frame.get("error")))
-        return done, frame
-
-    def _job(self, case: Case, plan: asserts.Plan | None) -> bytes:
-        job = {
-            "kind": self.problem.kind,
-            "source": self.source,
-            "preamble": self.problem.preamble,
-            "fn_name": self.problem.fn_name,
-            "args": case.input if self.problem.kind == "function" else None,
-            "steps": plan.steps if plan else (),
-        }
-        return json.dumps(job).encode()
+    def _run_cases(
+        self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
+    ) -> tuple[list[CaseResult], bool]:
+        results: list[CaseResult] = []
+        failed: set[str | None] = set()
+        weak = False
+        for index, case in enumerate(problem.cases):
+            if self.stop_at_first_failure and case.group in failed:
+                continue
+            done, case_weak = _run_case(problem, prepared, decider, index, case)
+            results.append(done)
+            weak |= case_weak
+            if done.verdict is not Verdict.AC:
+                failed.add(case.group)
+        return results, weak
 
 
 def run_once(
@@ -159,96 +101,58 @@ def run_once(
 ) -> tuple[CaseResult, bytes, bytes, str]:
     """Run a program on a stdio problem's first case without comparing: result, stdout, stderr, tier."""
     with Jail(isolation) as jail:
-        judge = Judge(jail, Builder(os.path.join(jail.directory, "build")))
+        builder = Builder(os.path.join(jail.directory, "build"))
         try:
-            with _Prepared(judge, problem, program, find(program.language)) as prepared:
-                done, frame = prepared.execute(problem.cases[0])
+            with Prepared(jail, builder, program, preamble=problem.preamble) as prepared:
+                done, frame = prepared.run(problem.limits, _encode(problem.cases[0].input))
         except CompileError as error:
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
-        decision = _decide_ending(done, frame, problem.limits) or (Verdict.AC, "")
-        return _case_result(0, done, decision), done.stdout, done.stderr, jail.tier
+        decision = decide_ending(done, frame, problem.limits) or ACCEPTED
+        return case_result(0, done, decision), done.stdout, done.stderr, jail.tier
 
 
-def _case_result(index: int, done: RunResult, decision: Decision) -> CaseResult:
-    verdict, message = decision
-    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, message[:_MESSAGE_MAX])
+def _check_kind(problem: Problem, language: Language) -> None:
+    needed = "stdio" if problem.kind == "interactive" else problem.kind
+    if needed not in language.kinds:
+        raise InvalidProblem(
+            f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
+            f"use {' or '.join(language.kinds)}"
+        )
 
 
-def _decide_limits(done: RunResult, limits: Limits) -> Decision | None:
-    """The verdict of an enforced limit, whoever ended the process."""
-    if done.cause is None:
-        return None
-    verdict, text = _CAUSES[done.cause]
-    numbers = {name: getattr(limits, name) for name in ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s")}
-    return verdict, text.format(**numbers)
+def _run_case(
+    problem: Problem, prepared: Prepared, decider: referee.Referee | None, index: int, case: Case
+) -> tuple[CaseResult, bool]:
+    """One case in a fresh process; the flag is `weak`. Raises CompileError, SandboxError."""
+    limits = problem.limits
+    if problem.kind in ("function", "assert"):
+        plan = asserts.plan(case.input) if problem.kind == "assert" else None
+        args = case.input if problem.kind == "function" else None
+        steps = plan.steps if plan else ()
+        job = {"kind": problem.kind, "fn_name": problem.fn_name, "args": args, "steps": steps}
+        done, frame = prepared.run(limits, job=job)
+        decision = decide_limits(done, limits) or decide_values(problem, case, plan, done, frame)
+        return case_result(index, done, decision), plan is not None and plan.weak
+    if problem.kind == "interactive":
+        assert decider is not None
+        done, decision = interactive.converse(prepared, decider, limits, case)
+        return case_result(index, done, decision), False
+    done, frame = prepared.run(limits, _encode(case.input))
+    ending: Decision | None = decide_ending(done, frame, limits)
+    if ending is None and decider is not None:
+        ending = decider.check(case, done.stdout)
+    return case_result(index, done, ending or decide_output(problem, case, done)), False
 
 
-def _decide_ending(done: RunResult, frame: Frame | None, limits: Limits) -> Decision | None:
-    """A limit, or an end that was not a clean exit; None when only the output is left to look at."""
-    return _decide_limits(done, limits) or (_decide_crash(done, frame) if done.exit_code != 0 else None)
+def _score(problem: Problem, results: list[CaseResult]) -> float:
+    """A subtask's points are earned when all its cases ran and passed."""
+    passed = {done.index for done in results if done.verdict is Verdict.AC}
+    if not problem.subtasks:
+        return len(passed) / len(problem.cases)
+    failed = {case.group for index, case in enumerate(problem.cases) if index not in passed}
+    earned = sum(subtask.points for subtask in problem.subtasks if subtask.name not in failed)
+    return earned / sum(subtask.points for subtask in problem.subtasks)
 
 
-def _decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
-    expected = (case.expected or "").encode("utf-8", "surrogateescape")
-    if compare.parse_mode(problem.compare)(done.stdout, expected):
-        return Verdict.AC, ""
-    return Verdict.WA, "wrong output"
-
-
-def _decide_crash(done: RunResult, frame: Frame | None) -> Decision:
-    """An end that no limit of ours caused. Refused memory is told by the harness, or by the C++ runtime."""
-    tail = done.stderr[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
-    refused = done.signal == signal.SIGABRT and b"std::bad_alloc" in done.stderr
-    if refused or (frame and frame.get("kind") == "memory"):
-        return Verdict.MLE, _REFUSED
-    if done.signal is not None:
-        name = str(done.signal)
-        with suppress(ValueError):
-            name = signal.Signals(done.signal).name
-        return Verdict.RE, f"ended by {name}" + (f": {tail}" if tail else "")
-    return Verdict.RE, f"exit code {done.exit_code}" + (f": {tail}" if tail else "")
-
-
-def _decide_values(
-    problem: Problem, case: Case, plan: asserts.Plan | None, done: RunResult, frame: Frame | None
-) -> Decision:
-    if frame is None:
-        if done.signal is not None:
-            return _decide_crash(done, frame)
-        return Verdict.RE, f"ended with exit code {done.exit_code} before its result"
-    if not frame.get("ok"):
-        return _decide_complaint(frame)
-    try:
-        found = [values.decode(item) for item in frame["values"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return Verdict.RE, "an unreadable result"
-    if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
-        return Verdict.RE, "an unreadable result"
-    if plan is None:
-        expected = values.loads(case.expected or "null")
-        right = values.same(found[0], expected, compare.tolerance(problem.compare))
-        return (Verdict.AC, "") if right else (Verdict.WA, "wrong value")
-    for number, check in enumerate(plan.checks):
-        if not asserts.holds(check, found):
-            return Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
-    return Verdict.AC, ""
-
-
-def _decide_complaint(frame: Frame) -> Decision:
-    error, stage, kind = (str(frame.get(key, "")) for key in ("error", "stage", "kind"))
-    if kind == "memory":
-        return Verdict.MLE, _REFUSED
-    if stage == "value" or (kind == "assertion" and stage == "call"):
-        return Verdict.WA, error
-    return Verdict.RE, error
-
-
-def _frame(done: RunResult, nonce: bytes) -> Frame | None:
-    """What the harness wrote, if it carries this run's nonce and can be read."""
-    if not hmac.compare_digest(done.result[:_NONCE_BYTES], nonce):
-        return None
-    try:
-        data = values.loads(done.result[_NONCE_BYTES:])
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,47 @@
+"""Outcome → reward. Pure functions of what `judge` returned or raised, and of nothing else.
+
+An outcome is a Judgement, or the SandboxError that came in its place. Such a sample says nothing about the program, so
+its reward is None: leave it out of the loss. It is never 0, which would teach that the program was wrong.
+
+A weak judgement (the program could have forged it) is rewarded like any other; `masked_if_weak` leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sandbox.core import Judgement, Verdict
+from sandbox.errors import SandboxError
+
+Outcome = Judgement | SandboxError
+Reward = Callable[[Outcome], float | None]
+
+
+def all_or_nothing(outcome: Outcome) -> float | None:
+    """1 when every case passed, otherwise 0."""
+    if isinstance(outcome, SandboxError):
+        return None
+    return 1.0 if outcome.verdict is Verdict.AC else 0.0
+
+
+def share_of_cases(outcome: Outcome) -> float | None:
+    """Cases passed of all cases. Judge with stop_at_first_failure=False: cases that did not run are not passed."""
+    if isinstance(outcome, SandboxError):
+        return None
+    return outcome.passed / outcome.total if outcome.total else 0.0
+
+
+def score(outcome: Outcome) -> float | None:
+    """The problem's own score: by points where it has subtasks, otherwise as `share_of_cases`."""
+    return None if isinstance(outcome, SandboxError) else outcome.score
+
+
+def masked_if_weak(reward: Reward) -> Reward:
+    """`reward`, and None for a judgement that the program could have forged."""
+
+    def masked(outcome: Outcome) -> float | None:
+        if isinstance(outcome, Judgement) and outcome.weak:
+            return None
+        return reward(outcome)
+
+    return masked

@@ -1,0 +1,110 @@
+"""Run × Case → Decision. The questions about a run of the judged program, in the one order in which they are asked.
+
+    1  did it do what no program may?            SEC
+    2  was a limit enforced, and which?          TLE MLE OLE        recorded by the enforcer, never inferred
+    3  did it end well?                          RE, MLE            with exit code 0; or with a result, where it has one
+    4  is it right?                              AC WA              asked outside every jail, or in the checker's own
+
+A later question is not asked where an earlier one has an answer: partial output after a TLE is never compared.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from typing import Final
+
+from sandbox import asserts, compare, values
+from sandbox.core import Case, CaseResult, Limits, Problem, Verdict
+from sandbox.jail import RunResult
+from sandbox.prepared import Frame
+
+Decision = tuple[Verdict, str]
+
+ACCEPTED: Final[Decision] = (Verdict.AC, "")
+_MESSAGE_MAX: Final = 300
+_CAUSES: Final = {
+    "security": (Verdict.SEC, "security: {detail}"),
+    "memory": (Verdict.MLE, "memory limit of {memory_bytes} bytes"),
+    "output": (Verdict.OLE, "output limit of {output_bytes} bytes"),
+    "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
+    "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
+}
+_REFUSED: Final = "an allocation was refused at the memory limit"
+
+
+def case_result(index: int, done: RunResult, decision: Decision) -> CaseResult:
+    verdict, message = decision
+    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, message[:_MESSAGE_MAX])
+
+
+def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
+    """Questions 1 and 2: the verdict of what was enforced, whoever ended the process."""
+    if done.cause is None:
+        return None
+    cause, _, detail = done.cause.partition(": ")
+    verdict, text = _CAUSES[cause]
+    numbers = {name: getattr(limits, name) for name in ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s")}
+    return verdict, text.format(detail=detail, **numbers)
+
+
+def decide_ending(done: RunResult, frame: Frame | None, limits: Limits) -> Decision | None:
+    """Questions 1 to 3 for a program; None when only the output is left to look at."""
+    return decide_limits(done, limits) or (_decide_crash(done, frame) if done.exit_code != 0 else None)
+
+
+def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
+    """Question 4 for stdio without a checker."""
+    expected = (case.expected or "").encode("utf-8", "surrogateescape")
+    if compare.parse_mode(problem.compare)(done.stdout, expected):
+        return ACCEPTED
+    return Verdict.WA, "wrong output"
+
+
+def _decide_crash(done: RunResult, frame: Frame | None) -> Decision:
+    """An end that no limit of ours caused. Refused memory is told by the harness, or by the C++ runtime."""
+    tail = done.stderr[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
+    refused = done.signal == signal.SIGABRT and b"std::bad_alloc" in done.stderr
+    if refused or (frame and frame.get("kind") == "memory"):
+        return Verdict.MLE, _REFUSED
+    if done.signal is not None:
+        name = str(done.signal)
+        with suppress(ValueError):
+            name = signal.Signals(done.signal).name
+        return Verdict.RE, f"ended by {name}" + (f": {tail}" if tail else "")
+    return Verdict.RE, f"exit code {done.exit_code}" + (f": {tail}" if tail else "")
+
+
+def decide_values(
+    problem: Problem, case: Case, plan: asserts.Plan | None, done: RunResult, frame: Frame | None
+) -> Decision:
+    """Questions 3 and 4 for function and assert problems."""
+    if frame is None:
+        if done.signal is not None:
+            return _decide_crash(done, frame)
+        return Verdict.RE, f"ended with exit code {done.exit_code} before its result"
+    if not frame.get("ok"):
+        return _decide_complaint(frame)
+    try:
+        found = [values.decode(item) for item in frame["values"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Verdict.RE, "an unreadable result"
+    if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
+        return Verdict.RE, "an unreadable result"
+    if plan is None:
+        expected = values.loads(case.expected or "null")
+        right = values.same(found[0], expected, compare.tolerance(problem.compare))
+        return ACCEPTED if right else (Verdict.WA, "wrong value")
+    for number, check in enumerate(plan.checks):
+        if not asserts.holds(check, found):
+            return Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
+    return ACCEPTED
+
+
+def _decide_complaint(frame: Frame) -> Decision:
+    error, stage, kind = (str(frame.get(key, "")) for key in ("error", "stage", "kind"))
+    if kind == "memory":
+        return Verdict.MLE, _REFUSED
+    if stage == "value" or (kind == "assertion" and stage == "call"):
+        return Verdict.WA, error
+    return Verdict.RE, error
