@@ -20,7 +20,7 @@ from sandbox import asserts, compare, values
 from sandbox.build import Builder
 from sandbox.core import SOURCE_BYTES_MAX, Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail, Run, RunResult, make_memfd
+from sandbox.jail import Jail, Run, RunResult, make_memfd, new_code, seal_code
 from sandbox.languages import Language, find, toolchain
 
 _NONCE_BYTES: Final = 32
@@ -97,7 +97,7 @@ class _Prepared:
     def __init__(self, judge: Judge, problem: Problem, program: Program, language: Language) -> None:
         self.judge, self.problem, self.language = judge, problem, language
         self.source = program.source
-        self.binary = -1
+        self.binary = self.code = -1
         self.log = ""
 
     def __enter__(self) -> _Prepared:
@@ -110,11 +110,14 @@ class _Prepared:
             if build.path is None:
                 raise CompileError(build.log)
             self.binary = make_memfd("program", build.path.read_bytes(), seal=True)
+        else:
+            self.code = new_code()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.binary >= 0:
-            os.close(self.binary)
+        for fd in (self.binary, self.code):
+            if fd >= 0:
+                os.close(fd)
 
     def run(self, index: int, case: Case) -> tuple[CaseResult, bool]:
         """One case in a fresh process; the flag is `weak`. Raises CompileError, SandboxError."""
@@ -135,8 +138,10 @@ class _Prepared:
         if self.binary >= 0:
             run = Run(limits, stdin, argv=(f"./{self.language.artifact}",), program=self.binary)
         else:
-            run = Run(limits, stdin, job=self._job(case, plan) + nonce)
+            run = Run(limits, stdin, job=self._job(case, plan) + nonce, code=self.code)
         done = self.judge.jail.run(run, cancel_fd=self.judge.cancel_fd)
+        if self.code >= 0:
+            seal_code(self.code)
         frame = _frame(done, nonce)
         if frame and frame.get("stage") == "compile":
             raise CompileError(str(frame.get("error")))

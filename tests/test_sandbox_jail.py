@@ -14,6 +14,7 @@ from sandbox.asserts import plan
 from sandbox.build import Builder
 from sandbox.core import MIB, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
+from sandbox.inbox import Inbox
 from sandbox.jail import Jail, Run, make_memfd
 from sandbox.languages import find
 
@@ -131,7 +132,7 @@ def cause_of(program: str, starved_s: float) -> str:
             ours, theirs = socket.socketpair()
             child = os.posix_spawn(SHELL, [SHELL, "-c", program], {"PATH": "/bin:/usr/bin"})
             tribe = watch.Tribe(lambda: [child], lambda: watch._kill(child), atomic=False)
-            os.write(send, str(watch.watch(child, limits, [], theirs, tribe).cause).encode())
+            os.write(send, str(watch.watch(child, limits, [], Inbox(theirs), tribe).cause).encode())
             ours.close()
         finally:
             os._exit(0)
