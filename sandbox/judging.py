@@ -99,6 +99,7 @@ class _Prepared:
         self.source = program.source
         self.binary = self.code = -1
         self.log = ""
+        self.ahead: tuple[asserts.Plan | None, bytes] | None = None
 
     def __enter__(self) -> _Prepared:
         if len(self.source) > SOURCE_BYTES_MAX:
@@ -115,14 +116,18 @@ class _Prepared:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.judge.jail.drop()
         for fd in (self.binary, self.code):
             if fd >= 0:
                 os.close(fd)
 
     def run(self, index: int, case: Case) -> tuple[CaseResult, bool]:
         """One case in a fresh process; the flag is `weak`. Raises CompileError, SandboxError."""
-        plan = asserts.plan(case.input) if self.problem.kind == "assert" else None
-        done, frame = self.execute(case, plan)
+        cases = self.problem.cases
+        plan, nonce = self.ahead or self._start(case)
+        # While we look at one case the jail does the next; but the first goes alone, for there most programs fail.
+        self.ahead = self._start(cases[index + 1]) if 0 < index < len(cases) - 1 else None
+        done, frame = self._finish(nonce)
         if self.problem.kind == "stdio":
             decision = _decide_ending(done, frame, self.problem.limits) or _decide_output(self.problem, case, done)
         else:
@@ -130,8 +135,13 @@ class _Prepared:
             decision = limited or _decide_values(self.problem, case, plan, done, frame)
         return _case_result(index, done, decision), plan is not None and plan.weak
 
-    def execute(self, case: Case, plan: asserts.Plan | None = None) -> tuple[RunResult, Frame | None]:
+    def execute(self, case: Case) -> tuple[RunResult, Frame | None]:
         """Run the program on a case, and read what its harness wrote."""
+        return self._finish(self._start(case)[1])
+
+    def _start(self, case: Case) -> tuple[asserts.Plan | None, bytes]:
+        """Hand a case to the jail. The nonce is what its harness must show."""
+        plan = asserts.plan(case.input) if self.problem.kind == "assert" else None
         limits = self.problem.limits
         stdin = case.input.encode("utf-8", "surrogateescape") if self.problem.kind == "stdio" else b""
         nonce = os.urandom(_NONCE_BYTES)
@@ -139,7 +149,11 @@ class _Prepared:
             run = Run(limits, stdin, argv=(f"./{self.language.artifact}",), program=self.binary)
         else:
             run = Run(limits, stdin, job=self._job(case, plan) + nonce, code=self.code)
-        done = self.judge.jail.run(run, cancel_fd=self.judge.cancel_fd)
+        self.judge.jail.start(run)
+        return plan, nonce
+
+    def _finish(self, nonce: bytes) -> tuple[RunResult, Frame | None]:
+        done = self.judge.jail.finish(cancel_fd=self.judge.cancel_fd)
         if self.code >= 0:
             seal_code(self.code)
         frame = _frame(done, nonce)
