@@ -1,5 +1,7 @@
 """The Python harness inside the jail: runs one program in this (forked, confined) process and ends it.
 
+What is the same for every run is done once, before the fork (`prepare`), and the compiled program is kept for the runs
+that follow (descriptor 5, closed before the program's first line runs).
 The job is read from descriptor 3, the answer is written to descriptor 4 as `nonce + JSON`. No expected output is here.
 A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say what he could
 have returned. The nonce is fetched from the job after the last step: for an assert problem it is the completion token.
@@ -11,32 +13,57 @@ import ast
 import atexit
 import io
 import json
+import marshal
 import os
-import random
 import sys
-import threading
 import traceback
 import types
 from _sitebuiltins import Quitter
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
 
 from sandbox.values import Unencodable, encode
 
-JOB_FD, RESULT_FD = 3, 4
+JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
 _SHORT = 32  # bytes of code; only what is shorter can be an empty program, so only that is parsed for it
 _dumps, _pread, _pwrite, _exit, _fstat = json.dumps, os.pread, os.pwrite, os._exit, os.fstat
 
 Job = dict[str, Any]
+_fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
+_join_threads: Callable[[], object] = int  # until `prepare`
+
+
+def prepare(modules: str) -> None:
+    """In the zygote, once: import what programs import, and make the interpreter look freshly started.
+
+    Hooks that modules leave for a fork would cost every run a third of a millisecond, for nothing: one thread forks,
+    and chance is seeded. They are kept for the forks of the program itself.
+    """
+    register = os.register_at_fork
+    os.register_at_fork = lambda **hooks: _fork_hooks.append(hooks)
+    try:
+        for name in ("random", "threading", *modules.split()):
+            __import__(name)
+    finally:
+        os.register_at_fork = register
+    global _join_threads
+    _join_threads = sys.modules["threading"]._shutdown
+    _fresh_interpreter()
+    code = _compile("pass")  # the first call of a kind makes what all later ones use
+    marshal.loads(marshal.dumps(code))
+    _dumps(json.loads("{}"))
 
 
 def run() -> NoReturn:
     """Run the job and exit; never returns, whatever the program does."""
     try:
+        for hooks in _fork_hooks:
+            os.register_at_fork(**hooks)
         job = json.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
-        _fresh_interpreter(job.get("argv", ()))
-        code = _compile(job["source"])
+        sys.argv += job.get("argv", ())
+        code = _load(job["source"])
         if isinstance(code, str):
             _answer(False, error=code, stage="compile")
             _exit(1)
@@ -46,16 +73,16 @@ def run() -> NoReturn:
         _exit(1)
 
 
-def _fresh_interpreter(arguments: Sequence[str]) -> None:
+def _fresh_interpreter() -> None:
     """Streams on the new descriptors, and what `site` would have added."""
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(_raw(0, "r"), "utf-8", "surrogateescape")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = io.TextIOWrapper(_raw(1, "w"), "utf-8", "surrogateescape")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
         _raw(2, "w"), "utf-8", "backslashreplace", line_buffering=True
     )
-    sys.argv = ["main.py", *arguments]
+    sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
-    random.seed(0)  # one program, one verdict: chance is the same in every run
+    sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
     builtins = sys.modules["builtins"].__dict__
     builtins["exit"] = Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins["quit"] = Quitter("quit", "Ctrl-D (i.e. EOF)")
@@ -63,6 +90,21 @@ def _fresh_interpreter(arguments: Sequence[str]) -> None:
 
 def _raw(fd: int, mode: str) -> Any:
     return open(fd, mode + "b", closefd=False)
+
+
+def _load(source: str) -> types.CodeType | str:
+    """The program's code: as an earlier run compiled it, or compiled now and kept for the next."""
+    kept = _pread(CODE_FD, _fstat(CODE_FD).st_size, 0)
+    if len(kept) > 8 and len(kept) - 8 == int.from_bytes(kept[-8:], "little"):  # else its writer was ended midway
+        code = marshal.loads(kept[:-8])
+    else:
+        code = _compile(source)
+        if not isinstance(code, str):
+            data = marshal.dumps(code)
+            with suppress(OSError):  # longer than a file may be, or sealed: then the next run compiles again
+                os.write(CODE_FD, data + len(data).to_bytes(8, "little"))
+    os.close(CODE_FD)
+    return code  # type: ignore[no-any-return]
 
 
 def _compile(source: str) -> types.CodeType | str:
@@ -118,7 +160,7 @@ def _print_error(error: BaseException) -> None:
 def _finish(status: int) -> int:
     """What the interpreter does at its end: join threads, run exit handlers, flush. 120 when the flush fails."""
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        _join_threads()
         atexit._run_exitfuncs()
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()

@@ -5,18 +5,24 @@ no_new_privs, the seccomp filter and the namespaces are the zygote's already, an
 
 from __future__ import annotations
 
-import fcntl
 import os
 import resource
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sandbox import landlock, linux
 
-HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 4
+HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
+STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
+Rlimits = tuple[tuple[int, int], ...]
 _CAP_DAC_READ_SEARCH: Final = 1 << 2
+_LIMITED: Final = (
+    resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
+    resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE,
+    resource.RLIMIT_MEMLOCK,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +37,24 @@ class Confinement:
     """Landlock ruleset descriptor."""
     read_past_permissions: bool = False
     """Keep CAP_DAC_READ_SEARCH: the interpreter lies under a directory closed to other uids. Landlock still rules."""
+    hard: dict[int, int] = field(default_factory=lambda: {what: resource.getrlimit(what)[1] for what in _LIMITED})
+    """The limits that we are under ourselves: a program's cannot be higher."""
 
 
-def confine(how: Confinement, limits: dict[str, Any], streams: Sequence[int], *, native: bool) -> None:
-    """Confine the calling process. `streams` become descriptors 0 to 4: in, out, err, job, result."""
+def confine(how: Confinement, rlimits: Rlimits, streams: Sequence[int], *, native: bool) -> None:
+    """Confine the calling process. `streams` become descriptors 0, 1, 2 and so on; they lie above those."""
     os.setsid()
     os.chdir(how.work)
-    _place_streams(streams)
+    for target, fd in enumerate(streams):
+        os.dup2(fd, target)
     _prefer_as_oom_victim()
-    _set_limits(limits, native=native)
+    for what, value in rlimits:
+        resource.setrlimit(what, (value, value))
     _drop_identity(how)
     linux.die_with_parent()  # after the uid change, which clears it
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
     _reset_signals(native=native)
-
-
-def _place_streams(streams: Sequence[int]) -> None:
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH) for fd in streams]
-    for target, fd in enumerate(high):
-        os.dup2(fd, target, inheritable=True)
 
 
 def _prefer_as_oom_victim() -> None:
@@ -64,11 +68,12 @@ def _prefer_as_oom_victim() -> None:
         os.close(fd)
 
 
-def _set_limits(limits: dict[str, Any], *, native: bool) -> None:
+def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:
+    """The resource limits of a run, worked out before the fork."""
     memory, stack = limits["memory_bytes"], limits["stack_bytes"]
     cpu = int(limits["cpu_s"]) + 2  # the backstop; the watcher's limit is exact and comes first
     data = memory + (64 << 20) + (stack if native else 0)
-    for what, value in (
+    wanted = (
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_DATA, data),
         (resource.RLIMIT_AS, data + (1 << 30)),
@@ -79,10 +84,12 @@ def _set_limits(limits: dict[str, Any], *, native: bool) -> None:
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 64 << 10),
-    ):
-        hard = resource.getrlimit(what)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(what, (value, value))
+    )
+    return tuple((what, _at_most(value, how.hard[what])) for what, value in wanted)
+
+
+def _at_most(value: int, hard: int) -> int:
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
 def _drop_identity(how: Confinement) -> None:

@@ -18,6 +18,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, cast
@@ -29,10 +31,14 @@ from sandbox.sweep import run_directory
 from sandbox.watch import WALL_STRETCH
 
 _MESSAGE_MAX: Final = 128 << 10
+_NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")
 _START_S: Final = 30.0
 _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end of a run, or counts as dead
 _CLOSE_S: Final = 3.0
+_EXCERPT_BYTES: Final = 64 << 10  # of what nobody compares: stderr, and the output of a run that broke a limit
+_FRAME_WEIGHT_MAX: Final = 150 * MIB
 TIERS: Final = ("A", "B")
+_SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class Run:
     """Files to put into the work directory first."""
     pipes: tuple[int, int] | None = None
     """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty."""
+    code: int | None = None
+    """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_code`)."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
 
@@ -72,6 +80,67 @@ class RunResult:
     collected: bytes | None
 
 
+class _Sent:
+    """A run that is under way: its descriptors, and what they hold when it has ended."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.opened: list[int] = []
+
+    def pack(self) -> tuple[bytes, list[int]]:
+        """The request and its descriptors."""
+        run = self.run
+        native = bool(run.argv)
+        if run.pipes is None:
+            fds = [self._memfd("stdin", run.stdin, seal=True), self._memfd("stdout"), self._memfd("stderr")]
+        else:
+            fds = [*run.pipes, self._memfd("stderr")]
+        if not native:
+            fds += [self._memfd("job", run.job or b"", seal=True), self._memfd("result")]
+            fds.append(self._memfd("code") if run.code is None else run.code)
+        outputs = [1] * (run.pipes is None) + [2] + [4] * (not native)
+        self.stdout, self.stderr = None if run.pipes else fds[1], fds[2]
+        self.frame = None if native else fds[4]
+        program = None
+        if run.program is not None:
+            program = len(fds)
+            fds.append(run.program)
+        files = [[name, len(fds) + k] for k, (name, _) in enumerate(run.files)]
+        fds += [self._memfd("file", content, seal=True) for _, content in run.files]
+        request = {
+            "mode": "exec" if native else "python",
+            "argv": run.argv,
+            "program": program,
+            "files": files,
+            "collect": run.collect,
+            "outputs": outputs,
+            "limits": _wire_limits(run.limits),
+        }
+        return json.dumps(request).encode(), fds
+
+    def _memfd(self, name: str, content: bytes = b"", *, seal: bool = False) -> int:
+        self.opened.append(make_memfd(name, content, seal=seal))
+        return self.opened[-1]
+
+    def result(self, reply: dict[str, Any], got: list[int]) -> RunResult:
+        numbers = {name: reply[name] for name in _NUMBERS}
+        result = b""
+        if self.frame is not None and numbers["cause"] is None:
+            size = os.fstat(self.frame).st_size
+            if 3 * size < _FRAME_WEIGHT_MAX:
+                result = _content(self.frame, size)
+            if size and (not result or _weight(result) > _FRAME_WEIGHT_MAX):
+                numbers["cause"], result = "output", b""
+        shown = self.run.limits.output_bytes if numbers["cause"] is None else _EXCERPT_BYTES
+        return RunResult(
+            **numbers,
+            stdout=b"" if self.stdout is None else _content(self.stdout, shown),
+            stderr=_content(self.stderr, _EXCERPT_BYTES),
+            result=result,
+            collected=_content(got[0], self.run.limits.file_bytes) if got else None,
+        )
+
+
 class Jail:
     """One entered jail. Use as a context manager, or call `close`."""
 
@@ -86,6 +155,7 @@ class Jail:
         self.broken = False
         self._run_dir = run_dir
         self._partner: Jail | None = None
+        self._under_way: deque[_Sent] = deque()
         refused = []
         for tier in TIERS if isolation == "auto" else (isolation,):
             try:
@@ -126,60 +196,65 @@ class Jail:
 
     def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
         """Run it to its end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
+        self.start(run)
+        return self.finish(cancel_fd=cancel_fd)
+
+    def start(self, run: Run) -> None:
+        """Hand a run to the jail, which does it when those before it have ended. `finish` takes the results in order.
+
+        Raises WorkerDied when the jail fails.
+        """
         if self.broken:
             raise WorkerDied("the jail failed before; start another")
         self.runs += 1
-        self.broken = True
-        opened: list[int] = []
+        sent = _Sent(run)
+        self._under_way.append(sent)
         try:
-            return self._run(run, cancel_fd, opened)
-        except Cancelled:
-            self.broken = False
-            raise
-        except (OSError, ValueError) as error:
-            raise WorkerDied(f"the jail failed: {error}") from error
-        finally:
-            for fd in opened:
+            request, fds = sent.pack()
+            socket.send_fds(self.control, [request], fds)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def finish(self, *, cancel_fd: int | None = None) -> RunResult:
+        """The result of the earliest run that is under way. Raises as `run` does; a cancel ends all that are."""
+        if self.broken:
+            raise WorkerDied("the jail failed before; start another")
+        limits = self._under_way[0].run.limits
+        try:
+            deadline = time.monotonic() + limits.wall_limit_s * WALL_STRETCH + _GRACE_S
+            reply, got = self._receive(deadline, cancel_fd)
+            if reply["error"]:
+                raise WorkerDied(reply["error"])
+            sent = self._under_way.popleft()
+            try:
+                if reply["cause"] != "cancelled":
+                    return sent.result(reply, got)
+            finally:
+                for fd in (*sent.opened, *got):
+                    os.close(fd)
+        except (OSError, ValueError, WorkerDied) as error:
+            raise self._fail(error) from error
+        self.drop(tell=False)
+        raise Cancelled("the run was cancelled")
+
+    def drop(self, *, tell: bool = True) -> None:
+        """Cancel what is under way, and wait until it has ended. Raises WorkerDied when the jail fails."""
+        if tell and self._under_way and not self.broken:
+            with suppress(OSError):  # a dead zygote shows below
+                self.control.send(b'{"mode": "cancel"}')
+        while self._under_way and not self.broken:
+            with suppress(Cancelled):
+                self.finish()
+
+    def _fail(self, error: Exception) -> WorkerDied:
+        self.broken = True
+        self._forget()
+        return WorkerDied(f"the jail failed: {error}")
+
+    def _forget(self) -> None:
+        while self._under_way:
+            for fd in self._under_way.popleft().opened:
                 os.close(fd)
-
-    def _run(self, run: Run, cancel_fd: int | None, opened: list[int]) -> RunResult:
-        def memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
-            opened.append(make_memfd(name, content, seal=seal))
-            return opened[-1]
-
-        stdin, stdout = run.pipes or (memfd("stdin", run.stdin, seal=True), memfd("stdout"))
-        stderr, result = memfd("stderr"), memfd("result")
-        streams = [stdin, stdout, stderr, memfd("job", run.job or b"", seal=True), result]
-        fds = streams + ([] if run.program is None else [run.program])
-        files = [[name, len(fds) + k] for k, (name, _) in enumerate(run.files)]
-        fds += [memfd("file", content, seal=True) for _, content in run.files]
-        request = {
-            "mode": "exec" if run.argv else "python",
-            "argv": run.argv,
-            "program": None if run.program is None else 5,
-            "files": files,
-            "collect": run.collect,
-            "outputs": [2, 4] if run.pipes else [1, 2, 4],
-            "limits": _wire_limits(run.limits),
-        }
-        socket.send_fds(self.control, [json.dumps(request).encode()], fds)
-        reply, got = self._receive(time.monotonic() + run.limits.wall_limit_s * WALL_STRETCH + _GRACE_S, cancel_fd)
-        opened += got
-        if reply["error"]:
-            raise WorkerDied(f"the jail failed: {reply['error']}")
-        self.broken = False
-        if reply["cause"] == "cancelled":
-            raise Cancelled("the run was cancelled")
-        cap = run.limits.output_bytes
-        numbers = {key: reply[key] for key in ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes")}
-        return RunResult(
-            **numbers,
-            left_behind=reply["left_behind"],
-            stdout=b"" if run.pipes else _content(stdout, cap),
-            stderr=_content(stderr, 64 << 10),
-            result=_content(result, cap),
-            collected=_content(got[0], run.limits.file_bytes) if got else None,
-        )
 
     def _receive(self, deadline: float, cancel_fd: int | None) -> tuple[dict[str, Any], list[int]]:
         """The zygote's next message. A zygote that is dead or silent past the deadline raises WorkerDied."""
@@ -206,6 +281,7 @@ class Jail:
         if self._partner is not None:
             self._partner.close()
         self.control.close()
+        self._forget()
         process = getattr(self, "process", None)
         if process is not None:
             try:
@@ -232,19 +308,33 @@ def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
         while view:
             view = view[os.write(fd, view) :]
         os.lseek(fd, 0, os.SEEK_SET)
-        seals = fcntl.F_SEAL_SEAL
-        if seal:
-            seals |= fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED if seal else fcntl.F_SEAL_SEAL)
     except BaseException:
         os.close(fd)
         raise
     return fd
 
 
+def new_code() -> int:
+    """A memfd for `Run.code`. Seal it after the first run, so that no later one can change it."""
+    return os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def seal_code(fd: int) -> None:
+    """Does nothing when it is sealed already."""
+    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) != _SEALED:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED)
+
+
 def _wire_limits(limits: Limits) -> dict[str, Any]:
     names = ("cpu_s", "memory_bytes", "output_bytes", "processes", "open_files", "file_bytes", "stack_bytes")
     return {**{name: getattr(limits, name) for name in names}, "wall_s": limits.wall_limit_s}
+
+
+def _weight(frame: bytes) -> int:
+    """No less than the bytes that a frame takes when it is read and its values are made: 5 MB of `[]` take 700 MB."""
+    marks = ((b",", 48), (b"[", 144), (b"{", 300), (b'"', 28))
+    return 3 * len(frame) + sum(cost * frame.count(mark) for mark, cost in marks)
 
 
 def _content(fd: int, cap: int) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sandbox import asserts, interactive, referee
 from sandbox.build import Builder
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.languages import Language, find, toolchain
@@ -32,6 +32,8 @@ class Judge:
     stop_at_first_failure: bool = True
     """After a failed case, skip the rest of its subtask; without subtasks, the rest."""
     cancel_fd: int | None = None
+    only: int | None = None
+    """Run this case alone: another worker runs the others."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
         """Raises SandboxError for our faults only."""
@@ -82,18 +84,66 @@ class Judge:
     def _run_cases(
         self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
     ) -> tuple[list[CaseResult], bool]:
+        course = _Course(problem, prepared, decider)
         results: list[CaseResult] = []
         failed: set[str | None] = set()
-        weak = False
-        for index, case in enumerate(problem.cases):
-            if self.stop_at_first_failure and case.group in failed:
+        order = range(len(problem.cases)) if self.only is None else (self.only,)
+        for index in order:
+            if self.stop_at_first_failure and problem.cases[index].group in failed:
                 continue
-            done, case_weak = _run_case(problem, prepared, decider, index, case)
-            results.append(done)
-            weak |= case_weak
-            if done.verdict is not Verdict.AC:
-                failed.add(case.group)
-        return results, weak
+            # While we look at one case the jail does the next; but the first goes alone, for there most programs fail.
+            ahead = index + 1 if 0 < index < order[-1] else None
+            results.append(course.run(index, ahead))
+            if results[-1].verdict is not Verdict.AC:
+                failed.add(problem.cases[index].group)
+        return results, course.weak
+
+
+@dataclass(slots=True)
+class _Course:
+    """The cases of one program, each in a fresh process."""
+
+    problem: Problem
+    prepared: Prepared
+    decider: referee.Referee | None
+    weak: bool = False
+    """A case was accepted on a completion token."""
+    _ahead: tuple[int, asserts.Plan | None] | None = None
+
+    def run(self, index: int, ahead: int | None) -> CaseResult:
+        """One case; `ahead` is the one to start meanwhile. Raises CompileError, SandboxError."""
+        case, limits = self.problem.cases[index], self.problem.limits
+        if self.problem.kind == "interactive":
+            assert self.decider is not None
+            return case_result(index, *interactive.converse(self.prepared, self.decider, limits, case))
+        if self._ahead and self._ahead[0] != index:
+            self.prepared.drop()
+            self._ahead = None
+        plan = self._ahead[1] if self._ahead else self._start(index)
+        alone = ahead is None or self.decider is not None  # a checker runs in the same jail
+        self._ahead = None if alone or ahead is None else (ahead, self._start(ahead))
+        done, frame = self.prepared.finish()
+        self.weak |= plan is not None and plan.weak
+        if self.problem.kind != "stdio":
+            decision = decide_limits(done, limits) or decide_values(self.problem, case, plan, done, frame)
+            return case_result(index, done, decision)
+        ending: Decision | None = decide_ending(done, frame, limits)
+        if ending is None and self.decider is not None:
+            ending = self.decider.check(case, done.stdout)
+        return case_result(index, done, ending or decide_output(self.problem, case, done))
+
+    def _start(self, index: int) -> asserts.Plan | None:
+        """Hand a case to the jail."""
+        case, kind = self.problem.cases[index], self.problem.kind
+        if kind == "stdio":
+            self.prepared.start(self.problem.limits, _encode(case.input))
+            return None
+        plan = asserts.plan(case.input) if kind == "assert" else None
+        args, steps = (case.input, ()) if plan is None else (None, plan.steps)
+        self.prepared.start(
+            self.problem.limits, job={"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
+        )
+        return plan
 
 
 def run_once(
@@ -118,30 +168,6 @@ def _check_kind(problem: Problem, language: Language) -> None:
             f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
             f"use {' or '.join(language.kinds)}"
         )
-
-
-def _run_case(
-    problem: Problem, prepared: Prepared, decider: referee.Referee | None, index: int, case: Case
-) -> tuple[CaseResult, bool]:
-    """One case in a fresh process; the flag is `weak`. Raises CompileError, SandboxError."""
-    limits = problem.limits
-    if problem.kind in ("function", "assert"):
-        plan = asserts.plan(case.input) if problem.kind == "assert" else None
-        args = case.input if problem.kind == "function" else None
-        steps = plan.steps if plan else ()
-        job = {"kind": problem.kind, "fn_name": problem.fn_name, "args": args, "steps": steps}
-        done, frame = prepared.run(limits, job=job)
-        decision = decide_limits(done, limits) or decide_values(problem, case, plan, done, frame)
-        return case_result(index, done, decision), plan is not None and plan.weak
-    if problem.kind == "interactive":
-        assert decider is not None
-        done, decision = interactive.converse(prepared, decider, limits, case)
-        return case_result(index, done, decision), False
-    done, frame = prepared.run(limits, _encode(case.input))
-    ending: Decision | None = decide_ending(done, frame, limits)
-    if ending is None and decider is not None:
-        ending = decider.check(case, done.stdout)
-    return case_result(index, done, ending or decide_output(problem, case, done)), False
 
 
 def _score(problem: Problem, results: list[CaseResult]) -> float:

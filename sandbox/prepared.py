@@ -9,13 +9,14 @@ from __future__ import annotations
 import hmac
 import json
 import os
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 from sandbox import values
 from sandbox.build import Builder
 from sandbox.core import SOURCE_BYTES_MAX, Limits, Program
-from sandbox.jail import Jail, Run, RunResult, make_memfd
+from sandbox.jail import Jail, Run, RunResult, make_memfd, new_code, seal_code
 from sandbox.languages import find
 
 _NONCE_BYTES: Final = 32
@@ -38,8 +39,9 @@ class Prepared:
         self.language = find(program.language)
         self.source = program.source
         self.preamble = preamble
-        self.binary = -1
+        self.binary = self.code = -1
         self.log = ""
+        self._nonces: deque[bytes] = deque()
 
     def __enter__(self) -> Prepared:
         """Raises CompileError, SandboxError."""
@@ -52,13 +54,23 @@ class Prepared:
             if build.path is None:
                 raise CompileError(build.log)
             self.binary = make_memfd("program", build.path.read_bytes(), seal=True)
+        else:
+            self.code = new_code()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.binary >= 0:
-            os.close(self.binary)
+        self.drop()
+        for fd in (self.binary, self.code):
+            if fd >= 0:
+                os.close(fd)
 
-    def run(
+    def run(self, limits: Limits, stdin: bytes = b"", **how: Any) -> tuple[RunResult, Frame | None]:
+        """Run it in a fresh process, and read what its harness wrote. Raises CompileError, SandboxError."""
+        cancel_fd = how.pop("cancel_fd", None)
+        self.start(limits, stdin, **how)
+        return self.finish(cancel_fd=cancel_fd)
+
+    def start(
         self,
         limits: Limits,
         stdin: bytes = b"",
@@ -67,24 +79,38 @@ class Prepared:
         arguments: Sequence[str] = (),
         files: Files = (),
         pipes: tuple[int, int] | None = None,
-        cancel_fd: int | None = None,
-    ) -> tuple[RunResult, Frame | None]:
-        """Run it in a fresh process, and read what its harness wrote. Raises CompileError, SandboxError.
+    ) -> None:
+        """Hand a run to the jail, which does it when those before it have ended; `finish` takes them in order.
 
         job: what the Python harness does besides running the source. pipes: descriptors for stdin and stdout, instead
-        of `stdin` and of collecting the output. cancel_fd: instead of that of the whole program.
+        of `stdin` and of collecting the output. Raises SandboxError.
         """
         nonce = os.urandom(_NONCE_BYTES)
         if self.binary >= 0:
             argv = (f"./{self.language.artifact}", *arguments)
             run = Run(limits, stdin, argv=argv, program=self.binary, files=files, pipes=pipes)
         else:
-            run = Run(limits, stdin, job=self._job(job or {}, arguments) + nonce, files=files, pipes=pipes)
-        done = self.jail.run(run, cancel_fd=self.cancel_fd if cancel_fd is None else cancel_fd)
+            harness = self._job(job or {}, arguments) + nonce
+            run = Run(limits, stdin, job=harness, files=files, pipes=pipes, code=self.code)
+        self.jail.start(run)
+        self._nonces.append(nonce)
+
+    def finish(self, *, cancel_fd: int | None = None) -> tuple[RunResult, Frame | None]:
+        """The earliest run that was started, at its end. cancel_fd: instead of that of the whole program."""
+        nonce = self._nonces.popleft()
+        done = self.jail.finish(cancel_fd=self.cancel_fd if cancel_fd is None else cancel_fd)
+        if self.code >= 0:
+            seal_code(self.code)
         frame = _frame(done, nonce)
         if frame and frame.get("stage") == "compile":
             raise CompileError(str(frame.get("error")))
         return done, frame
+
+    def drop(self) -> None:
+        """Cancel what was started and not finished."""
+        if self._nonces:
+            self._nonces.clear()
+            self.jail.drop()
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+
+from sandbox.inbox import Inbox
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -39,10 +40,6 @@ class Outcome:
     """Processes that outlived the program, killed and reaped."""
 
 
-class OwnerGone(Exception):
-    """The judge closed the control socket: die with everything."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tribe:
     """The processes of a run, as this tier finds and kills them."""
@@ -53,13 +50,13 @@ class Tribe:
     """True when `kill` cannot be outrun by a fork."""
 
 
-def watch(child: int, limits: dict[str, Any], outputs: list[int], control: socket.socket, tribe: Tribe) -> Outcome:
+def watch(child: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, tribe: Tribe) -> Outcome:
     """Wait for `child` under `limits`, then end everything that it started."""
     outcome = Outcome()
     start = time.monotonic()
     pidfd = os.pidfd_open(child)
     try:
-        outcome.cause = _wait(pidfd, limits, outputs, control, tribe)
+        outcome.cause = _wait(pidfd, limits, outputs, inbox, tribe)
     finally:
         os.close(pidfd)
         outcome.wall_s = time.monotonic() - start
@@ -69,23 +66,23 @@ def watch(child: int, limits: dict[str, Any], outputs: list[int], control: socke
     return outcome
 
 
-def _wait(pidfd: int, limits: dict[str, Any], outputs: list[int], control: socket.socket, tribe: Tribe) -> str | None:
+def _wait(pidfd: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, tribe: Tribe) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
-    poller.register(control, select.POLLIN)
+    poller.register(inbox, select.POLLIN)
     start = time.monotonic()
     deadline = start + limits["wall_s"]
     pause = min(_GLANCE_S, limits["cpu_s"])
     while True:
         left = deadline - time.monotonic()
         ready = {fd for fd, _ in poller.poll(max(0.0, min(pause, left)) * 1000)}
-        if control.fileno() in ready:
-            if not control.recv(4096):
-                raise OwnerGone
+        if inbox.fileno() in ready and inbox.cancelled():
             return "cancelled"
         if pidfd in ready:
             return None
+        if ready:
+            continue
         members = tribe.members()
         cpu, memory = _usage(members)
         if cause := _exceeded(limits, cpu, memory, outputs):

@@ -9,7 +9,6 @@ Started by exec with a clean environment; enters its jail once; then forks a chi
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import fcntl
 import gc
@@ -22,11 +21,9 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, watch
-from sandbox.confine import HIGH, Confinement, confine
+from sandbox.confine import HIGH, STREAMS, Confinement, Rlimits, confine, plan_rlimits
+from sandbox.inbox import Inbox, OwnerGone, Request
 
-Request = dict[str, Any]
-
-MESSAGE_MAX: Final = 128 << 10
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
 _WARM: Final = (
     "__future__ bisect collections copy dataclasses enum functools heapq itertools math operator random re "
@@ -37,7 +34,8 @@ _WARM: Final = (
 def main() -> None:
     """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory."""
     fd, tier, directory, parent, work_bytes = sys.argv[1:]
-    control = socket.socket(fileno=int(fd))
+    control = socket.socket(fileno=_high(int(fd)))
+    _reserve()
     linux.die_with_parent(int(parent))
     _warm_up()
     try:
@@ -50,9 +48,16 @@ def main() -> None:
     worker.serve()
 
 
+def _reserve() -> None:
+    """Occupy the descriptors that a program gets, so that nothing we receive can lie there."""
+    fd = 0
+    while fd < STREAMS:
+        fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    os.close(fd)
+
+
 def _warm_up() -> None:
-    for name in _WARM.split():
-        __import__(name)
+    _runner.prepare(_WARM)
     sys.path.remove(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     gc.collect()
     gc.disable()
@@ -194,7 +199,7 @@ class Worker:
         renew: Callable[[], None],
         mechanisms: list[str],
     ) -> None:
-        self.control = control
+        self.inbox = Inbox(control)
         self.how = how
         self.tribe = tribe
         self.renew = renew
@@ -203,8 +208,10 @@ class Worker:
             os.setgroups([])
             os.setresgid(how.uid, how.uid, how.uid)
         linux.die_with_parent()  # again, for every change of identity clears it
+        self.environment = _environment(how.work)
         os.environ.clear()
-        os.environ.update(_environment(how.work))
+        os.environ.update(self.environment)
+        self.complaint, self.voice = map(_high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
 
     def prove(self) -> None:
         """Run one child that tries to break out. Raises AssertionError naming what was open."""
@@ -219,7 +226,7 @@ class Worker:
         }
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
-        reply, fds = self.run(request, [os.open("/dev/null", os.O_RDWR)] * 5)
+        reply, fds = self.run(request, [os.open("/dev/null", os.O_RDWR)] * STREAMS)
         assert not fds
         assert not reply["error"], reply["error"]
         assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
@@ -227,42 +234,43 @@ class Worker:
     def serve(self) -> None:
         """Answer requests until the control socket closes."""
         while True:
-            data, fds, _, _ = socket.recv_fds(self.control, MESSAGE_MAX, 32, socket.MSG_CMSG_CLOEXEC)
-            if not data:
-                return
-            request = json.loads(data)
-            if request["mode"] == "cancel":
-                continue  # the run it was meant for has ended
             try:
-                reply, out = self.run(request, fds)
-            except watch.OwnerGone:
+                request, fds = self.inbox.next()
+                try:
+                    reply, out = self.run(request, fds)
+                finally:
+                    for fd in fds:
+                        os.close(fd)
+            except OwnerGone:
                 return
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            socket.send_fds(self.control, [json.dumps(reply).encode()], out)
+            socket.send_fds(self.inbox.sock, [json.dumps(reply).encode()], out)
             for fd in out:
                 os.close(fd)
 
     def run(self, request: Request, fds: list[int]) -> tuple[dict[str, Any], list[int]]:
         """One run, from files placed to nothing left. The reply's `error` is our fault, never the program's."""
+        if "cancelled" in request:
+            return _reply(watch.Outcome("cancelled")), []
         for name, index in request["files"]:
             self._place(name, fds[index])
-        complaint, voice = os.pipe()
+        native = request["mode"] == "exec"
+        rlimits = plan_rlimits(self.how, request["limits"], native=native)
         child = os.fork()
         if child == 0:
-            _become(request, fds, self.how, voice)
-        os.close(voice)
-        try:
-            outputs = [fds[index] for index in request["outputs"]]
-            outcome = watch.watch(child, request["limits"], outputs, self.control, self.tribe)
-            error = os.read(complaint, 4096).decode(errors="replace")
-        finally:
-            os.close(complaint)
+            _become(request, fds, self, rlimits)
+        outputs = [fds[index] for index in request["outputs"]]
+        outcome = watch.watch(child, request["limits"], outputs, self.inbox, self.tribe)
         out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
-        if any(os.scandir(self.how.work)):
+        if os.listdir(self.how.work):
             self.renew()
-        return {**dataclasses.asdict(outcome), "error": error}, out
+        return _reply(outcome, self._complaint()), out
+
+    def _complaint(self) -> str:
+        """What the child could not do before it became the program."""
+        try:
+            return os.read(self.complaint, 4096).decode(errors="replace")
+        except BlockingIOError:
+            return ""
 
     def _place(self, name: str, source: int) -> None:
         target = os.open(f"{self.how.work}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -292,22 +300,26 @@ def _environment(work: str) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": work, "TMPDIR": work, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
 
 
-def _become(request: Request, fds: list[int], how: Confinement, voice: int) -> NoReturn:
-    """In the child: confine, then turn into the program. Whatever fails before that is told to `voice`."""
+def _reply(outcome: watch.Outcome, error: str = "") -> dict[str, Any]:
+    return {**{name: getattr(outcome, name) for name in watch.Outcome.__slots__}, "error": error}
+
+
+def _become(request: Request, fds: list[int], worker: Worker, rlimits: Rlimits) -> NoReturn:
+    """In the child: confine, then turn into the program. Whatever fails before that is told to the worker."""
     try:
-        voice = _high(voice)
         native = request["mode"] == "exec"
-        program = _high(fds[5]) if native and request["program"] is not None else -1
-        confine(how, request["limits"], fds[:5], native=native)
-        if request["mode"] == "probe":
-            proof.try_to_escape(how.tier)
-            os._exit(0)
         if native:
-            os.closerange(3, HIGH)
-            os.execve(program if program >= 0 else request["argv"][0], request["argv"], dict(os.environ))
-        os.closerange(5, 1 << 20)
+            program = -1 if request["program"] is None else _high(fds[request["program"]])
+            confine(worker.how, rlimits, fds[:3], native=True)
+            os.closerange(3, HIGH)  # from there up, every descriptor closes itself
+            os.execve(program if program >= 0 else request["argv"][0], request["argv"], worker.environment)
+        confine(worker.how, rlimits, fds[:STREAMS], native=False)
+        if request["mode"] == "probe":
+            proof.try_to_escape(worker.how.tier)
+            os._exit(0)
+        os.closerange(STREAMS, 1 << 20)
         gc.enable()
     except BaseException as error:
-        os.write(voice, f"{type(error).__name__}: {error}".encode()[:4000])
+        os.write(worker.voice, f"{type(error).__name__}: {error}".encode()[:4000])
         os._exit(126)
     _runner.run()

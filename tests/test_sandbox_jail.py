@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from sandbox.asserts import plan
 from sandbox.build import Builder
 from sandbox.core import MIB, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
-from sandbox.jail import Jail, Run, make_memfd
+from sandbox.inbox import Inbox
+from sandbox.jail import Jail, Run, make_memfd, new_code, seal_code
 from sandbox.languages import find
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
@@ -83,6 +85,94 @@ def test_a_run_can_be_cancelled_and_the_jail_goes_on(jail: Jail) -> None:
     assert jail.run(Run(LIMITS, argv=(SHELL, "-c", "echo on"))).stdout == b"on\n"
 
 
+def test_runs_under_way_end_in_their_order(jail: Jail) -> None:
+    for word in ("one", "two", "three"):
+        jail.start(Run(LIMITS, argv=(SHELL, "-c", f"ls; touch left; echo {word}")))
+    assert [jail.finish().stdout for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
+
+
+def test_a_cancel_ends_what_waits_as_well(jail: Jail) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for _ in range(3):
+            jail.start(Run(LIMITS, argv=(SHELL, "-c", "sleep 60")))
+        ours.send(b"stop")
+        with pytest.raises(Cancelled):
+            jail.finish(cancel_fd=theirs.fileno())
+    assert jail.run(Run(LIMITS, argv=(SHELL, "-c", "echo on"))).stdout == b"on\n"
+
+
+def test_what_is_under_way_can_be_dropped(jail: Jail) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    jail.drop()
+    for script in ("true", "sleep 60", "sleep 60"):
+        jail.start(Run(LIMITS, argv=(SHELL, "-c", script)))
+    jail.drop()
+    assert jail.run(Run(LIMITS, argv=(SHELL, "-c", "echo on"))).stdout == b"on\n"
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_zygote_that_dies_under_several_runs_is_our_fault_once(jail: Jail) -> None:
+    with Jail(jail.tier) as other:  # type: ignore[arg-type]
+        for _ in range(2):
+            other.start(Run(LIMITS, argv=(SHELL, "-c", "sleep 60")))
+        other.process.kill()
+        with pytest.raises(WorkerDied):
+            other.finish()
+        other.drop()
+        with pytest.raises(WorkerDied, match="start another"):
+            other.start(Run(LIMITS, argv=(SHELL, "-c", "true")))
+
+
+def harness(jail: Jail, source: str, code: int) -> bytes:
+    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    done = jail.run(Run(LIMITS, job=job, code=code))
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def test_a_program_is_compiled_by_its_first_run_only(jail: Jail) -> None:
+    code = new_code()
+    try:
+        assert harness(jail, "print('first')", code) == b"first\n"
+        seal_code(code)
+        assert harness(jail, "print('other')", code) == b"first\n"
+    finally:
+        os.close(code)
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"\xe3" * 100])
+def test_code_that_was_not_kept_whole_is_compiled_again(jail: Jail, junk: bytes) -> None:
+    code = new_code()
+    try:
+        os.write(code, junk)
+        seal_code(code)
+        assert harness(jail, "print('first')", code) == b"first\n"
+    finally:
+        os.close(code)
+
+
+def test_a_program_holds_no_descriptor_but_its_own(jail: Jail) -> None:
+    code = new_code()
+    source = """
+import os
+def is_open(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+print([fd for fd in range(1024) if is_open(fd)])
+"""
+    try:
+        for _ in range(2):
+            assert harness(jail, source, code) == b"[0, 1, 2, 3, 4]\n"
+    finally:
+        os.close(code)
+    script = "for fd in 3 4 5 6 7 8 9; do (: >&$fd) 2>/dev/null && echo open; done; echo end"
+    assert jail.run(Run(LIMITS, argv=(SHELL, "-c", script))).stdout == b"end\n"
+
+
 @pytest.mark.parametrize(
     "script",
     ["ln -s /etc/passwd out", "mkfifo out", "mkdir out", "ln -s /dev/zero out", "true", "echo x > out; exit 1"],
@@ -131,7 +221,7 @@ def cause_of(program: str, starved_s: float) -> str:
             ours, theirs = socket.socketpair()
             child = os.posix_spawn(SHELL, [SHELL, "-c", program], {"PATH": "/bin:/usr/bin"})
             tribe = watch.Tribe(lambda: [child], lambda: watch._kill(child), atomic=False)
-            os.write(send, str(watch.watch(child, limits, [], theirs, tribe).cause).encode())
+            os.write(send, str(watch.watch(child, limits, [], Inbox(theirs), tribe).cause).encode())
             ours.close()
         finally:
             os._exit(0)

@@ -1,0 +1,71 @@
+"""However much a program writes, the judge's own memory stays small: peaks of fresh processes, by the kernel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PEAK_MIB = 200
+JUDGE = """
+import json, resource, sys, tempfile
+from sandbox.build import Builder
+from sandbox.core import Case, Limits, Problem, Program
+from sandbox.jail import Jail
+from sandbox.judging import Judge
+
+kind, mode, source = json.load(sys.stdin)
+case = Case("[]" if kind == "function" else "", "1")
+limits = Limits(cpu_s=60, wall_s=120)
+problem = Problem("p", kind, (case,), fn_name="f" if kind == "function" else None, compare=mode, limits=limits)
+with Jail() as jail, tempfile.TemporaryDirectory() as folder:
+    done = Judge(jail, Builder(folder)).judge(problem, Program(source))
+print(done.verdict, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+FORGE = """
+import os
+def f():
+    nonce = os.pread(3, 32, os.fstat(3).st_size - 32)
+    os.write(4, nonce + b'{{"ok": true, "values": [' + {item!r} * {count} + b'0]}}')
+    os._exit(0)
+"""
+
+
+def judged(kind: str, source: str, mode: str = "tokens") -> tuple[str, int]:
+    """The verdict, and the peak of the judging process in MiB."""
+    done = subprocess.run(
+        [sys.executable, "-c", JUDGE],
+        input=json.dumps([kind, mode, source]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    verdict, peak = done.stdout.split()
+    return verdict, int(peak)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "verdict"),
+    [
+        ("stdio", "import os\nwhile True: os.write(1, b'x' * (1 << 20))", "OLE"),
+        ("function", "def f(): return 'x' * (100 << 20)", "OLE"),
+        ("function", "def f(): return 'x' * (15 << 20)", "WA"),
+        ("function", FORGE.format(item=b"[],", count=5 << 20), "OLE"),
+        ("function", FORGE.format(item=b'{"t":[]},', count=1 << 20), "OLE"),
+        ("function", FORGE.format(item=b"1234567,", count=1 << 20), "RE"),
+    ],
+    ids=["flood", "frame of 100 MB", "one long text", "forged lists", "forged tuples", "forged numbers"],
+)
+def test_the_judge_stays_small(kind: str, source: str, verdict: str) -> None:
+    found, peak = judged(kind, source)
+    assert found == verdict
+    assert peak < PEAK_MIB
+
+
+@pytest.mark.parametrize("mode", ["exact", "lines", "tokens", "float(1e-6)"])
+def test_no_way_to_compare_takes_much_memory(mode: str) -> None:
+    found, peak = judged("stdio", "import os\nos.write(1, b'1\\n' * ((8 << 20) - 1))", mode)
+    assert found == "WA"
+    assert peak < PEAK_MIB
