@@ -35,6 +35,7 @@ class Verdict(StrEnum):
     OLE = "OLE"  # output limit
     RE = "RE"  # runtime error: exit code, signal, uncaught exception, or an end before the result
     CE = "CE"  # does not compile
+    SEC = "SEC"  # tried what no judged program may do
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did. `cause` names the limit that was enforced (cpu, wall, memory, output), or is None."""
+    """What a run did. `cause`: the limit that was enforced (cpu, wall, memory, output), "security: <call>", or None."""
 
     cause: str | None
     exit_code: int | None

@@ -30,6 +30,7 @@ _CAUSES: Final = {
     "output": (Verdict.OLE, "output limit of {output_bytes} bytes"),
     "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
     "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
+    "security": (Verdict.SEC, "security: {detail}"),
 }
 
 _REFUSED: Final = "an allocation was refused at the memory limit"
@@ -178,9 +179,10 @@ def _decide_limits(done: RunResult, limits: Limits) -> Decision | None:
     """The verdict of an enforced limit, whoever ended the process."""
     if done.cause is None:
         return None
-    verdict, text = _CAUSES[done.cause]
+    cause, _, detail = done.cause.partition(": ")
+    verdict, text = _CAUSES[cause]
     numbers = {name: getattr(limits, name) for name in ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s")}
-    return verdict, text.format(**numbers)
+    return verdict, text.format(detail=detail, **numbers)
 
 
 def _decide_ending(done: RunResult, frame: Frame | None, limits: Limits) -> Decision | None:

@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sandbox import seccomp
+
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _GLANCE_S: Final = 0.05
@@ -27,7 +29,10 @@ Members = Callable[[], list[int]]
 
 @dataclass(slots=True)
 class Outcome:
-    """How one run ended. `cause` is the limit that was enforced: cpu, wall, memory, output, cancelled, or None."""
+    """How one run ended.
+
+    `cause` is what was enforced: cpu, wall, memory, output, cancelled, "security: <system call>", or None.
+    """
 
     cause: str | None = None
     exit_code: int | None = None
@@ -53,13 +58,20 @@ class Tribe:
     """True when `kill` cannot be outrun by a fork."""
 
 
-def watch(child: int, limits: dict[str, Any], outputs: list[int], control: socket.socket, tribe: Tribe) -> Outcome:
-    """Wait for `child` under `limits`, then end everything that it started."""
+def watch(
+    child: int,
+    limits: dict[str, Any],
+    outputs: list[int],
+    control: socket.socket,
+    tribe: Tribe,
+    listener: int | None = None,
+) -> Outcome:
+    """Wait for `child` under `limits`, then end everything that it started. `listener` tells of forbidden calls."""
     outcome = Outcome()
     start = time.monotonic()
     pidfd = os.pidfd_open(child)
     try:
-        outcome.cause = _wait(pidfd, limits, outputs, control, tribe)
+        outcome.cause = _wait(pidfd, limits, outputs, control, tribe, listener)
     finally:
         os.close(pidfd)
         outcome.wall_s = time.monotonic() - start
@@ -69,11 +81,20 @@ def watch(child: int, limits: dict[str, Any], outputs: list[int], control: socke
     return outcome
 
 
-def _wait(pidfd: int, limits: dict[str, Any], outputs: list[int], control: socket.socket, tribe: Tribe) -> str | None:
+def _wait(
+    pidfd: int,
+    limits: dict[str, Any],
+    outputs: list[int],
+    control: socket.socket,
+    tribe: Tribe,
+    listener: int | None,
+) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     poller.register(control, select.POLLIN)
+    if listener is not None:
+        poller.register(listener, select.POLLIN)
     start = time.monotonic()
     deadline = start + limits["wall_s"]
     pause = min(_GLANCE_S, limits["cpu_s"])
@@ -84,6 +105,8 @@ def _wait(pidfd: int, limits: dict[str, Any], outputs: list[int], control: socke
             if not control.recv(4096):
                 raise OwnerGone
             return "cancelled"
+        if listener in ready and (call := seccomp.heard(listener)):
+            return f"security: {call}"
         if pidfd in ready:
             return None
         members = tribe.members()
