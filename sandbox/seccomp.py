@@ -55,9 +55,9 @@ _EPERM: Final[_Table] = {
     "migrate_pages": (256, 238), "move_pages": (279, 239), "mbind": (237, 235),
     "set_mempolicy": (238, 237), "get_mempolicy": (239, 236),
 }  # fmt: skip
-_EACCES: Final = {"socket": (41, 198)}
+_EACCES: Final[_Table] = {"socket": (41, 198)}
 # ENOSYS lets a libc fall back: clone3 to clone, whose flags a filter can read; memfd to a file, which a limit counts.
-_ENOSYS: Final = {"clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447)}
+_ENOSYS: Final[_Table] = {"clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447)}
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
@@ -126,7 +126,7 @@ def _build(spare: Collection[str], told: bytes) -> _Program:
     code = _load(4) + _statement(0x15, _ARCH[linux.MACHINE], 1, 0) + _return(_KILL) + _load(0)
     if linux.MACHINE == "x86_64":  # the x32 table would walk around every number below
         code += _statement(0x35, 0x40000000, 0, 1) + _return(_KILL)
-    refusals = [(_TOLD, told)]
+    refusals: list[tuple[_Table, bytes]] = [(_TOLD, told)]
     refusals += [(_EPERM, _return(_ERRNO, errno.EPERM)), (_EACCES, _return(_ERRNO, errno.EACCES))]
     for table, answer in [*refusals, (_ENOSYS, _return(_ERRNO, errno.ENOSYS))]:
         for name, row in table.items():
