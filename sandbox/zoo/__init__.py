@@ -10,7 +10,7 @@ Rows that no program can act out name the test that attacks our own process: `ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,9 +89,9 @@ def entries() -> tuple[Entry, ...]:
     return tuple(sorted((entry for module in modules for entry in module.ENTRIES), key=lambda entry: entry.row))
 
 
-def samples(*, harmful: bool = False) -> Iterator[Sample]:
-    """Every program of the zoo with its label; without `harmful`, none that could hurt an unconfined machine."""
-    for entry in entries():
+def samples(chosen: Iterable[Entry] | None = None, *, harmful: bool = False) -> Iterator[Sample]:
+    """Every program of the zoo, or of some entries, with its label; without `harmful`, none that could hurt an unconfined machine."""
+    for entry in entries() if chosen is None else chosen:
         for number, attack in enumerate(entry.attacks):
             if harmful or not attack.harmful:
                 program = Program(attack.source, attack.language)
