@@ -90,7 +90,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def samples(chosen: Iterable[Entry] | None = None, *, harmful: bool = False) -> Iterator[Sample]:
-    """Every program of the zoo, or of some entries, with its label; without `harmful`, none that could hurt an unconfined machine."""
+    """Every program of the zoo, or of some entries, with its label; `harmful` adds what hurts an unconfined machine."""
     for entry in entries() if chosen is None else chosen:
         for number, attack in enumerate(entry.attacks):
             if harmful or not attack.harmful:

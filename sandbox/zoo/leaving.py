@@ -145,6 +145,20 @@ ENTRIES: Final = (
         python("memo = {}\ndef f(x):\n    if x not in memo:\n        memo[x] = 2 * x\n    return memo[x]\n"),
     ),
     Entry(
+        "rewritten-code", 24, "write other code where the next case may look for this program's",
+        "what is kept of a program between cases is sealed, and closed before the program runs", _TWICE,
+        (
+            Attack(
+                "import marshal, os\ncode = marshal.dumps(compile(\"print('opened')\", 'main.py', 'exec'))\n"
+                "if input() == '1':\n    for fd in range(3, 512):\n        try:\n            os.ftruncate(fd, 0)\n"
+                "            os.pwrite(fd, code + len(code).to_bytes(8, 'little'), 0)\n        except OSError:\n"
+                "            pass\n    print('one')\nelse:\n    print('nothing')\n",
+                "WA RE", "wrong output|ended", "",
+            ),
+        ),
+        python("import marshal\nexec(marshal.loads(marshal.dumps(compile('x = 1', 'a', 'exec'))))\n" + _HONEST_TWICE),
+    ),
+    Entry(
         "threads-left", 30, "threads that never end, and an interpreter that waits for them",
         "the run is over when its value is there, or at its wall limit",
         replace(DOUBLE, limits=replace(FAST, wall_s=1.0)),
