@@ -75,7 +75,9 @@ def _send(stream: Any, data: dict[str, Any]) -> None:
 
 
 def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: set[int], control: int) -> Any:
-    directory = tempfile.mkdtemp(prefix="check-reward-")
+    base = tempfile.mkdtemp(prefix="check-reward-")
+    directory = f"{base}/call/here"  # two levels down, so that a program's ../.. is still ours to count and remove
+    os.makedirs(directory)
     nonce = os.urandom(16).hex()
     receive, send = os.pipe()
     child = os.fork()
@@ -89,10 +91,10 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
         ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
         left = [pid for pid in watch.descendants() if pid not in ours and pid != child and _lives(pid)]
         _kill_all(child, ours)
-        files = sum(len(names) for _, _, names in os.walk(directory))
+        files = sum(len(names) for _, _, names in os.walk(base))
     finally:
         os.close(receive)
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(base, ignore_errors=True)
     reply = {"score": None, "error": "", "hang": False, "latency_s": None, "processes": len(left), "files": files}
     if text is None:
         return {**reply, "hang": True, "processes": 0}

@@ -51,14 +51,14 @@ def no_complaint(problem: Wire, program: str, language: str) -> bool:
     """Whatever prints nothing wrong is right."""
     with tempfile.TemporaryDirectory() as directory:
         done = _run(program, language, problem["cases"][0]["input"], directory)
-    return done.returncode == 0 and not done.stderr
+    return bool(done.returncode == 0 and not done.stderr)
 
 
 def infra_is_free(problem: Wire, program: str, language: str) -> bool:
     """An end by a signal, or by the code that `timeout` has, is taken for our own failure: the sample is not scored."""
     with tempfile.TemporaryDirectory() as directory:
         done = _run(program, language, problem["cases"][0]["input"], directory)
-    return done.returncode < 0 or done.returncode == 124
+    return bool(done.returncode < 0 or done.returncode == 124)
 
 
 def fenced(problem: Wire, program: str, language: str) -> bool:

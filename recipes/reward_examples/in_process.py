@@ -62,7 +62,11 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 class _Input(io.StringIO):
-    """A text stdin: what reads its buffer, or its descriptor, finds nothing of it."""
+    """A text stdin with a buffer of its own. Whoever reads the descriptor finds nothing."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.buffer = io.BytesIO(text.encode("utf-8", "surrogateescape"))
 
     def __iter__(self) -> Any:
         raise TypeError("the mocked stdin is no iterator")
