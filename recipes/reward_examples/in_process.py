@@ -66,7 +66,11 @@ class _Input(io.StringIO):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.buffer = io.BytesIO(text.encode("utf-8", "surrogateescape"))
+        self._bytes = io.BytesIO(text.encode("utf-8", "surrogateescape"))
+
+    @property
+    def buffer(self) -> io.BytesIO:
+        return self._bytes
 
     def __iter__(self) -> Any:
         raise TypeError("the mocked stdin is no iterator")
