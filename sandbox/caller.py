@@ -110,6 +110,7 @@ def _become_call(function: Function, request: dict[str, Any], directory: str, no
     status = 1
     try:
         os.setsid()
+        linux.die_with_parent()
         os.chdir(directory)
         os.environ["TMPDIR"] = tempfile.tempdir = directory
         null = os.open(os.devnull, os.O_RDWR)

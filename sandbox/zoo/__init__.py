@@ -23,7 +23,6 @@ ASSERTS: Final = Problem("double", "assert", (Case("assert f(1) == 2\nassert f(2
 SUM: Final = Problem("sum", "stdio", (Case("3 4\n", "7"), Case("20 22\n", "42")), limits=FAST)
 OPENED: Final = Problem("opened", "stdio", (Case("", "opened"),), limits=FAST)
 """For attacks on the machine: they print `opened` where they succeed, and die of the refusal where they do not."""
-BOX: Final = OPENED
 HONEST_DOUBLE: Final = "def f(x):\n    return 2 * x\n"
 HONEST_SUM: Final = "print(sum(map(int, input().split())))\n"
 
