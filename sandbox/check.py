@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -151,6 +153,27 @@ def _filter() -> None:
     raise AssertionError("the filter was loaded, and does not filter")
 
 
+def _listener() -> None:
+    """A forbidden call must be told by name, and its maker stay stopped until it is killed."""
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    listener = seccomp.install(tell=True)
+    if listener is None:
+        raise OSError("the kernel has no listener for filters")
+    child = os.fork()
+    if child == 0:
+        try:
+            linux.unshare(linux.CLONE_NEWUSER)
+        finally:
+            os._exit(0)
+    try:
+        ready = select.select([listener], [], [], _PROBE_S / 3)[0]
+        if not ready or seccomp.heard(listener) != "unshare":
+            raise AssertionError("a forbidden call was not told")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def _landlock() -> None:
     ruleset = landlock.build(read=("/usr",), write=())
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
@@ -188,6 +211,7 @@ _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
     "read-only root, /proc, private tmpfs": (_mount_room, _PROC, True),
     "unprivileged uid": (_second_uid, "give the container a second uid: --userns=auto, or /etc/subuid", True),
     "seccomp filter": (_filter, "use a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64", True),
+    "seccomp listener": (_listener, "use Linux 5.0 or later; without it forbidden calls fail, but are not SEC", False),
     "landlock": (_landlock, _KERNEL, True),
     "landlock signal scope": (_scoped, _KERNEL, False),
     "cgroup": (_cgroup, "delegate a cgroup; without one, memory is watched by sampling", False),

@@ -1,4 +1,7 @@
-"""`sandbox run | judge | doctor`. Exit 0: accepted (or: fine). 1: the program failed. 2: we failed, or bad input."""
+"""`sandbox run | judge | doctor | bench | zoo | check-reward`.
+
+Exit 0: accepted (or: fine). 1: the program failed (or: something was found). 2: we failed, or bad input.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox import judge
+from sandbox import cli_reward, judge
 from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import SandboxError
 
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sandbox", description="Judge programs in a jail.")
-    actions = parser.add_subparsers(required=True, metavar="run | judge | doctor")
+    actions = parser.add_subparsers(required=True, metavar="run | judge | doctor | bench | zoo | check-reward")
     run = actions.add_parser("run", help="run a program on stdin in a jail; show its output and what it used")
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for stdin; default: our own stdin")
@@ -42,12 +46,16 @@ def _parser() -> argparse.ArgumentParser:
     verdict.add_argument("program", type=Path)
     verdict.add_argument("--all", action="store_true", help="run all cases, also after one that failed")
     verdict.set_defaults(action=_judge)
+    bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
+    bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
+    bench.set_defaults(action=_bench)
+    cli_reward.add_parsers(actions)
     for part in (run, verdict):
         part.add_argument("--language", help="default: by the file's suffix")
-        part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto")
     doctor = actions.add_parser("doctor", help="what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
-    for part in (run, verdict, doctor):
+    for part in (run, verdict, bench, doctor):
+        part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto")
         part.add_argument("--json", action="store_true")
     return parser
 
@@ -119,12 +127,32 @@ def _doctor(options: argparse.Namespace) -> int:
     from sandbox.check import examine
 
     report = examine()
+    asked = None if options.isolation == "auto" else options.isolation
+    passed = {line.name for line in report.lines if line.passed}
+    fine = report.tier is not None if asked is None else asked == "C" or f"tier {asked}" in passed
     if options.json:
-        print(json.dumps(report.to_json()))
-        return 0 if report.tier else 2
+        print(json.dumps({**report.to_json(), "asked": options.isolation, "fine": fine}))
+        return 0 if fine else 2
     for line in report.lines:
         print(f"{'PASS' if line.passed else 'FAIL'}  {line.name:36}  {line.detail}".rstrip())
         if not line.passed:
             print(f"      repair: {line.repair}")
     print(f"tier  {report.tier or 'none: only --isolation C is left, which is not isolation'}")
-    return 0 if report.tier else 2
+    if not fine and asked:
+        print(f"tier {asked} was asked for, and is refused: nothing weaker is taken in its place")
+    return 0 if fine else 2
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from sandbox.bench import measure
+
+    if options.rounds < 1:
+        raise SandboxError(f"--rounds {options.rounds}: must be at least 1")
+    found = measure(options.isolation, options.rounds)
+    if options.json:
+        print(json.dumps({**found, "figures": [asdict(figure) for figure in found["figures"]]}))
+        return 0
+    for figure in found["figures"]:
+        print(f"{figure.name:28} " + (f"{figure.ms:8.2f} ms" if figure.ms is not None else figure.note))
+    print(f"median of {found['rounds']} programs, tier {found['tier']}")
+    return 0

@@ -62,10 +62,18 @@ class Run:
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
 
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.files]
+        for name in names if self.collect is None else [*names, self.collect]:
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise ValueError(f"name={name!r}: must be a plain file name of the work directory")
+        if len(set(names)) < len(names):
+            raise ValueError(f"files={names}: a name is there twice")
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did. `cause` names the limit that was enforced (cpu, wall, memory, output), or is None."""
+    """What a run did. `cause`: the limit that was enforced (cpu, wall, memory, output), "security: <call>", or None."""
 
     cause: str | None
     exit_code: int | None

@@ -111,7 +111,8 @@ def build_root(root: str, *, work_bytes: int) -> None:
 def mount_work(work_bytes: int) -> None:
     """A fresh, empty work directory: a tmpfs of `work_bytes` and 4096 inodes."""
     data = f"size={work_bytes},nr_inodes=4096,mode=777"
-    linux.mount("tmpfs", WORK, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, data)
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_MGC_VALUE  # the filter lets this mount pass, and no other
+    linux.mount("tmpfs", WORK, "tmpfs", flags, data)
 
 
 def interpreter_roots() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sandbox import seccomp
 from sandbox.inbox import Inbox
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
@@ -28,7 +29,10 @@ Members = Callable[[], list[int]]
 
 @dataclass(slots=True)
 class Outcome:
-    """How one run ended. `cause` is the limit that was enforced: cpu, wall, memory, output, cancelled, or None."""
+    """How one run ended.
+
+    `cause` is what was enforced: cpu, wall, memory, output, cancelled, "security: <system call>", or None.
+    """
 
     cause: str | None = None
     exit_code: int | None = None
@@ -50,13 +54,20 @@ class Tribe:
     """True when `kill` cannot be outrun by a fork."""
 
 
-def watch(child: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, tribe: Tribe) -> Outcome:
-    """Wait for `child` under `limits`, then end everything that it started."""
+def watch(
+    child: int,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    tribe: Tribe,
+    listener: int | None = None,
+) -> Outcome:
+    """Wait for `child` under `limits`, then end everything that it started. `listener` tells of forbidden calls."""
     outcome = Outcome()
     start = time.monotonic()
     pidfd = os.pidfd_open(child)
     try:
-        outcome.cause = _wait(pidfd, limits, outputs, inbox, tribe)
+        outcome.cause = _wait(pidfd, limits, outputs, inbox, tribe, listener)
     finally:
         os.close(pidfd)
         outcome.wall_s = time.monotonic() - start
@@ -66,11 +77,15 @@ def watch(child: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, 
     return outcome
 
 
-def _wait(pidfd: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, tribe: Tribe) -> str | None:
+def _wait(
+    pidfd: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, tribe: Tribe, listener: int | None
+) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     poller.register(inbox, select.POLLIN)
+    if listener is not None:
+        poller.register(listener, select.POLLIN)
     start = time.monotonic()
     deadline = start + limits["wall_s"]
     pause = min(_GLANCE_S, limits["cpu_s"])
@@ -79,6 +94,8 @@ def _wait(pidfd: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, 
         ready = {fd for fd, _ in poller.poll(max(0.0, min(pause, left)) * 1000)}
         if inbox.fileno() in ready and inbox.cancelled():
             return "cancelled"
+        if listener in ready and (call := seccomp.heard(listener)):
+            return f"security: {call}"
         if pidfd in ready:
             return None
         if ready:

@@ -87,14 +87,14 @@ def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: soc
         ruleset = _high(landlock.build(read=("/",), write=("/box", "/dev")))
         mechanisms.append(f"landlock {landlock.abi()}")
     os.umask(0o077)
-    _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program has no capability for them
+    listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
     how = Confinement("A", namespaces.WORK, namespaces.PROGRAM_ID, ruleset)
 
     def renew() -> None:
         linux.umount(namespaces.WORK)
         namespaces.mount_work(work_bytes)
 
-    return Worker(control, how, watch.namespace_tribe(), renew, mechanisms)
+    return Worker(control, how, watch.namespace_tribe(), renew, mechanisms, listener)
 
 
 def _enter_landlock(directory: str, control: socket.socket) -> Worker:
@@ -120,11 +120,11 @@ def _enter_landlock(directory: str, control: socket.socket) -> Worker:
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
     ruleset = _high(landlock.build(read=(*seen, *namespaces.interpreter_roots()), write=(work, *devices)))
     past = uid is not None and not _readable_by_all(namespaces.interpreter_roots())
-    _filter_calls()
+    listener = _filter_calls()
     how = Confinement("B", work, uid, ruleset, read_past_permissions=past)
     tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
-    return Worker(control, how, tribe, lambda: _empty(work), mechanisms)
+    return Worker(control, how, tribe, lambda: _empty(work), mechanisms, listener)
 
 
 def _enter_nothing(directory: str, control: socket.socket) -> Worker:
@@ -133,9 +133,11 @@ def _enter_nothing(directory: str, control: socket.socket) -> Worker:
     return Worker(control, how, watch.searched_tribe(), lambda: _empty(work), ["rlimits", "subreaper"])
 
 
-def _filter_calls(*spare: str) -> None:
+def _filter_calls(*spare: str) -> int | None:
+    """Load the filter; returns the descriptor that tells of forbidden calls, where there is one."""
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    seccomp.install(spare=spare)
+    listener = seccomp.install(spare=spare, tell=True)
+    return None if listener is None else _high(listener)
 
 
 def _scope_signals(version: int) -> None:
@@ -198,12 +200,14 @@ class Worker:
         tribe: watch.Tribe,
         renew: Callable[[], None],
         mechanisms: list[str],
+        listener: int | None = None,
     ) -> None:
         self.inbox = Inbox(control)
         self.how = how
         self.tribe = tribe
         self.renew = renew
-        self.mechanisms = mechanisms
+        self.mechanisms = mechanisms + ["told calls"] * (listener is not None)
+        self.listener = listener
         if how.uid is not None and os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(how.uid, how.uid, how.uid)
@@ -229,7 +233,10 @@ class Worker:
         reply, fds = self.run(request, [os.open("/dev/null", os.O_RDWR)] * STREAMS)
         assert not fds
         assert not reply["error"], reply["error"]
-        assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
+        if self.listener is not None:  # its last act is a forbidden call, which must be told and be its end
+            assert reply["cause"] == "security: unshare", f"a forbidden call was not told: {reply}"
+        else:
+            assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
 
     def serve(self) -> None:
         """Answer requests until the control socket closes."""
@@ -259,7 +266,7 @@ class Worker:
         if child == 0:
             _become(request, fds, self, rlimits)
         outputs = [fds[index] for index in request["outputs"]]
-        outcome = watch.watch(child, request["limits"], outputs, self.inbox, self.tribe)
+        outcome = watch.watch(child, request["limits"], outputs, self.inbox, self.tribe, self.listener)
         out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
         if os.listdir(self.how.work):
             self.renew()

@@ -107,3 +107,13 @@ def test_doctor_prints_the_repair_of_what_fails(
     assert "FAIL  landlock" in shown
     assert "repair: boot a newer kernel" in shown
     assert "PASS  seccomp" in shown
+
+
+@pytest.mark.parametrize(("asked", "code"), [("auto", 0), ("B", 0), ("A", 2), ("C", 0)])
+def test_doctor_refuses_a_tier_that_is_weaker_than_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, asked: str, code: int
+) -> None:
+    report = Report((Line("tier A", False, "no namespaces", "see above"), Line("tier B", True, "landlock")), "B")
+    monkeypatch.setattr("sandbox.check.examine", lambda: report)
+    assert main(["doctor", "--isolation", asked]) == code
+    assert ("is refused" in capsys.readouterr().out) == (code == 2)

@@ -100,38 +100,87 @@ def test_the_keeper_and_the_judge_cannot_be_harmed(judge: Judge) -> None:
 def test_a_setuid_tool_gives_nothing(judge: Judge) -> None:
     denied(judge, "os.setuid(0)")
     denied(judge, "os.setgroups([0])")
-    denied(judge, "os.chroot('.')")
     assert (
         stdio(judge, "import os\nprint('ok' if os.getuid() != 0 and os.getgid() != 0 else 'root')").verdict
         is Verdict.AC
     )
 
 
-CALLS = {
+TOLD = {
     "unshare": "272, 0x10000000",
     "mount": "165, 0, b'/box', b'tmpfs', 0, 0",
+    "chroot": "161, b'.'",
     "ptrace": "101, 16, 1, 0, 0",
     "process_vm_readv": "310, 1, 0, 0, 0, 0, 0",
+    "process_vm_writev": "311, 1, 0, 0, 0, 0, 0",
+    "pidfd_getfd": "438, 0, 0, 0",
     "keyctl": "250, 0, -3, 0",
-    "io_uring_setup": "425, 8, 0",
+    "add_key": "248, b'user', b'x', b'x', 1, -3",
     "bpf": "321, 0, 0, 0",
     "userfaultfd": "323, 0",
     "perf_event_open": "298, 0, 0, -1, -1, 0",
+    "setns": "308, 0, 0",
+    "clone into a namespace": "56, 0x10000011, 0, 0, 0, 0",
+    "open_by_handle_at": "304, -100, 0, 0",
+    "init_module": "175, 0, 0, 0",
+    "reboot": "169, 0, 0, 0, 0",
+    "swapon": "167, b'x', 0",
+    "ioctl on a terminal": "16, 0, 0x5412, b'x'",
+}
+REFUSED = {
+    "io_uring_setup": "425, 8, 0",
+    "clone3": "435, 0, 88",
     "shmget": "29, 0, 4096, 0o1600",
     "msgget": "68, 0, 0o1600",
     "memfd_create": "319, b'x', 0",
-    "setns": "308, 0, 0",
-    "clone(NEWUSER)": "56, 0x10000011, 0, 0, 0, 0",
-    "open_by_handle_at": "304, -100, 0, 0",
     "personality": "135, 0x0040000",
+    "mbind": "237, 0, 0, 0, 0, 0, 0",
 }
+CALL = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call numbers of x86_64")
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call numbers of x86_64")
-@pytest.mark.parametrize("name", CALLS)
-def test_system_calls_that_no_program_needs_are_refused(judge: Judge, name: str) -> None:
-    code = f"libc = ctypes.CDLL(None, use_errno=True)\nif libc.syscall({CALLS[name]}) == -1: raise OSError('refused')"
+@x86_64
+@pytest.mark.parametrize("name", REFUSED)
+def test_calls_that_runtimes_probe_for_are_refused_and_the_program_goes_on(judge: Judge, name: str) -> None:
+    code = f"libc = ctypes.CDLL(None, use_errno=True)\nif libc.syscall({REFUSED[name]}) == -1: raise OSError('refused')"
     denied(judge, code)
+
+
+@x86_64
+@pytest.mark.parametrize("name", TOLD)
+def test_calls_that_no_honest_program_makes_end_it_and_are_named(judge: Judge, name: str) -> None:
+    done = stdio(judge, CALL + f"libc.syscall({TOLD[name]})\nprint('ok')")
+    assert (done.verdict, done.message) == (Verdict.SEC, f"security: {name}")
+
+
+@x86_64
+@pytest.mark.parametrize(
+    "hide",
+    [
+        "if os.fork() == 0: {}\nos.wait()\nprint('ok')",
+        "import threading\nthreading.Thread(target=lambda: {}).start()\nprint('ok')",
+        "if os.fork() == 0: {}\nprint('ok', flush=True)\nos.wait()",
+    ],
+    ids=["child", "thread", "child beside the answer"],
+)
+def test_a_forbidden_call_is_told_whoever_makes_it(judge: Judge, hide: str) -> None:
+    assert stdio(judge, CALL + hide.format("libc.syscall(101, 0, 0, 0, 0)")).verdict is Verdict.SEC
+
+
+def test_a_program_that_kills_itself_as_a_filter_would_is_a_runtime_error(judge: Judge) -> None:
+    done = stdio(judge, "import os, signal\nprint('ok', flush=True)\nos.kill(os.getpid(), signal.SIGSYS)")
+    assert (done.verdict, done.message) == (Verdict.RE, "ended by SIGSYS")
+
+
+def test_the_listener_of_the_filter_is_not_within_a_programs_reach(judge: Judge) -> None:
+    source = (
+        "import fcntl, os\nfound = []\nfor fd in range(2048):\n"
+        "  try: fcntl.ioctl(fd, 0xC0502100, bytearray(80)); found.append(fd)\n"
+        "  except OSError as error:\n    if error.errno not in (9, 25, 13, 1): found.append((fd, error.errno))\n"
+        "print(found or 'ok')"
+    )
+    assert stdio(judge, source).verdict is Verdict.AC
 
 
 def test_the_environment_is_empty_of_secrets(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,68 @@
+"""How fast is this machine? Milliseconds per program, isolated and warm, beside the tier they were measured in.
+
+Each figure is the median over `rounds` programs; a machine that does other work shows more.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.build import Builder
+from sandbox.core import Case, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.errors import SandboxError, ToolchainMissing
+from sandbox.jail import Jail
+from sandbox.judging import Judge
+
+_PYTHON = "print(sum(map(int, input().split())))"
+_CPP = '#include <cstdio>\nint main() { int a, b; std::scanf("%d %d", &a, &b); std::printf("%d\\n", a + b); }'
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the benchmark; `ms` is None where a toolchain is missing, and `note` says which."""
+
+    name: str
+    ms: float | None
+    note: str = ""
+
+
+def measure(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
+    """{"tier", "rounds", "figures"}. Raises SandboxError when a program of ours is not accepted."""
+    start = time.perf_counter()
+    with Jail(isolation) as jail:
+        figures = [Figure("start a jail", (time.perf_counter() - start) * 1e3)]
+        judge = Judge(jail, Builder(f"{jail.directory}/build"))
+        figures += [_figure(f"python, {n} tests", judge, "python", _PYTHON, n, rounds) for n in (1, 15)]
+        try:
+            compiled = time.perf_counter()
+            _judge(judge, "cpp", _CPP, 1)
+            figures.append(Figure("c++, compile", (time.perf_counter() - compiled) * 1e3))
+            figures += [_figure(f"c++ compiled, {n} tests", judge, "cpp", _CPP, n, rounds) for n in (1, 15)]
+        except ToolchainMissing as error:
+            figures.append(Figure("c++", None, str(error)))
+        return {"tier": jail.tier, "rounds": rounds, "figures": figures}
+
+
+def _figure(name: str, judge: Judge, language: str, source: str, tests: int, rounds: int) -> Figure:
+    return Figure(name, median_ms(lambda: _judge(judge, language, source, tests), rounds))
+
+
+def median_ms(call: Callable[[], object], rounds: int) -> float:
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken) * 1e3
+
+
+def _judge(judge: Judge, language: str, source: str, tests: int) -> Judgement:
+    cases = tuple(Case(f"{n} {n}\n", str(2 * n)) for n in range(tests))
+    done = judge.judge(Problem("bench", "stdio", cases), Program(source, language))
+    if done.verdict is not Verdict.AC:
+        raise SandboxError(f"the benchmark's own {language} program was judged {done.verdict}: {done.compile_log}")
+    return done

@@ -1,0 +1,108 @@
+"""The hack zoo: hostile programs that get a reward from a careless grader, each beside an honest twin.
+
+    Entry = problem + attacks (never to be accepted) + honest programs by similar means (always to be accepted)
+
+One entry, or more, for each row of the catalogue of reward hacks that the tests count (1 to 55). An attack says which
+verdicts are right, and either which careless graders it `fools` (recipes/reward_examples, tests/naive.py: the tests run
+it there and see it paid) or the `cause` that our judge must name, which is the mechanism that blocked it.
+Rows that no program can act out name the test that attacks our own process: `own_test`, in tests/test_sandbox_zoo.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandbox.core import MIB, Case, Limits, Problem, Program
+
+ROWS: Final = 55
+FAST: Final = Limits(cpu_s=0.5, wall_s=3.0, memory_bytes=256 * MIB, output_bytes=1 * MIB, processes=32)
+DOUBLE: Final = Problem("double", "function", (Case("[1]", "2"), Case("[21]", "42")), fn_name="f", limits=FAST)
+ASSERTS: Final = Problem("double", "assert", (Case("assert f(1) == 2\nassert f(21) == 42"),), fn_name="f", limits=FAST)
+SUM: Final = Problem("sum", "stdio", (Case("3 4\n", "7"), Case("20 22\n", "42")), limits=FAST)
+OPENED: Final = Problem("opened", "stdio", (Case("", "opened"),), limits=FAST)
+"""For attacks on the machine: they print `opened` where they succeed, and die of the refusal where they do not."""
+HONEST_DOUBLE: Final = "def f(x):\n    return 2 * x\n"
+HONEST_SUM: Final = "print(sum(map(int, input().split())))\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A hostile program, and the end that it must come to."""
+
+    source: str
+    want: str = "WA RE"
+    """The verdicts that are right, by names."""
+    cause: str = ""
+    """A regular expression that the judge's message, or the compiler's log, must match: who blocked it."""
+    fools: str = ""
+    """Names of careless graders that pay it."""
+    language: str = "python"
+    harmful: bool = False
+    """It would hurt a machine that does not confine it, so `sandbox zoo` runs it only when asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One way to cheat."""
+
+    id: str
+    row: int
+    title: str
+    mechanism: str
+    """What makes it fail here."""
+    problem: Problem
+    attacks: tuple[Attack, ...] = ()
+    honest: tuple[Program, ...] = ()
+    own_test: str = ""
+    """The test that attacks our own process, for a row that no program can act out in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A labelled program: what a reward function is checked with."""
+
+    id: str
+    problem: Problem
+    program: Program
+    right: bool
+    harmful: bool = False
+    hostile: bool = False
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        """What a reward function is called with."""
+        return {
+            "problem": self.problem.to_json(),
+            "program": self.program.source,
+            "language": self.program.language,
+        }
+
+
+def entries() -> tuple[Entry, ...]:
+    """The whole zoo, by row."""
+    from sandbox.zoo import building, ending, forging, leaving, limits, peeking
+
+    modules = (ending, forging, peeking, leaving, limits, building)
+    return tuple(sorted((entry for module in modules for entry in module.ENTRIES), key=lambda entry: entry.row))
+
+
+def samples(chosen: Iterable[Entry] | None = None, *, harmful: bool = False) -> Iterator[Sample]:
+    """Every program of the zoo, or of some entries, with its label; `harmful` adds what hurts an unconfined machine."""
+    for entry in entries() if chosen is None else chosen:
+        for number, attack in enumerate(entry.attacks):
+            if harmful or not attack.harmful:
+                program = Program(attack.source, attack.language)
+                name = f"{entry.row:02}-{entry.id}-{number + 1}"
+                yield Sample(name, entry.problem, program, right=False, harmful=attack.harmful, hostile=True)
+        for number, program in enumerate(entry.honest):
+            yield Sample(f"{entry.row:02}-{entry.id}-twin-{number + 1}", entry.problem, program, right=True)
+
+
+def python(*sources: str) -> tuple[Program, ...]:
+    return tuple(Program(source) for source in sources)
+
+
+def cpp(*sources: str) -> tuple[Program, ...]:
+    return tuple(Program(source, "cpp") for source in sources)
