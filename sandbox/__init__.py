@@ -17,8 +17,8 @@ Covered, each line by the tests named (tests/test_sandbox_*.py, really attacked,
     a value cannot pose as the answer       only exact builtin types cross, as JSON, and are compared outside, types
                                             included  (attacks: only_poses, always_equal, patched_builtins)
     ending early is no success              a verdict is never an exit code  (attacks: ending_before, bad_exit_code)
-    a checker cannot be fooled or robbed    it runs after the program is dead, in a fresh work directory; its answer
-                                            file is gone before the program runs again  (checker: is_gone, leaves_nothing)
+    a checker cannot be fooled or robbed    it runs after the program is dead, in a fresh work directory; its answer is
+                                            gone before the program runs again  (checker: is_gone, leaves_nothing)
     an interactor cannot be framed          two jails; who ended first is no race, floods and silence end in time
                                             (interactive)
     a frame cannot be forged blindly        nonce per run  (attacks: a_frame_without_the_nonce)

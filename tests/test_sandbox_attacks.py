@@ -11,6 +11,7 @@ from sandbox.core import MIB, Case, CaseResult, Judgement, Limits, Problem, Prog
 from sandbox.errors import IsolationUnavailable
 from sandbox.jail import Jail
 from sandbox.judging import Judge
+from sandbox.prepared import Prepared
 
 FAST = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=256 * MIB, output_bytes=1 * MIB, processes=32)
 
@@ -208,15 +209,8 @@ def test_state_of_the_interpreter_does_not_pass_from_run_to_run(judge: Judge) ->
 
 def test_chance_and_hash_order_are_the_same_in_every_run(judge: Judge) -> None:
     source = "import random\nprint(random.random(), list({'a', 'b', 'c', 'd'}))"
-    limits = Limits()
-    problem = Problem("p", "stdio", (Case("", "?"),), limits=limits)
-    outputs = set()
-    from sandbox.judging import _Prepared
-    from sandbox.languages import find
-
-    with _Prepared(judge, problem, Program(source), find("python")) as prepared:
-        for _ in range(2):
-            outputs.add(prepared.execute(problem.cases[0])[0].stdout)
+    with Prepared(judge.jail, judge.builder, Program(source)) as prepared:
+        outputs = {prepared.run(Limits())[0].stdout for _ in range(2)}
     assert len(outputs) == 1
 
 
