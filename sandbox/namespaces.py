@@ -86,12 +86,12 @@ def _unshare_user(uid: int, gid: int, pool: int | None) -> None:
     os.setgroups([])
 
 
-def build_root(root: str, *, work_bytes: int) -> None:
+def build_root(root: str, *, work_bytes: int, shown: tuple[str, ...] = ()) -> None:
     """As pid 1: build the new root under the directory `root`, make it `/`, and let go of the old one."""
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=512,mode=755")
     os.umask(0o022)
-    for path in (*_TOOLS, *_ETC, *interpreter_roots()):
+    for path in (*_TOOLS, *_ETC, *interpreter_roots(), *shown):
         _show(root, path)
     _make_dev(root)
     for name in ("proc", "old", "box", WORK.lstrip("/")):

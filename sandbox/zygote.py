@@ -32,16 +32,16 @@ _WARM: Final = (
 
 
 def main() -> None:
-    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory."""
-    fd, tier, directory, parent, work_bytes = sys.argv[1:]
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, packages as JSON."""
+    fd, tier, directory, parent, work_bytes, packages = sys.argv[1:]
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
     linux.die_with_parent(int(parent))
-    _warm_up()
     try:
-        worker = _enter(tier, directory, int(parent), int(work_bytes), control)
+        shown = _warm_up(json.loads(packages))
+        worker = _enter(tier, directory, int(parent), int(work_bytes), control, shown)
         worker.prove()
-    except (OSError, AssertionError) as error:
+    except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
     control.send(json.dumps({"tier": tier, "mechanisms": worker.mechanisms}).encode())
@@ -56,22 +56,34 @@ def _reserve() -> None:
     os.close(fd)
 
 
-def _warm_up() -> None:
-    _runner.prepare(_WARM)
+def _warm_up(packages: dict[str, list[str]]) -> tuple[str, ...]:
+    """Import what programs import. Returns the directories that they must be able to read for it."""
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
+    shown = tuple(path for paths in packages.values() for path in paths)
+    homes = {os.path.dirname(path) for path in shown}
+    sys.path += homes
+    _runner.prepare(" ".join((_WARM, *packages)))
+    for home in homes:
+        sys.path.remove(home)
     sys.path.remove(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     gc.collect()
     gc.disable()
     gc.freeze()
+    return shown
 
 
-def _enter(tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket) -> Worker:
+def _enter(
+    tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket, shown: tuple[str, ...]
+) -> Worker:
     if tier == "A":
-        return _enter_namespaces(directory, parent, work_bytes, control)
+        return _enter_namespaces(directory, parent, work_bytes, control, shown)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    return _enter_landlock(directory, control) if tier == "B" else _enter_nothing(directory, control)
+    return _enter_landlock(directory, control, shown) if tier == "B" else _enter_nothing(directory, control)
 
 
-def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: socket.socket) -> Worker:
+def _enter_namespaces(
+    directory: str, parent: int, work_bytes: int, control: socket.socket, shown: tuple[str, ...]
+) -> Worker:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
     pid = namespaces.enter()
@@ -80,7 +92,7 @@ def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: soc
         linux.die_with_parent(parent)  # once more: the new user namespace cleared it
         os.waitpid(pid, 0)
         os._exit(0)
-    namespaces.build_root(root, work_bytes=work_bytes)
+    namespaces.build_root(root, work_bytes=work_bytes, shown=shown)
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     ruleset = None
     if landlock.abi():
@@ -97,7 +109,7 @@ def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: soc
     return Worker(control, how, watch.namespace_tribe(), renew, mechanisms, listener)
 
 
-def _enter_landlock(directory: str, control: socket.socket) -> Worker:
+def _enter_landlock(directory: str, control: socket.socket, shown: tuple[str, ...]) -> Worker:
     version = landlock.abi()
     uid = namespaces.pool_id()
     if not version:
@@ -117,9 +129,10 @@ def _enter_landlock(directory: str, control: socket.socket) -> Worker:
         "/etc/ld.so.cache",
         "/etc/localtime",
     )
+    roots = (*namespaces.interpreter_roots(), *shown)
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-    ruleset = _high(landlock.build(read=(*seen, *namespaces.interpreter_roots()), write=(work, *devices)))
-    past = uid is not None and not _readable_by_all(namespaces.interpreter_roots())
+    ruleset = _high(landlock.build(read=(*seen, *roots), write=(work, *devices)))
+    past = uid is not None and not _readable_by_all(roots)
     listener = _filter_calls()
     how = Confinement("B", work, uid, ruleset, read_past_permissions=past)
     tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()

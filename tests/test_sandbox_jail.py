@@ -14,7 +14,7 @@ from sandbox import watch
 from sandbox.asserts import plan
 from sandbox.build import Builder
 from sandbox.core import MIB, Limits
-from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
+from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
 from sandbox.inbox import Inbox
 from sandbox.jail import Jail, Run, make_memfd, new_code, seal_code
 from sandbox.languages import find
@@ -139,6 +139,28 @@ def test_a_program_is_compiled_by_its_first_run_only(jail: Jail) -> None:
         assert harness(jail, "print('other')", code) == b"first\n"
     finally:
         os.close(code)
+
+
+def test_a_package_is_there_when_asked_for_and_only_then(jail: Jail) -> None:
+    pytest.importorskip("numpy")
+    source = """
+import numpy, numpy.fft, numpy.polynomial, os
+try:
+    beside = set(os.listdir(numpy.__path__[0] + "/..")) - {"numpy", "numpy.libs"}
+except OSError:
+    beside = set()
+print(numpy.arange(4).sum(), len(beside), numpy.linalg.norm([3, 4]))
+"""
+    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    assert b"No module named 'numpy'" in jail.run(Run(LIMITS, job=job)).stderr
+    with Jail(jail.tier, packages=("numpy",)) as other:  # type: ignore[arg-type]
+        found = other.run(Run(LIMITS, job=job))
+    assert found.stdout == b"6 0 5.0\n", found.stderr
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    with pytest.raises(ToolchainMissing, match="packages='no_such_package'"):
+        Jail(packages=("no_such_package",))
 
 
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\xe3" * 100])
