@@ -50,6 +50,8 @@ class Judge:
     builder: Builder
     stop_at_first_failure: bool = True
     cancel_fd: int | None = None
+    only: int | None = None
+    """Run this case alone: another worker runs the others."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
         """Raises SandboxError for our faults only."""
@@ -67,6 +69,8 @@ class Judge:
             with _Prepared(self, problem, program, language) as prepared:
                 log = prepared.log
                 for index, case in enumerate(problem.cases):
+                    if self.only not in (None, index):
+                        continue
                     done, case_weak = prepared.run(index, case)
                     results.append(done)
                     weak |= case_weak

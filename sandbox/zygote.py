@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, watch
+from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, sweep, watch
 from sandbox.confine import HIGH, Confinement, confine
 
 Request = dict[str, Any]
@@ -35,8 +35,10 @@ _WARM: Final = (
 
 
 def main() -> None:
-    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory."""
-    fd, tier, directory, parent, work_bytes = sys.argv[1:]
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, "own" or "given"."""
+    fd, tier, directory, parent, work_bytes, whose = sys.argv[1:]
+    if whose == "own":
+        parent = str(sweep.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=int(fd))
     linux.die_with_parent(int(parent))
     _warm_up()

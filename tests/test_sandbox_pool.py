@@ -67,10 +67,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def pool_of(workers: int, **options: object) -> AsyncIterator[Pool]:
-    """A pool that must leave neither a process nor a file."""
+    """A pool that must leave neither a process nor a file; it runs every program that it is given."""
     files = run_directories()
     async with asyncio.timeout(DEADLINE_S * 2):
-        async with Pool(workers, **options) as pool:  # type: ignore[arg-type]
+        async with Pool(workers, **{"judge_once": False, "oversubscribe": True, **options}) as pool:  # type: ignore[arg-type]
             (supervisor,) = pool.pids()
             yield pool
             everyone = [psutil.Process(supervisor), *family(supervisor)] if psutil.pid_exists(supervisor) else []
@@ -188,7 +188,7 @@ def test_the_queue_is_bounded_and_makes_callers_wait() -> None:
             tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER)) for _ in range(5)]
             await until(lambda: pool.stats().running == 1)
             assert pool._link is not None
-            assert len(pool._link.answers) == 2
+            assert len(pool._link.asked) == 2
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -259,7 +259,7 @@ CALLER = """
 import asyncio, sys
 from sandbox import Case, Limits, Pool, Problem, Program
 async def main():
-    async with Pool(2) as pool:
+    async with Pool(2, judge_once=False, oversubscribe=True) as pool:
         problem = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=100))
         program = Program("import os, time\\nif os.fork() == 0: os.setsid()\\ntime.sleep(90)")
         tasks = [asyncio.create_task(pool.judge(problem, program)) for _ in range(4)]
@@ -290,13 +290,13 @@ def test_a_killed_caller_leaves_no_process_and_no_file(number: signal.Signals, t
 def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
-    from sandbox.sweep import run_directory, sweep
+    from sandbox.sweep import reserve_directory, sweep
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    mine = Path(run_directory())
+    mine = Path(reserve_directory())
     dead = tmp_path / f"overlap-sandbox-{os.getpid()}-1-abc"
     other = tmp_path / "something-else"
-    for path in (dead, other):
+    for path in (mine, dead, other):
         path.mkdir()
     sweep()
     assert sorted(tmp_path.iterdir()) == sorted([mine, other])
