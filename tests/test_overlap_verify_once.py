@@ -15,7 +15,7 @@ from sandbox.pool import Pool
 
 
 class Counting(Pool):
-    """The sandbox's pool without its processes: judges when ``go`` is set; ``asked`` are the sources that it was given."""
+    """The sandbox's pool without its processes: judges when ``go`` is set; ``asked`` are the sources it got."""
 
     def __init__(self, *outcomes: Verdict | Exception, judge_once: bool = True) -> None:
         super().__init__(1, judge_once=judge_once)
