@@ -74,6 +74,8 @@ class Pool:
         self._counts = Counts()
         self._once = Once() if judge_once else None
         self._history = History()
+        self._wanted = 0
+        """Workers that the jobs in hand would keep busy."""
         self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
 
     async def __aenter__(self) -> Pool:
@@ -113,28 +115,42 @@ class Pool:
 
     async def _judge(self, job: _Job) -> Judgement:
         """Judge it now, as a whole or by its cases."""
-        link = self._connect()
-        async with link.places:
+        async with self._connect().places:
             ticket = Ticket(self._counts)
-            problem, language = job.problem, job.language
-            case_s = self._history.case_s(job.encoded.digest, language.name)
-            idle = self.workers - len(link.asked)
-            width = split.lanes(problem, len(job.encoded.text), case_s, idle)
-            if width == 1 or case_s is None:
-                expected_s = self._history.expected_s(job.encoded.digest, language.name, problem)
-                done = await self._ask(job, ticket, expected_s)
-            else:
-                self._counts.split += 1
-                done = await split.judge_apart(
-                    lambda index: self._ask(job, ticket, case_s, index),
-                    len(problem.cases),
-                    width,
-                    stop=self.stop_at_first_failure,
-                    first_alone=bool(language.compile),
-                )
-                done = dataclasses.replace(done, run_s=time.monotonic() - ticket.started_s)
-        self._history.record(job.encoded.digest, language.name, done)
+            self._wanted += 1
+            width = 1
+            try:
+                width = await self._width(job)
+                self._wanted += width - 1
+                done = await (self._ask_apart(job, ticket, width) if width > 1 else self._ask_whole(job, ticket))
+            finally:
+                self._wanted -= width
+        self._history.record(job.encoded.digest, job.language.name, done)
         return done
+
+    async def _width(self, job: _Job) -> int:
+        """How many workers to give it: more than one when its cases are slow and nobody else wants them."""
+        case_s = self._history.case_s(job.encoded.digest, job.language.name)
+        if split.lanes(job.problem, len(job.encoded.text), case_s, self.workers) == 1:
+            return 1
+        await asyncio.sleep(0)  # whoever is asked for together with it comes first
+        return split.lanes(job.problem, len(job.encoded.text), case_s, self.workers - self._wanted + 1)
+
+    async def _ask_whole(self, job: _Job, ticket: Ticket) -> Judgement:
+        expected_s = self._history.expected_s(job.encoded.digest, job.language.name, job.problem)
+        return await self._ask(job, ticket, expected_s)
+
+    async def _ask_apart(self, job: _Job, ticket: Ticket, width: int) -> Judgement:
+        self._counts.split += 1
+        case_s = self._history.case_s(job.encoded.digest, job.language.name) or 0.0
+        done = await split.judge_apart(
+            lambda index: self._ask(job, ticket, case_s, index),
+            len(job.problem.cases),
+            width,
+            stop=self.stop_at_first_failure,
+            first_alone=bool(job.language.compile),
+        )
+        return dataclasses.replace(done, run_s=time.monotonic() - ticket.started_s)
 
     async def _ask(self, job: _Job, ticket: Ticket, expected_s: float, only: int | None = None) -> Judgement:
         """Have it judged, and ask again when the supervisor dies: as often as it dies under other jobs."""
