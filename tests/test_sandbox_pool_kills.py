@@ -98,6 +98,26 @@ def test_a_killed_program_is_its_own_end_and_nobody_elses() -> None:
     asyncio.run(main())
 
 
+FORKER = Program("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(90)")
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_what_the_program_of_a_killed_jail_has_started_dies_with_it(tier: str) -> None:
+    async def main() -> None:
+        async with pool_of(1, isolation=tier) as pool:
+            task = asyncio.create_task(pool.judge(LONG, FORKER))
+            await until(lambda: len(parts(pool, "waiter")) == 1 and len(family(pool.pids()[0])) >= 4 + (tier == "A"))
+            (waiter,) = parts(pool, "waiter")
+            inside = family(waiter.pid)
+            waiter.kill()
+            assert not living(inside)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+
+
 CALLER = """
 import asyncio, sys
 from sandbox import Case, Limits, Pool, Problem, Program
@@ -114,7 +134,7 @@ ALONE = """
 import sandbox
 problem = sandbox.Problem("p", "stdio", (sandbox.Case("", "ok"),), limits=sandbox.Limits(cpu_s=5, wall_s=100))
 print("0", flush=True)
-sandbox.judge(problem, sandbox.Program("import os, time; os.fork(); time.sleep(90)"))
+sandbox.judge(problem, sandbox.Program("import os, time; os.fork(); time.sleep(90)"), isolation="{tier}")
 """
 
 
@@ -145,9 +165,9 @@ def test_a_caller_killed_with_hundreds_in_flight_leaves_nothing(answers: int, pr
     killed(CALLER, tmp_path, answers, processes)
 
 
-@pytest.mark.parametrize("processes", [0, 1, 2, 3, 4, 5])
-def test_a_single_judgement_whose_process_is_killed_leaves_nothing(processes: int, tmp_path: Path) -> None:
-    killed(ALONE, tmp_path, 1, processes)
+@pytest.mark.parametrize(("tier", "processes"), [("A", 0), ("A", 1), ("A", 2), ("A", 3), ("A", 5), ("B", 2), ("B", 4)])
+def test_a_single_judgement_whose_process_is_killed_leaves_nothing(tier: str, processes: int, tmp_path: Path) -> None:
+    killed(ALONE.format(tier=tier), tmp_path, 1, processes)
 
 
 def test_a_single_judgement_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
