@@ -11,12 +11,14 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from sandbox.core import Judgement, Problem, Verdict
+from sandbox.core import Case, Judgement, Problem, Verdict
 
 PROGRAM_S_MIN: Final = 0.2
 CASE_S_MIN: Final = 0.03
 BODY_BYTES_MAX: Final = 4 << 20
 _KINDS: Final = ("stdio", "function", "assert")
+_PROBLEM_FIELDS: Final = {"id", "kind", "cases", "fn_name", "preamble", "compare", "limits", "language"}
+_CASE_FIELDS: Final = {"input", "expected"}
 
 AskCase = Callable[[int], Awaitable[Judgement]]
 
@@ -26,9 +28,22 @@ def lanes(problem: Problem, body_bytes: int, case_s: float | None, idle: int) ->
     count = len(problem.cases)
     if case_s is None or case_s < CASE_S_MIN or case_s * count < PROGRAM_S_MIN:
         return 1
-    if body_bytes > BODY_BYTES_MAX or problem.kind not in _KINDS:
+    if body_bytes > BODY_BYTES_MAX or not _is_plain(problem):
         return 1
     return max(1, min(idle, count))
+
+
+def _is_plain(problem: Problem) -> bool:
+    """True when its cases are judged independently and its verdict follows from theirs alone; nothing ties them."""
+    return (
+        problem.kind in _KINDS
+        and _has_only(problem, _PROBLEM_FIELDS)
+        and all(_has_only(case, _CASE_FIELDS) for case in problem.cases)
+    )
+
+
+def _has_only(noun: Problem | Case, names: set[str]) -> bool:
+    return all(item.name in names or getattr(noun, item.name) == item.default for item in dataclasses.fields(noun))
 
 
 async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first_alone: bool) -> Judgement:

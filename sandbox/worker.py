@@ -13,11 +13,12 @@ is one that has run long enough, or that has grown; a worker that has grown asks
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections import OrderedDict
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from sandbox import linux, wire
 from sandbox.build import Builder
@@ -39,7 +40,10 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 def main() -> None:
     """argv: socket descriptor, isolation, run directory, parent pid."""
     fd, isolation, run_dir, parent = sys.argv[1:]
-    linux.die_with_parent(int(parent))
+    signal.signal(signal.SIGTERM, _end)
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGTERM)  # not SIGKILL: in tier B only an orderly end reaches daemons
+    if os.getppid() != int(parent):
+        return
     worker = Worker(socket.socket(fileno=int(fd)), isolation, run_dir)
     try:
         while (message := wire.receive(worker.sock)) is not None:
@@ -48,6 +52,10 @@ def main() -> None:
                 worker.sock.sendall(wire.pack({"id": head["id"], **worker.answer(head, body)}))
     finally:
         worker.close()
+
+
+def _end(*_: object) -> NoReturn:
+    sys.exit(0)
 
 
 class Worker:

@@ -102,14 +102,14 @@ FORKER = Program("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(90
 
 
 @pytest.mark.parametrize("tier", ["A", "B"])
-def test_what_the_program_of_a_killed_jail_has_started_dies_with_it(tier: str) -> None:
+@pytest.mark.parametrize("victim", ["supervisor", "worker", "waiter"])
+def test_what_a_program_has_started_dies_with_any_part_of_the_pool(victim: str, tier: str) -> None:
     async def main() -> None:
         async with pool_of(1, isolation=tier) as pool:
             task = asyncio.create_task(pool.judge(LONG, FORKER))
             await until(lambda: len(parts(pool, "waiter")) == 1 and len(family(pool.pids()[0])) >= 4 + (tier == "A"))
-            (waiter,) = parts(pool, "waiter")
-            inside = family(waiter.pid)
-            waiter.kill()
+            inside = family(parts(pool, "waiter")[0].pid)
+            await kill(pool, victim)
             assert not living(inside)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

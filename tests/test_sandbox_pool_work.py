@@ -41,8 +41,7 @@ def test_slow_cases_on_idle_workers_give_the_same_judgement(wrong: tuple[int, ..
             spread = await pool.judge(problem, BURN)
             assert pool.stats().split == 1
             assert bare(spread) == bare(whole)
-            for name in ("verdict", "passed", "total", "weak", "tier", "language", "toolchain", "problem_id"):
-                assert getattr(spread, name) == getattr(whole, name)
+            assert replace(spread, cases=(), run_s=0, queue_s=0) == replace(whole, cases=(), run_s=0, queue_s=0)
             await asyncio.gather(*(pool.judge(problem, BURN) for _ in range(2)))
             assert pool.stats().split == 1  # each has its own worker
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,17 @@ def test_only_slow_cases_are_spread_and_only_over_idle_workers() -> None:
     assert lanes(replace(PROBLEM, cases=PROBLEM.cases[:1]), 100, case_s=0.1, idle=4) == 1
     assert lanes(PROBLEM, 100, case_s=None, idle=4) == 1
     assert lanes(PROBLEM, 100 << 20, case_s=0.1, idle=4) == 1
+
+
+def test_cases_that_hang_together_are_not_spread() -> None:
+    @dataclass(frozen=True)
+    class Tied(Problem):
+        partners: tuple[str, ...] = ()
+
+    def width(**options: Any) -> int:
+        return lanes(Tied("p", "stdio", PROBLEM.cases, **options), 100, case_s=0.1, idle=4)
+
+    assert [width(), width(compare="exact"), width(partners=("a",))] == [4, 4, 1]
 
 
 def in_order(verdicts: list[Verdict], stop: bool) -> Judgement:
