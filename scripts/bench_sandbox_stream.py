@@ -30,9 +30,10 @@ import psutil  # noqa: E402
 from sandbox import Case, Judgement, Limits, Pool, PoolStats, Problem, Program, SandboxError  # noqa: E402
 
 DATA: Final = ROOT.parent / "shared" / "data"
-LIMITS: Final = Limits(wall_s=60)
-WARM: Final = 1000
 MIB: Final = 1 << 20
+# A list that grows for ever fills 512 MiB in 4 s of CPU time, so that either limit may come first: keep them apart.
+LIMITS: Final = Limits(wall_s=60, memory_bytes=256 * MIB)
+WARM: Final = 1000
 
 Pair = tuple[Problem, Program]
 
