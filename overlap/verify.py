@@ -40,7 +40,6 @@ CANCEL_S = 5.0
 CLOSE_S = 10.0
 """The sandbox has this long to close in order before it is killed."""
 
-KEPT_JUDGEMENTS = 4096
 PROBE = Problem("probe", "stdio", (Case("2", "2"),))
 PROBE_PROGRAM = Program("print(input())")
 OUTCOMES = ("scored", "masked", "failed", "aborted", "unfinished")
@@ -92,7 +91,7 @@ class SandboxVerifier:
 
     The sandbox, and the worker processes for rewards that need no sandbox, are started when they are first needed. What
     reward functions print goes to ``log``. ``pool`` replaces ``sandbox.Pool`` by something with the same methods.
-    ``judge_once``: equal programs for equal problems share one judgement, as the samples of a group often do.
+    ``judge_once``: have the sandbox judge equal programs for equal problems once, as the samples of a group often are.
     """
 
     def __init__(
@@ -105,7 +104,6 @@ class SandboxVerifier:
         judge_once: bool = True,
     ) -> None:
         self._cfg, self._task, self._judge_once = cfg, task, judge_once
-        self._judged: dict[tuple[Problem, Program], asyncio.Future[Judgement | None]] = {}
         self.tier = ""
         """Isolation tier of the sandbox, "" until it was used."""
         self._make_pool = pool or self._sandbox_pool
@@ -207,33 +205,13 @@ class SandboxVerifier:
 
     async def _by_sandbox(self, blank: Scored, answer: str, problem: Problem, program: Program) -> Scored:
         trajectory, prompt = blank.trajectory, blank.trajectory.request.prompt
-        judge = self._judge_first if self._judge_once else self._judge
-        asked, judgement = await judge(problem, program)
+        asked, judgement = await self._judge(problem, program)
         finished = time.monotonic()
         self._verdicts[judgement.verdict.value] += 1
         self.tier = judgement.tier
         reward = self._ask_task("reward", trajectory, lambda: checked(self._task.reward(prompt, answer, judgement)))
         started = min(asked + judgement.queue_s, finished)
         return replace(blank, reward=reward, judgement=judgement, started_s=started, finished_s=finished)
-
-    async def _judge_first(self, problem: Problem, program: Program) -> tuple[float, Judgement]:
-        """``_judge``, by the first who asks; the others take that judgement, or judge if the first did not get one."""
-        key = (problem, program)
-        while (known := self._judged.get(key)) is not None:
-            shared = await asyncio.shield(known)  # one waiter's cancellation is not the others'
-            if shared is not None:
-                return time.monotonic(), shared
-        mine = self._judged[key] = asyncio.get_running_loop().create_future()
-        judgement = None
-        try:
-            asked, judgement = await self._judge(problem, program)
-            return asked, judgement
-        finally:
-            if judgement is None:
-                del self._judged[key]
-            elif len(self._judged) > KEPT_JUDGEMENTS:
-                self._judged = {k: f for k, f in self._judged.items() if not f.done()}
-            mine.set_result(judgement)
 
     async def _judge(self, problem: Problem, program: Program) -> tuple[float, Judgement]:
         """Time at which the try that succeeded was begun, and the judgement. Raises SandboxError after the last."""
@@ -295,7 +273,8 @@ class SandboxVerifier:
     def _sandbox_pool(self) -> Pool:
         from sandbox.pool import Pool as SandboxPool
 
-        return SandboxPool(workers=self._cfg.verify.workers, isolation=self._cfg.verify.isolation)
+        verify = self._cfg.verify
+        return SandboxPool(workers=verify.workers, isolation=verify.isolation, judge_once=self._judge_once)
 
     def _open_pool(self) -> Pool | None:
         opening = self._opening

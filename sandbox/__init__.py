@@ -25,7 +25,7 @@ Covered, each line by the tests named (tests/test_sandbox_*.py, really attacked,
     limits hold, and their cause is known   CPU of all processes, wall, memory, output, processes, descriptors, files,
                                             work directory; recorded by who enforced them  (attacks: limits)
     nothing outlives a run                  processes, daemons, threads, files, interpreter state  (attacks: leaves)
-    nothing outlives the caller             kill -9 of caller, supervisor, worker, jail  (pool: killed, closed, swept)
+    nothing outlives the caller             kill -9 of caller, supervisor, worker, jail  (pool: swept; pool_kills)
     no way out                              sockets of any family, files, signals, ptrace, keyrings, io_uring, bpf,
                                             namespaces, setuid  (escapes)
     our fault is not the program's          a dead worker is replaced, its job retried, then SandboxError  (pool)

@@ -29,7 +29,7 @@ from typing import Any, Final, cast
 from sandbox.core import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
 from sandbox.spawn import start_process
-from sandbox.sweep import run_directory
+from sandbox.sweep import reserve_directory
 from sandbox.watch import WALL_STRETCH
 
 _MESSAGE_MAX: Final = 128 << 10
@@ -187,10 +187,10 @@ class Jail:
         raise IsolationUnavailable("; ".join(refused) + way_out)
 
     def _start(self, tier: str, run_dir: str | None) -> None:
-        self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else run_directory()
+        self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(self.work_bytes)]
-        tail.append(json.dumps(self._packages))
+        tail += [json.dumps(self._packages), "given" if run_dir else "own"]
         self.control = mine
         try:
             with theirs:

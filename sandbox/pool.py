@@ -8,56 +8,45 @@ waits for a place in the queue, then for the supervisor's answer; woken by eithe
 
 A Pool can be made anywhere; processes, sockets and asyncio objects are made on the first await, in the loop that
 awaits. They end with `close()`, with the loop's owner, or with the caller's process, however that dies.
+
+Order: the longest expected job first (`schedule`). Equal programs for equal problems are judged once (`once`). While
+workers are idle, the cases of a program that is known to be slow are spread over them (`split`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import json
-import os
-import shutil
-import socket
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from subprocess import Popen
 from types import TracebackType
-from typing import Any, Final
+from typing import Final
 
-from sandbox import wire
+from sandbox import split
 from sandbox.core import COMPILE_LIMITS, Isolation, Judgement, Problem, Program
-from sandbox.errors import PoolClosed, SandboxError, WorkerDied, from_wire
-from sandbox.spawn import start_process
-from sandbox.sweep import run_directory
+from sandbox.errors import PoolClosed, SandboxError
+from sandbox.languages import Language, find
+from sandbox.link import Link, SupervisorGone, Ticket
+from sandbox.metrics import Counts, PoolStats
+from sandbox.once import Once
+from sandbox.schedule import History, cores
 from sandbox.watch import WALL_STRETCH
 
-_CLOSE_S: Final = 5.0
+__all__ = ["Pool", "PoolStats"]
+
 _ENCODED_MAX: Final = 64
 _RETRIES_MAX: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStats:
-    """Counts since the pool was made."""
-
-    queued: int
-    running: int
-    done: int
-    """Judgements given."""
-    infrastructure_failures: int
-    """Tries that failed by our own fault, whether a later try succeeded or not."""
-    verdicts: Mapping[str, int]
-    busy_s: float
-    """Worker seconds spent on judgements."""
-    queue_s: float
-    """Seconds that judgements waited, summed."""
-
-
 class Pool:
-    """See the module. `workers=None` takes one per core that this process may use."""
+    """See the module. `workers=None` takes one per core that this process may use.
+
+    More workers than cores would let programs wait for a core on the wall clock, so they are not started, unless
+    `oversubscribe` says so. `judge_once=False` judges each program, also one that is equal to another.
+    """
 
     def __init__(
         self,
@@ -65,22 +54,29 @@ class Pool:
         *,
         isolation: Isolation = "auto",
         stop_at_first_failure: bool = True,
+        judge_once: bool = True,
         queue_limit: int = 1024,
         nice: int = 5,
+        oversubscribe: bool = False,
     ) -> None:
         if workers is not None and workers < 1:
             raise ValueError(f"workers={workers}: a pool needs at least 1; None takes one per core")
         if queue_limit < 1:
             raise ValueError(f"queue_limit={queue_limit}: must be at least 1")
-        self.workers = workers or len(os.sched_getaffinity(0))
+        available = cores()
+        self.workers = (workers or available) if oversubscribe else min(workers or available, available)
         self.isolation = isolation
         self.stop_at_first_failure = stop_at_first_failure
         self.queue_limit = queue_limit
         self.nice = nice
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._closed = False
-        self._counts = _Counts()
-        self._encoded: OrderedDict[int, tuple[Problem, bytes]] = OrderedDict()
+        self._counts = Counts()
+        self._once = Once() if judge_once else None
+        self._history = History()
+        self._wanted = 0
+        """Workers that the jobs in hand would keep busy."""
+        self._encoded: OrderedDict[int, _Encoded] = OrderedDict()
 
     async def __aenter__(self) -> Pool:
         self._connect()
@@ -92,45 +88,103 @@ class Pool:
         await self.close()
 
     async def judge(self, problem: Problem, program: Program) -> Judgement:
-        """Judge one program. Raises SandboxError for our faults; waits while `queue_limit` jobs are in hand."""
-        start = time.monotonic()
-        self._counts.queued += 1
-        try:
-            link = self._connect()
-            async with link.places:
-                judgement = await self._ask(problem, program)
-        finally:
-            self._counts.queued -= 1
-        spent = time.monotonic() - start
-        judgement = dataclasses.replace(judgement, queue_s=max(0.0, spent - judgement.run_s))
-        self._counts.record(judgement)
-        return judgement
+        """Judge one program. Raises SandboxError for our faults; waits while `queue_limit` jobs are in hand.
 
-    async def _ask(self, problem: Problem, program: Program) -> Judgement:
-        head = {"deadline_s": _deadline_s(problem)}
-        body = self._encode(problem, program)
-        for attempt in range(_RETRIES_MAX + 1):
+        `queue_s` is what it waited; `run_s` is 0 when the judgement was made for an equal program.
+        """
+        start = time.monotonic()
+        self._counts.waiting += 1
+        try:
+            done, shared = await self._judge_once(problem, program)
+        finally:
+            self._counts.waiting -= 1
+        spent = time.monotonic() - start
+        run_s = 0.0 if shared else done.run_s
+        done = dataclasses.replace(done, queue_s=max(0.0, spent - run_s), run_s=run_s)
+        self._counts.record(done, shared=shared)
+        return done
+
+    async def _judge_once(self, problem: Problem, program: Program) -> tuple[Judgement, bool]:
+        language, encoded = find(program.language), self._encode(problem)
+        job = _Job(problem, program, language, encoded)
+        if self._once is None:
+            return await self._judge(job), False
+        parts = (encoded.digest, program.source, repr(language), self.stop_at_first_failure)
+        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        return await self._once.get(key, problem.limits, lambda: self._judge(job))
+
+    async def _judge(self, job: _Job) -> Judgement:
+        """Judge it now, as a whole or by its cases."""
+        async with self._connect().places:
+            ticket = Ticket(self._counts)
+            self._wanted += 1
+            width = 1
             try:
-                return await self._connect().ask(head, body)
-            except _SupervisorGone:
-                self._counts.failures += 1
+                width = await self._width(job)
+                self._wanted += width - 1
+                done = await (self._ask_apart(job, ticket, width) if width > 1 else self._ask_whole(job, ticket))
+            finally:
+                self._wanted -= width
+        self._history.record(job.encoded.digest, job.language.name, done)
+        return done
+
+    async def _width(self, job: _Job) -> int:
+        """How many workers to give it: more than one when its cases are slow and nobody else wants them."""
+        case_s = self._history.case_s(job.encoded.digest, job.language.name)
+        if split.lanes(job.problem, len(job.encoded.text), case_s, self.workers) == 1:
+            return 1
+        await asyncio.sleep(0)  # whoever is asked for together with it comes first
+        return split.lanes(job.problem, len(job.encoded.text), case_s, self.workers - self._wanted + 1)
+
+    async def _ask_whole(self, job: _Job, ticket: Ticket) -> Judgement:
+        expected_s = self._history.expected_s(job.encoded.digest, job.language.name, job.problem)
+        return await self._ask(job, ticket, expected_s)
+
+    async def _ask_apart(self, job: _Job, ticket: Ticket, width: int) -> Judgement:
+        self._counts.split += 1
+        case_s = self._history.case_s(job.encoded.digest, job.language.name) or 0.0
+        done = await split.judge_apart(
+            lambda index: self._ask(job, ticket, case_s, index),
+            len(job.problem.cases),
+            width,
+            stop=self.stop_at_first_failure,
+            first_alone=bool(job.language.compile),
+        )
+        return dataclasses.replace(done, run_s=time.monotonic() - ticket.started_s)
+
+    async def _ask(self, job: _Job, ticket: Ticket, expected_s: float, only: int | None = None) -> Judgement:
+        """Have it judged, and ask again when the supervisor dies: as often as it dies under other jobs."""
+        body = job.body(self.stop_at_first_failure, only)
+        head = {
+            "deadline_s": _deadline_s(job.problem),
+            "expected_s": expected_s,
+            "problem": job.encoded.digest,
+            "program_bytes": len(body),
+        }
+        tries = 0
+        while True:
+            try:
+                return await self._connect().ask(head, body + job.encoded.text, ticket)
+            except SupervisorGone as error:
+                self._counts.failures += error.blamed
                 if self._closed:
                     raise PoolClosed("the pool was closed while this job waited") from None
-                if attempt == _RETRIES_MAX:
+                tries += error.blamed
+                if tries > _RETRIES_MAX:
                     raise
-        raise AssertionError("unreachable")
 
-    def _encode(self, problem: Problem, program: Program) -> bytes:
-        """A job as JSON. A group's samples share one Problem, whose megabytes of tests are written once."""
+    def _encode(self, problem: Problem) -> _Encoded:
+        """A problem as JSON. A group's samples share one Problem, whose megabytes of tests are written once."""
         key = id(problem)
-        if key not in self._encoded:
-            self._encoded[key] = (problem, json.dumps(problem.to_json()).encode())
+        encoded = self._encoded.get(key)
+        if encoded is None:
+            text = json.dumps(problem.to_json()).encode()
+            encoded = self._encoded[key] = _Encoded(problem, text, hashlib.sha256(text).hexdigest())
             if len(self._encoded) > _ENCODED_MAX:
                 self._encoded.popitem(last=False)
-        rest = {"program": {"source": program.source, "language": program.language}, "stop": self.stop_at_first_failure}
-        return json.dumps(rest).encode()[:-1] + b', "problem": ' + self._encoded[key][1] + b"}"
+        return encoded
 
-    def _connect(self) -> _Link:
+    def _connect(self) -> Link:
         """The live link to a supervisor in the running loop; starts one where there is none."""
         if self._closed:
             raise PoolClosed("the pool is closed")
@@ -142,20 +196,13 @@ class Pool:
             link.kill()
             link = None
         if link is None or link.dead:
-            link = self._link = _Link(self, loop, link.places if link else asyncio.Semaphore(self.queue_limit))
+            places = link.places if link else asyncio.Semaphore(self.queue_limit)
+            link = self._link = Link([str(self.workers), self.isolation, str(self.nice)], self._counts, loop, places)
         return link
 
     def stats(self) -> PoolStats:
-        counts = self._counts
-        return PoolStats(
-            queued=counts.queued - counts.running,
-            running=counts.running,
-            done=counts.done,
-            infrastructure_failures=counts.failures,
-            verdicts=dict(counts.verdicts),
-            busy_s=counts.busy_s,
-            queue_s=counts.queue_s,
-        )
+        """Counts so far; takes well under a millisecond."""
+        return self._counts.stats()
 
     def pids(self) -> tuple[int, ...]:
         """The supervisor's pid, while it runs; everything else is below it and dies with it."""
@@ -169,134 +216,25 @@ class Pool:
             await link.close()
 
 
-@dataclass(slots=True)
-class _Counts:
-    queued: int = 0
-    running: int = 0
-    done: int = 0
-    failures: int = 0
-    busy_s: float = 0.0
-    queue_s: float = 0.0
-    verdicts: dict[str, int] = dataclasses.field(default_factory=dict)
-
-    def record(self, judgement: Judgement) -> None:
-        self.done += 1
-        self.busy_s += judgement.run_s
-        self.queue_s += judgement.queue_s
-        self.verdicts[judgement.verdict.value] = self.verdicts.get(judgement.verdict.value, 0) + 1
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    problem: Problem
+    """Held, so that its id stays its own."""
+    text: bytes
+    digest: str
 
 
-class _SupervisorGone(WorkerDied):
-    """The supervisor died under a job."""
+@dataclass(frozen=True, slots=True)
+class _Job:
+    problem: Problem
+    program: Program
+    language: Language
+    encoded: _Encoded
 
-
-class _Link:
-    """One supervisor process, and the jobs that it has in hand."""
-
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore) -> None:
-        self.loop = loop
-        self.places = places
-        self.counts = pool._counts
-        self.dead = False
-        self.closing = False
-        self.next_id = 0
-        self.answers: dict[int, asyncio.Future[Judgement]] = {}
-        self.started: set[int] = set()
-        self.directory = run_directory()
-        self.sock, theirs = socket.socketpair()
-        tail = [str(theirs.fileno()), str(pool.workers), pool.isolation, self.directory, str(pool.nice)]
-        try:
-            with theirs:
-                self.process: Popen[bytes] = start_process("supervisor", [*tail, str(os.getpid())], [theirs.fileno()])
-        except BaseException:
-            self.sock.close()
-            shutil.rmtree(self.directory, ignore_errors=True)
-            raise
-        self.writer: asyncio.Future[asyncio.StreamWriter] = loop.create_future()
-        self.task = loop.create_task(self._listen(), name="sandbox-pool")
-
-    async def ask(self, head: wire.Head, body: bytes) -> Judgement:
-        key = self.next_id = self.next_id + 1
-        packed = wire.pack({"id": key, **head}, body)
-        answer = self.answers[key] = self.loop.create_future()
-        try:
-            if self.dead:
-                raise _SupervisorGone("the sandbox supervisor died")
-            writer = await asyncio.shield(self.writer)
-            writer.write(packed)
-            with suppress(ConnectionError):
-                await writer.drain()
-            judgement: Judgement = await answer
-            return judgement
-        except asyncio.CancelledError:
-            if not self.dead and self.writer.done():
-                self.writer.result().write(wire.pack({"cancel": key}))
-            raise
-        finally:
-            self.answers.pop(key, None)
-            self._stopped(key)
-
-    async def _listen(self) -> None:
-        writer: asyncio.StreamWriter | None = None
-        try:
-            reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=self.sock)
-            self.writer.set_result(writer)
-            while (message := await wire.read(reader)) is not None:
-                self._handle(message[0])
-        finally:
-            self.dead = True
-            if writer is not None:
-                writer.close()  # the supervisor ends at the end of this stream
-            gone = _SupervisorGone("the sandbox supervisor died")
-            waiting: list[asyncio.Future[Any]] = [*self.answers.values(), self.writer]
-            for answer in waiting:
-                if not answer.done():
-                    answer.set_exception(gone)
-                    answer.exception()  # retrieved: the asker may be gone as well
-            if not self.closing:
-                self.kill()
-
-    def _handle(self, message: wire.Head) -> None:
-        if (key := message.get("started")) is not None:
-            if key in self.answers and key not in self.started:
-                self.started.add(key)
-                self.counts.running += 1
-            return
-        if (key := message.get("failed")) is not None:
-            self.counts.failures += 1
-            self._stopped(key)
-            return
-        answer = self.answers.get(message["id"])
-        if answer is None or answer.done():
-            return  # cancelled in the meantime
-        if "error" in message:
-            answer.set_exception(from_wire(message["error"]))
-        else:
-            answer.set_result(Judgement.from_json(message["judgement"]))
-
-    def _stopped(self, key: int) -> None:
-        if key in self.started:
-            self.started.discard(key)
-            self.counts.running -= 1
-
-    async def close(self) -> None:
-        self.closing = True
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
-        deadline = time.monotonic() + _CLOSE_S
-        while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - it has a deadline
-            await asyncio.sleep(0.005)
-        self.kill()
-
-    def kill(self) -> None:
-        """The hard end: the supervisor's workers die with it, and their jails with them."""
-        self.dead = True
-        self.sock.close()
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def body(self, stop: bool, only: int | None) -> bytes:
+        """What goes before the problem."""
+        program = {"source": self.program.source, "language": self.program.language}
+        return json.dumps({"program": program, "stop": stop, "only": only}).encode()
 
 
 def _deadline_s(problem: Problem) -> float:

@@ -2,13 +2,13 @@
 
     caller ── socket ──▶ supervisor ── socket each ──▶ worker ──▶ jail
 
-consumes  head {"id", "deadline_s"} with a body that it does not read, and {"cancel": id}
+consumes  head {"id", "deadline_s", "expected_s", ...} with a body that it does not read, and {"cancel": id}
 produces  {"started": id}, {"failed": id} for a try that our own fault ended, and for each job that was not cancelled
           exactly one of {"id", "judgement"} and {"id", "error"}
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
 
-Started by exec, single-threaded. A worker that dies or hangs is replaced and its job is tried again, twice at most:
-only our own faults are, for a program that crashed is a verdict.
+Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced and
+its job is tried again, twice at most: only our own faults are, for a program that crashed is a verdict.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from sandbox import linux, wire
 from sandbox.errors import WorkerDied, to_wire
+from sandbox.schedule import Backlog
 from sandbox.spawn import start_process
+from sandbox.sweep import end_children
 
 RETRIES_MAX: Final = 2
-_REAP_S: Final = 3.0
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    key: int
-    deadline_s: float
+    head: wire.Head
     body: bytes
     tries: int = 0
     cancelled: bool = False
+
+    @property
+    def key(self) -> int:
+        return int(self.head["id"])
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +51,8 @@ class _Worker:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     job: _Job | None = field(default=None)
+    retires: bool = False
+    """It has grown too large, and says so with its last answer."""
 
 
 def main() -> None:
@@ -72,10 +76,11 @@ class Supervisor:
         self.size = workers
         self.isolation = isolation
         self.run_dir = run_dir
-        self.queue: deque[_Job] = deque()
+        self.queue: Backlog[_Job] = Backlog()
         self.waiting = asyncio.Semaphore(0)
         self.jobs: dict[int, _Job] = {}
         self.workers: set[_Worker] = set()
+        self.hired: set[int] = set()
 
     async def serve(self, sock: socket.socket, caller: int) -> None:
         gone = asyncio.Event()
@@ -84,6 +89,9 @@ class Supervisor:
             pidfd = os.pidfd_open(caller)  # end of stream alone would miss a caller whose forked child holds the socket
         except ProcessLookupError:
             return
+        if os.getppid() != caller:
+            return
+        os.mkdir(self.run_dir, 0o700)
         loop.add_reader(pidfd, gone.set)
         loop.add_signal_handler(signal.SIGTERM, gone.set)
         reader, self.caller = await asyncio.open_connection(limit=wire.BUFFER, sock=sock)
@@ -99,7 +107,7 @@ class Supervisor:
             await asyncio.gather(*tasks, return_exceptions=True)
             for worker in list(self.workers):
                 self._dismiss(worker)
-            _reap_all()
+            end_children(set())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while (message := await wire.read(reader)) is not None:
@@ -107,11 +115,11 @@ class Supervisor:
             if "cancel" in head:
                 self._cancel(head["cancel"])
                 continue
-            job = self.jobs[head["id"]] = _Job(head["id"], head["deadline_s"], body)
+            job = self.jobs[head["id"]] = _Job(head, body)
             self._enqueue(job)
 
     def _enqueue(self, job: _Job) -> None:
-        self.queue.append(job)
+        self.queue.put(job.key, job.head["expected_s"], job)
         self.waiting.release()
 
     def _cancel(self, key: int) -> None:
@@ -119,6 +127,7 @@ class Supervisor:
         if job is None:
             return
         job.cancelled = True
+        self.queue.drop(key)
         for worker in self.workers:
             if worker.job is job:
                 worker.writer.write(wire.pack({"cancel": key}))
@@ -126,9 +135,8 @@ class Supervisor:
     async def _next(self) -> _Job:
         while True:
             await self.waiting.acquire()
-            job = self.queue.popleft()
-            if not job.cancelled:
-                return job
+            if self.queue:  # a cancelled job leaves its token behind
+                return self.queue.take()
 
     async def _work(self) -> None:
         """One worker's life after another."""
@@ -139,6 +147,9 @@ class Supervisor:
                 if worker is None:
                     worker = await self._hire()
                 await self._run(worker, job)
+                if worker.retires:
+                    self._dismiss(worker)
+                    worker = None
             except (WorkerDied, OSError) as error:
                 if worker is not None:
                     self._dismiss(worker)
@@ -146,19 +157,22 @@ class Supervisor:
                 await self._failed(job, to_wire(error))
 
     async def _run(self, worker: _Worker, job: _Job) -> None:
-        await self._tell({"started": job.key})
         worker.job = job
         try:
-            worker.writer.write(wire.pack({"id": job.key}, job.body))
-            reply = await asyncio.wait_for(self._reply(worker), job.deadline_s)
+            await self._tell({"started": job.key})
+            if job.key not in self.jobs:
+                return  # cancelled
+            worker.writer.write(wire.pack(job.head, job.body))
+            reply = await asyncio.wait_for(self._reply(worker), job.head["deadline_s"])
         except TimeoutError:
             raise WorkerDied("a worker does not answer") from None
         finally:
             worker.job = None
-        if job.cancelled:
-            return
         if "error" in reply and reply["error"]["type"] == "WorkerDied":
+            end_children(self.hired)  # what a dead jail's program had started is ours now
             await self._failed(job, reply["error"])
+            return
+        if job.cancelled:
             return
         self.jobs.pop(job.key, None)
         if "judgement" in reply:
@@ -170,6 +184,7 @@ class Supervisor:
         message = await wire.read(worker.reader)
         if message is None:
             raise WorkerDied("a worker died")
+        worker.retires = message[0].pop("retires", False)
         return message[0]
 
     async def _failed(self, job: _Job, error: dict[str, str]) -> None:
@@ -194,6 +209,7 @@ class Supervisor:
         tail = [str(theirs.fileno()), self.isolation, self.run_dir, str(os.getpid())]
         with theirs:
             process = start_process("worker", tail, [theirs.fileno()])
+        self.hired.add(process.pid)
         reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=mine)
         worker = _Worker(process, reader, writer)
         self.workers.add(worker)
@@ -204,20 +220,5 @@ class Supervisor:
         worker.process.kill()  # its jail dies with it
         worker.writer.close()
         worker.process.wait()
-        self._reap_orphans()
-
-    def _reap_orphans(self) -> None:
-        """Take in what dead workers left to us; the living workers are Popen's own."""
-        mine = {worker.process.pid for worker in self.workers}
-        with suppress(ChildProcessError):
-            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in mine:
-                os.waitpid(found.si_pid, 0)
-
-
-def _reap_all() -> None:
-    """Wait until every process below us is dead and reaped; they have been killed already."""
-    deadline = time.monotonic() + _REAP_S
-    with suppress(ChildProcessError):
-        while time.monotonic() < deadline:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                time.sleep(0.002)
+        self.hired.discard(worker.process.pid)
+        end_children(self.hired)

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, watch
+from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, sweep, watch
 from sandbox.confine import HIGH, STREAMS, Confinement, Rlimits, confine, plan_rlimits
 from sandbox.inbox import Inbox, OwnerGone, Request
 
@@ -32,8 +32,13 @@ _WARM: Final = (
 
 
 def main() -> None:
-    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, packages as JSON."""
-    fd, tier, directory, parent, work_bytes, packages = sys.argv[1:]
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, packages, whose it is.
+
+    packages is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
+    """
+    fd, tier, directory, parent, work_bytes, packages, whose = sys.argv[1:]
+    if whose == "own":
+        parent = str(sweep.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
     linux.die_with_parent(int(parent))

@@ -52,6 +52,9 @@ def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:
             samples = [asyncio.create_task(verifier.score(trajectory(slow, k))) for k in range(12)]
             for _ in range(2):
                 await asyncio.wait(samples, return_when=asyncio.FIRST_COMPLETED)
+                async with asyncio.timeout(SOON_S):
+                    while not verifier.pids():  # noqa: ASYNC110 - between one supervisor and the next
+                        await asyncio.sleep(0.01)
                 (supervisor,) = verifier.pids()
                 os.kill(supervisor, signal.SIGKILL)
                 await asyncio.sleep(0)

@@ -8,86 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import psutil
 import pytest
+from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, members, parts, pool_of, until
 
 import sandbox
 from sandbox import Case, Judgement, Limits, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.errors import PoolClosed
-
-SUM = Problem("sum", "stdio", (Case("3 4\n", "7"), Case("5 6\n", "11")), limits=Limits(cpu_s=5, wall_s=30))
-RIGHT = Program("print(sum(map(int, input().split())))")
-WRONG = Program("print(7)")
-SLEEPER = Program("import time\ntime.sleep(900)\nprint(7)")
-LONG = Problem("long", "stdio", (Case("", "7"),), limits=Limits(cpu_s=5, wall_s=1000))
-DEADLINE_S = 60.0
-
-
-def family(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that still live after a while; a zombie is dead, and its parent's to reap."""
-    end = time.monotonic() + 20
-    while True:
-        alive = [process for process in processes if lives(process)]
-        if not alive or time.monotonic() > end:
-            return alive
-        time.sleep(0.005)
-
-
-def lives(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def run_directories() -> set[str]:
-    import tempfile
-
-    prefix = f"overlap-sandbox-{os.getpid()}-"
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefix)}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - the condition is another process's state
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def pool_of(workers: int, **options: object) -> AsyncIterator[Pool]:
-    """A pool that must leave neither a process nor a file."""
-    files = run_directories()
-    async with asyncio.timeout(DEADLINE_S * 2):
-        async with Pool(workers, **options) as pool:  # type: ignore[arg-type]
-            (supervisor,) = pool.pids()
-            yield pool
-            everyone = [psutil.Process(supervisor), *family(supervisor)] if psutil.pid_exists(supervisor) else []
-    assert not living(everyone)
-    assert run_directories() == files
-
-
-def members(pool: Pool, module: str) -> list[psutil.Process]:
-    """The pool's processes that run one module; in `zygote` the waiter outside a jail and pid 1 inside it."""
-    found = []
-    for process in family(pool.pids()[0]):
-        try:
-            if any(f"sandbox.{module} import" in part for part in process.cmdline()):
-                found.append(process)
-        except psutil.NoSuchProcess:
-            continue
-    return found
 
 
 def test_many_jobs_get_one_answer_each_in_their_own_order() -> None:
@@ -188,22 +116,12 @@ def test_the_queue_is_bounded_and_makes_callers_wait() -> None:
             tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER)) for _ in range(5)]
             await until(lambda: pool.stats().running == 1)
             assert pool._link is not None
-            assert len(pool._link.answers) == 2
+            assert len(pool._link.asked) == 2
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(main())
-
-
-def part(pool: Pool, name: str) -> psutil.Process:
-    """supervisor > worker > waiter > keeper (pid 1 of the jail) > program."""
-    process = psutil.Process(pool.pids()[0])
-    for level in ("worker", "waiter", "keeper"):
-        (process,) = process.children()
-        if level == name:
-            return process
-    raise ValueError(name)
 
 
 @pytest.mark.parametrize("victim", ["worker", "waiter", "keeper"])
@@ -216,7 +134,7 @@ def test_a_killed_part_is_replaced_and_its_job_tried_again(victim: str) -> None:
             assert (await pool.judge(SUM, RIGHT)).verdict is Verdict.AC
             task = asyncio.create_task(pool.judge(problem, program))
             await until(lambda: pool.stats().running == 1)
-            part(pool, victim).kill()
+            parts(pool, victim)[0].kill()
             assert (await task).verdict is Verdict.AC
             assert pool.stats().infrastructure_failures == 1
 
@@ -259,7 +177,7 @@ CALLER = """
 import asyncio, sys
 from sandbox import Case, Limits, Pool, Problem, Program
 async def main():
-    async with Pool(2) as pool:
+    async with Pool(2, judge_once=False, oversubscribe=True) as pool:
         problem = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=100))
         program = Program("import os, time\\nif os.fork() == 0: os.setsid()\\ntime.sleep(90)")
         tasks = [asyncio.create_task(pool.judge(problem, program)) for _ in range(4)]
@@ -290,13 +208,13 @@ def test_a_killed_caller_leaves_no_process_and_no_file(number: signal.Signals, t
 def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
-    from sandbox.sweep import run_directory, sweep
+    from sandbox.sweep import reserve_directory, sweep
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    mine = Path(run_directory())
+    mine = Path(reserve_directory())
     dead = tmp_path / f"overlap-sandbox-{os.getpid()}-1-abc"
     other = tmp_path / "something-else"
-    for path in (dead, other):
+    for path in (mine, dead, other):
         path.mkdir()
     sweep()
     assert sorted(tmp_path.iterdir()) == sorted([mine, other])

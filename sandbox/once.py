@@ -1,0 +1,80 @@
+"""Equal work is done once: one asker does it, the others wait for his result, and it is kept for those who come later.
+
+consumes  a key and a way to judge          produces  the judgement, and whether somebody else had it made
+waits for the asker who judges; his cancellation or failure is his own: the next one who waits judges instead
+
+A judgement that another run might not repeat is handed to nobody else, and an error is never kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from sandbox.core import Judgement, Limits, Verdict
+
+KEPT_MAX: Final = 4096
+KEPT_BYTES_MAX: Final = 64 << 20
+_CASE_BYTES: Final = 400
+
+
+class Once:
+    """Single flight, and a cache that drops what was used longest ago."""
+
+    def __init__(self, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self.kept_max, self.kept_bytes_max = kept_max, kept_bytes_max
+        self.kept_bytes = 0
+        self.kept: OrderedDict[str, Judgement] = OrderedDict()
+        self._flying: dict[str, asyncio.Future[tuple[Judgement | None, bool]]] = {}
+        self._toolchains: dict[str, str] = {}
+
+    async def get(self, key: str, limits: Limits, judge: Callable[[], Awaitable[Judgement]]) -> tuple[Judgement, bool]:
+        """The judgement, and True when it was made for somebody else."""
+        while (flying := self._flying.get(key)) is not None:
+            shared, alone = await asyncio.shield(flying)  # one waiter's cancellation is not the others'
+            if shared is not None:
+                return shared, True
+            if alone:
+                return await judge(), False
+        if (kept := self.kept.get(key)) is not None:
+            self.kept.move_to_end(key)
+            return kept, True
+        mine = self._flying[key] = asyncio.get_running_loop().create_future()
+        made, alone = None, False
+        try:
+            done = await judge()
+            alone = not repeatable(done, limits)
+            made = None if alone else done
+            return done, False
+        finally:
+            del self._flying[key]
+            if made is not None:
+                self._keep(key, made)
+            mine.set_result((made, alone))
+
+    def _keep(self, key: str, done: Judgement) -> None:
+        if self._toolchains.get(done.language, done.toolchain) != done.toolchain:  # upgraded under us
+            self.kept.clear()
+            self.kept_bytes = 0
+        self._toolchains[done.language] = done.toolchain
+        self.kept[key] = done
+        self.kept_bytes += _bytes(done)
+        while len(self.kept) > self.kept_max or self.kept_bytes > self.kept_bytes_max:
+            self.kept_bytes -= _bytes(self.kept.popitem(last=False)[1])
+
+
+def repeatable(done: Judgement, limits: Limits) -> bool:
+    """False when the wall clock had a part in it: on a machine with less to do, the verdict might be another.
+
+    A TLE within the CPU limit came from the wall backstop; what ran past the wall limit ran on borrowed time.
+    """
+    return not any(
+        case.wall_s >= limits.wall_limit_s or (case.verdict is Verdict.TLE and case.cpu_s <= limits.cpu_s)
+        for case in done.cases
+    )
+
+
+def _bytes(done: Judgement) -> int:
+    return _CASE_BYTES + 4 * len(done.compile_log) + sum(_CASE_BYTES + 4 * len(case.message) for case in done.cases)

@@ -1,0 +1,103 @@
+"""Which job is next, how long it will take, and how many may run at once.
+
+The longest expected job is next, so that the end of a batch is not one long job on one core. What is expected is the
+mean CPU time of the programs judged so far for the same problem in the same language, and the sum of the limits where
+there are none. Equal expectations keep their order of arrival, and every eighth job is the one that has waited
+longest, so nobody waits for ever. No clock is asked: equal inputs give an equal order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from sandbox.core import Judgement, Problem
+
+KNOWN_MAX: Final = 4096
+OLDEST_EVERY: Final = 8
+
+T = TypeVar("T")
+
+
+def cores() -> int:
+    """Cores that this process may use: its affinity, bounded by a container's CPU quota. At least 1."""
+    count = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        return max(1, min(count, -(-int(quota) // int(period))))
+    except (OSError, ValueError):  # no such cgroup, or its quota is "max"
+        return count
+
+
+@dataclass(slots=True)
+class _Spent:
+    cpu_s: float = 0.0
+    programs: int = 0
+    cases: int = 0
+
+
+class History:
+    """CPU seconds that programs spent, by problem and language; forgets the problem used longest ago."""
+
+    def __init__(self, known_max: int = KNOWN_MAX) -> None:
+        self.known_max = known_max
+        self._spent: OrderedDict[tuple[str, str], _Spent] = OrderedDict()
+
+    def record(self, problem_key: str, language: str, done: Judgement) -> None:
+        spent = self._spent.setdefault((problem_key, language), _Spent())
+        self._spent.move_to_end((problem_key, language))
+        spent.cpu_s += sum(case.cpu_s for case in done.cases)
+        spent.programs += 1
+        spent.cases += len(done.cases)
+        if len(self._spent) > self.known_max:
+            self._spent.popitem(last=False)
+
+    def expected_s(self, problem_key: str, language: str, problem: Problem) -> float:
+        """CPU seconds of one program."""
+        spent = self._spent.get((problem_key, language))
+        if spent is None:
+            return problem.limits.cpu_s * len(problem.cases)
+        return spent.cpu_s / spent.programs
+
+    def case_s(self, problem_key: str, language: str) -> float | None:
+        """CPU seconds of one case; None when no case has run."""
+        spent = self._spent.get((problem_key, language))
+        return spent.cpu_s / spent.cases if spent is not None and spent.cases else None
+
+
+class Backlog(Generic[T]):
+    """Jobs that wait, by key: the longest expected first, and every eighth time the oldest."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[int, T] = OrderedDict()
+        self._heap: list[tuple[float, int]] = []
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def put(self, key: int, expected_s: float, job: T) -> None:
+        """`key` counts up with arrival; a job that is put back keeps the place that its key gives it."""
+        self._jobs[key] = job
+        heapq.heappush(self._heap, (-expected_s, key))
+
+    def drop(self, key: int) -> None:
+        """Forget a job; nothing when it does not wait."""
+        self._jobs.pop(key, None)
+
+    def take(self) -> T:
+        """Raises IndexError when none waits."""
+        self._taken += 1
+        if self._taken % OLDEST_EVERY == 0 and self._jobs:
+            return self._jobs.popitem(last=False)[1]
+        if len(self._heap) > 2 * len(self._jobs) + 64:
+            self._heap = [entry for entry in self._heap if entry[1] in self._jobs]
+            heapq.heapify(self._heap)
+        while True:
+            key = heapq.heappop(self._heap)[1]
+            if key in self._jobs:
+                return self._jobs.pop(key)

@@ -1,0 +1,178 @@
+"""Whoever is killed with -9, and whenever: every job is answered rightly, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from pooling import LONG, RIGHT, SLEEPER, SUM, family, living, parts, pool_of, until
+
+import sandbox
+from sandbox import Judgement, Pool, Program, Verdict
+
+JOBS = 240
+
+
+def program(number: int) -> Program:
+    """Odd ones are wrong; no two are equal."""
+    return Program(f"print(sum(map(int, input().split())) + {number % 2})  # {number}")
+
+
+async def kill(pool: Pool, victim: str) -> None:
+    """Kill a living part of the pool, as soon as there is one."""
+
+    def struck() -> bool:
+        with suppress(psutil.NoSuchProcess):
+            found = [psutil.Process(pid) for pid in pool.pids()] if victim == "supervisor" else parts(pool, victim)
+            if found:
+                found[0].kill()
+                return True
+        return False
+
+    await until(struck)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(seed: int) -> None:
+    rng = random.Random(seed)
+    victims = ["worker", "waiter", "keeper", "supervisor", "worker", "supervisor"]
+    rng.shuffle(victims)
+    moments = dict(zip(sorted(rng.sample(range(1, JOBS - 20), len(victims))), victims, strict=True))
+    answers = 0
+
+    async def main() -> list[Judgement]:
+        async with pool_of(2) as pool:
+
+            async def ask(number: int) -> Judgement:
+                nonlocal answers
+                done = await pool.judge(SUM, program(number))
+                answers += 1
+                if answers in moments:
+                    await kill(pool, moments[answers])
+                return done
+
+            done = await asyncio.gather(*(ask(number) for number in range(JOBS)))
+            stats = pool.stats()
+            assert (stats.done, stats.queued, stats.running) == (JOBS, 0, 0)
+            assert dict(stats.verdicts) == {"AC": JOBS // 2, "WA": JOBS // 2}
+            return done
+
+    done = asyncio.run(main())
+    assert [judgement.verdict for judgement in done] == [Verdict.AC, Verdict.WA] * (JOBS // 2)
+    assert [len(judgement.cases) for judgement in done] == [2, 1] * (JOBS // 2)
+
+
+def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits() -> None:
+    async def main() -> None:
+        async with pool_of(1) as pool:
+            tasks = [asyncio.create_task(pool.judge(SUM, program(number))) for number in range(60)]
+            for answered in range(5, 45, 5):  # more often than one job may be tried
+                await until(lambda: sum(task.done() for task in tasks) >= answered)  # noqa: B023 - awaited at once
+                await kill(pool, "supervisor")
+            done = await asyncio.gather(*tasks)
+            assert [judgement.verdict for judgement in done] == [Verdict.AC, Verdict.WA] * 30
+
+    asyncio.run(main())
+
+
+def test_a_killed_program_is_its_own_end_and_nobody_elses() -> None:
+    async def main() -> None:
+        async with pool_of(1) as pool:
+            tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER))]
+            await until(lambda: len(parts(pool, "program")) == 1)
+            tasks += [asyncio.create_task(pool.judge(SUM, RIGHT)) for _ in range(5)]
+            await kill(pool, "program")
+            first, *rest = await asyncio.gather(*tasks)
+            assert (first.verdict, {judgement.verdict for judgement in rest}) == (Verdict.RE, {Verdict.AC})
+            assert pool.stats().infrastructure_failures == 0
+
+    asyncio.run(main())
+
+
+FORKER = Program("import os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(90)")
+
+
+@pytest.mark.parametrize("tier", ["A", "B"])
+@pytest.mark.parametrize("victim", ["supervisor", "worker", "waiter"])
+def test_what_a_program_has_started_dies_with_any_part_of_the_pool(victim: str, tier: str) -> None:
+    async def main() -> None:
+        async with pool_of(1, isolation=tier) as pool:
+            task = asyncio.create_task(pool.judge(LONG, FORKER))
+            await until(lambda: len(parts(pool, "waiter")) == 1 and len(family(pool.pids()[0])) >= 4 + (tier == "A"))
+            inside = family(parts(pool, "waiter")[0].pid)
+            await kill(pool, victim)
+            assert not living(inside)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+
+
+CALLER = """
+import asyncio, sys
+from sandbox import Case, Limits, Pool, Problem, Program
+async def main():
+    problem = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=100))
+    async with Pool(2, oversubscribe=True) as pool:
+        tasks = [asyncio.create_task(pool.judge(problem, Program(f"print('ok')  # {k}"))) for k in range(220)]
+        for k, task in enumerate(asyncio.as_completed(tasks)):
+            print(k, flush=True)
+            await task
+asyncio.run(main())
+"""
+ALONE = """
+import sandbox
+problem = sandbox.Problem("p", "stdio", (sandbox.Case("", "ok"),), limits=sandbox.Limits(cpu_s=5, wall_s=100))
+print("0", flush=True)
+sandbox.judge(problem, sandbox.Program("import os, time; os.fork(); time.sleep(90)"), isolation="{tier}")
+"""
+
+
+def killed(source: str, tmp_path: Path, answers: int, processes: int) -> None:
+    """Start a caller, kill it after so many answers and with so many processes below it; nothing may be left."""
+    root = Path(sandbox.__file__).parents[1]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as caller:
+        assert caller.stdout is not None
+        for number in range(answers):
+            assert caller.stdout.readline() == b"%d\n" % number
+        below: list[psutil.Process] = []
+
+        def grown() -> bool:
+            below[:] = family(caller.pid)
+            return len(below) >= processes
+
+        asyncio.run(until(grown))
+        caller.send_signal(signal.SIGKILL)
+        caller.wait(30)
+    assert not living(below)
+    asyncio.run(until(lambda: not any(tmp_path.iterdir())))
+
+
+@pytest.mark.parametrize(("answers", "processes"), [(0, 1), (0, 3), (1, 1), (60, 1), (150, 1)])
+def test_a_caller_killed_with_hundreds_in_flight_leaves_nothing(answers: int, processes: int, tmp_path: Path) -> None:
+    killed(CALLER, tmp_path, answers, processes)
+
+
+@pytest.mark.parametrize(("tier", "processes"), [("A", 0), ("A", 1), ("A", 2), ("A", 3), ("A", 5), ("B", 2), ("B", 4)])
+def test_a_single_judgement_whose_process_is_killed_leaves_nothing(tier: str, processes: int, tmp_path: Path) -> None:
+    killed(ALONE.format(tier=tier), tmp_path, 1, processes)
+
+
+def test_a_single_judgement_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = set(family(os.getpid()))
+    assert sandbox.judge(SUM, RIGHT).verdict is Verdict.AC
+    assert set(family(os.getpid())) == before
+    assert not any(tmp_path.iterdir())
