@@ -75,7 +75,7 @@ def _send(stream: Any, data: dict[str, Any]) -> None:
 
 
 def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: set[int], control: int) -> Any:
-    base = tempfile.mkdtemp(prefix="check-reward-")
+    base = tempfile.mkdtemp()
     directory = f"{base}/call/here"  # two levels down, so that a program's ../.. is still ours to count and remove
     os.makedirs(directory)
     nonce = os.urandom(16).hex()

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -172,13 +174,18 @@ class _Caller:
 
     def _start(self) -> None:
         self.sock, theirs = socket.socketpair()
+        self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, also when its process is killed
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         boot = f"import sys; sys.path.append({root!r}); from sandbox.caller import main; main()"
         with theirs:
             fd = str(theirs.fileno())
             argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
             self.process = subprocess.Popen(
-                argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+                argv,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "TMPDIR": self.directory},
+                start_new_session=True,
             )
         self.stream = self.sock.makefile("rw", encoding="utf-8")
         ready = self._reply(_START_S)
@@ -213,3 +220,4 @@ class _Caller:
             self.process.kill()
             self.process.wait()
             self.process = None
+        shutil.rmtree(self.directory, ignore_errors=True)

@@ -81,6 +81,15 @@ def test_an_answer_that_a_program_writes_itself_is_no_answer(module: Path) -> No
     assert (found.false_accepts, len(found.crashes)) == ([], 1)
 
 
+def test_nothing_stays_behind_when_a_program_kills_the_caller(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    find(module, "os.kill(os.getppid(), 9)", RIGHT)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
 def test_none_is_masked_and_no_finding(module: Path) -> None:
     found = find(module, "return None", RIGHT)
     assert found.clean

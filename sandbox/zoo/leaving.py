@@ -115,8 +115,8 @@ ENTRIES: Final = (
         (
             Attack(_CALL.format("250, 0, -3, 0"), "SEC", "security: keyctl", "plain"),
             Attack(_CALL.format("248, b'user', b'zoo', b'x', 1, -3"), "SEC", "security: add_key", ""),
-            Attack(_CALL.format("29, 0, 4096, 0o1600"), "RE", "PermissionError", "plain"),
-            Attack(_CALL.format("68, 0, 0o1600"), "RE", "PermissionError", "plain"),
+            Attack(_CALL.format("29, 0, 4096, 0o1600"), "RE", "PermissionError", "", harmful=True),
+            Attack(_CALL.format("68, 0, 0o1600"), "RE", "PermissionError", "", harmful=True),
             Attack(_CALL.format("425, 8, b'\\\\0' * 120"), "RE", "PermissionError", ""),
             Attack("import socket\nsocket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)\nprint('opened')\n", "RE",
                    "PermissionError", ""),
@@ -209,7 +209,7 @@ ENTRIES: Final = (
         "no_new_privs, no capabilities, and the filter, which tells these calls", OPENED,
         (
             Attack(_CALL.format("272, 0x10000000"), "SEC", "security: unshare", "plain"),
-            Attack(_CALL.format("165, b'none', b'.', b'tmpfs', 0, 0"), "SEC", "security: mount", ""),
+            Attack(_CALL.format("165, b'none', b'.', b'tmpfs', 0, 0"), "SEC", "security: mount", "", harmful=True),
             Attack(_CALL.format("308, os.open('/proc/self', 0), 0"), "SEC RE", "security: setns|" + _DENIED, ""),
             Attack(_CALL.format("321, 0, b'\\\\0' * 64, 64"), "SEC", "security: bpf", ""),
             Attack(_CALL.format("323, 1"), "SEC", "security: userfaultfd", "plain"),
