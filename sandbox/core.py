@@ -207,27 +207,31 @@ class Judgement:
     compile_log: str
     queue_s: float
     run_s: float
-    score: float = -1.0
-    """0 to 1: points of the subtasks whose cases all passed, as a share of all points; without subtasks, and where it
-    is left out here, passed / total."""
+    earned: float | None = None
+    """0 to 1: points of the subtasks whose cases all passed, as a share of all points; None without subtasks."""
 
-    def __post_init__(self) -> None:
-        if self.score < 0:
-            object.__setattr__(self, "score", self.passed / self.total if self.total else 0.0)
+    @property
+    def score(self) -> float:
+        """0 to 1: by points where there are subtasks, otherwise the share of cases that passed."""
+        if self.earned is not None:
+            return self.earned
+        return self.passed / self.total if self.total else 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """A plain dict, the score included."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
         data["verdict"] = self.verdict.value
         data["cases"] = [
             {**{f.name: getattr(case, f.name) for f in fields(case)}, "verdict": case.verdict.value}
             for case in self.cases
         ]
-        return data
+        return {**data, "score": self.score}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Judgement:
         cases = tuple(CaseResult(**{**case, "verdict": Verdict(case["verdict"])}) for case in data["cases"])
-        return cls(**{**data, "verdict": Verdict(data["verdict"]), "cases": cases})
+        rest = {key: value for key, value in data.items() if key != "score"}
+        return cls(**{**rest, "verdict": Verdict(data["verdict"]), "cases": cases})
 
 
 def _read(where: str, data: Any, cls: type[Any]) -> Any:

@@ -69,7 +69,7 @@ class Judge:
             compile_log=log,
             queue_s=0.0,
             run_s=time.monotonic() - start,
-            score=_score(problem, results),
+            earned=_earned(problem, results),
         )
 
     def _decider(self, problem: Problem) -> referee.Referee | None:
@@ -170,11 +170,11 @@ def _check_kind(problem: Problem, language: Language) -> None:
         )
 
 
-def _score(problem: Problem, results: list[CaseResult]) -> float:
+def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
     """A subtask's points are earned when all its cases ran and passed."""
-    passed = {done.index for done in results if done.verdict is Verdict.AC}
     if not problem.subtasks:
-        return len(passed) / len(problem.cases)
+        return None
+    passed = {done.index for done in results if done.verdict is Verdict.AC}
     failed = {case.group for index, case in enumerate(problem.cases) if index not in passed}
     earned = sum(subtask.points for subtask in problem.subtasks if subtask.name not in failed)
     return earned / sum(subtask.points for subtask in problem.subtasks)

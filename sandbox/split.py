@@ -70,14 +70,12 @@ async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first
 def merge(parts: list[Judgement], total: int) -> Judgement:
     """Parts in the order of their cases, of which only the last may have failed unless all were to run."""
     cases = tuple(case for part in parts for case in part.cases)
-    passed = sum(case.verdict is Verdict.AC for case in cases)
     return dataclasses.replace(
         parts[0],
         verdict=next((case.verdict for case in cases if case.verdict is not Verdict.AC), Verdict.AC),
         cases=cases,
-        passed=passed,
+        passed=sum(case.verdict is Verdict.AC for case in cases),
         total=total,
-        score=passed / total,
         weak=any(part.weak for part in parts),
     )
 

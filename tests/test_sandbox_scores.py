@@ -76,8 +76,10 @@ def test_what_does_not_compile_scores_nothing(jail: Jail, builder: Builder) -> N
     assert judged(jail, builder, Program("1 +")).score == 0
 
 
-def judgement(verdict: Verdict = Verdict.WA, passed: int = 1, weak: bool = False, score: float = 0.3) -> Judgement:
-    return Judgement("p", verdict, (), passed, 4, weak, "A", "python", "cpython 3", "", 0.0, 0.1, score)
+def judgement(
+    verdict: Verdict = Verdict.WA, passed: int = 1, weak: bool = False, earned: float | None = 0.3
+) -> Judgement:
+    return Judgement("p", verdict, (), passed, 4, weak, "A", "python", "cpython 3", "", 0.0, 0.1, earned)
 
 
 def test_the_rewards_of_a_judgement() -> None:
@@ -85,7 +87,7 @@ def test_the_rewards_of_a_judgement() -> None:
     assert rewards.all_or_nothing(judgement(Verdict.AC, 4)) == 1
     assert rewards.share_of_cases(judgement()) == 0.25
     assert rewards.score(judgement()) == 0.3
-    assert rewards.score(judgement(score=-1)) == 0.25
+    assert rewards.score(judgement(earned=None)) == 0.25
 
 
 @pytest.mark.parametrize("reward", [rewards.all_or_nothing, rewards.share_of_cases, rewards.score])
@@ -161,7 +163,10 @@ def test_a_malformed_part_is_refused_by_name(data: Any, word: str) -> None:
 
 
 def test_a_score_survives_json() -> None:
-    assert Judgement.from_json(json.loads(json.dumps(judgement().to_json()))) == judgement()
+    for done in (judgement(), judgement(earned=None)):
+        data = json.loads(json.dumps(done.to_json()))
+        assert data["score"] == done.score
+        assert Judgement.from_json(data) == done
 
 
 def test_a_checkers_fault_keeps_its_type_across_processes() -> None:
