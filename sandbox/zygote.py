@@ -248,7 +248,11 @@ class Worker:
         }
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
-        reply, fds = self.run(request, [os.open("/dev/null", os.O_RDWR)] * STREAMS)
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            reply, fds = self.run(request, [null] * STREAMS)
+        finally:
+            os.close(null)
         assert not fds
         assert not reply["error"], reply["error"]
         if self.listener is not None:  # its last act is a forbidden call, which must be told and be its end
