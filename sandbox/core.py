@@ -88,7 +88,8 @@ class Case:
     """One test.
 
     stdio: `input` is stdin and `expected` is stdout. function: `input` is a JSON list of positional arguments and
-    `expected` a JSON value. assert: `input` is Python statements that run after the program, and `expected` is None.
+    `expected` a JSON value. assert: `input` is test code of the problem's language that stands after the program (and
+    brings a `main` of its own where the language needs one), and `expected` is None.
     """
 
     input: str
@@ -117,6 +118,8 @@ class Problem:
     compare: str = "tokens"
     """exact | lines | tokens | float(eps)."""
     limits: Limits = field(default_factory=Limits)
+    language: str = "python"
+    """assert problems: the language of the tests, and so of every program."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", tuple(self.cases))
@@ -129,7 +132,7 @@ class Problem:
         if self.kind == "function":
             _check_fn_name(where, self.fn_name)
         for index, case in enumerate(self.cases):
-            _check_case(f"{where}: cases[{index}]", self.kind, case)
+            _check_case(f"{where}: cases[{index}]", self.kind, case, self.language)
         if self.kind == "stdio" and not any((case.expected or "").strip() for case in self.cases):
             raise InvalidProblem(f"{where}: every expected output is blank, so an empty program would pass")
 
@@ -143,6 +146,7 @@ class Problem:
             "preamble": self.preamble,
             "compare": self.compare,
             "limits": asdict(self.limits),
+            "language": self.language,
         }
 
     @classmethod
@@ -214,13 +218,16 @@ def _check_fn_name(where: str, fn_name: str | None) -> None:
         raise InvalidProblem(f"{where}: fn_name={fn_name!r}: a function problem needs 'name' or 'Class.method'")
 
 
-def _check_case(where: str, kind: str, case: Case) -> None:
+def _check_case(where: str, kind: str, case: Case, language: str) -> None:
     if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
         raise InvalidProblem(f"{where}: input and expected must be text")
     if kind == "assert":
         if case.expected is not None:
             raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
-        _check_asserts(where, case.input)
+        if language == "python":
+            _check_asserts(where, case.input)
+        elif not case.input.strip():
+            raise InvalidProblem(f"{where}: input is blank, so every program would pass")
     elif case.expected is None:
         raise InvalidProblem(f"{where}: expected=null; give the expected output")
     elif kind == "function":

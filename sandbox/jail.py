@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+from sandbox import namespaces, toolchain
 from sandbox.core import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
+from sandbox.languages import Runtime
 from sandbox.spawn import start_process
 from sandbox.sweep import run_directory
 from sandbox.watch import WALL_STRETCH
@@ -32,7 +34,8 @@ _MESSAGE_MAX: Final = 128 << 10
 _START_S: Final = 30.0
 _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end of a run, or counts as dead
 _CLOSE_S: Final = 3.0
-TIERS: Final = ("A", "B")
+TIERS: Final[tuple[Isolation, ...]] = ("A", "B")
+_PLAIN: Final = Runtime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,12 @@ class Run:
     """Files to put into the work directory first."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Native: variables added to the jail's."""
+    runtime: Runtime = _PLAIN
+    """What the runtime needs above the limits."""
+    with_tools: bool = False
+    """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +83,22 @@ class Jail:
     """One entered jail. Use as a context manager, or call `close`."""
 
     def __init__(
-        self, isolation: Isolation = "auto", *, run_dir: str | None = None, work_bytes: int = 96 * MIB
+        self,
+        isolation: Isolation = "auto",
+        *,
+        run_dir: str | None = None,
+        work_bytes: int = 96 * MIB,
+        shared: str | None = None,
     ) -> None:
-        """Start it. Raises IsolationUnavailable when the machine cannot isolate as asked; `auto` never means C."""
+        """Start it. Raises IsolationUnavailable when the machine cannot isolate as asked; `auto` never means C.
+
+        `shared` is a directory of ours that every run sees, read-only: at `self.shared`.
+        """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
         self.work_bytes = work_bytes
+        self.run_dir = run_dir
+        self.shared_from = shared
         self.runs = 0
         self.broken = False
         refused = []
@@ -96,6 +115,7 @@ class Jail:
         self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else run_directory()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(self.work_bytes)]
+        tail.append(json.dumps({"shared": self.shared_from, "roots": toolchain.roots()}))
         self.control = mine
         try:
             with theirs:
@@ -107,8 +127,9 @@ class Jail:
         if "error" in ready:
             self.close()
             raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
-        self.tier: str = ready["tier"]
+        self.tier: Isolation = ready["tier"]
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
+        self.shared = namespaces.SHARED if tier == "A" and self.shared_from else self.shared_from
 
     def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
         """Run it to its end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
@@ -146,7 +167,10 @@ class Jail:
             "files": files,
             "collect": run.collect,
             "outputs": [1, 2, 4],
-            "limits": _wire_limits(run.limits),
+            "limits": _wire_limits(run),
+            "environment": run.environment,
+            "harness": run.job is not None,
+            "with_tools": run.with_tools,
         }
         socket.send_fds(self.control, [json.dumps(request).encode()], fds)
         reply, got = self._receive(time.monotonic() + run.limits.wall_limit_s * WALL_STRETCH + _GRACE_S, cancel_fd)
@@ -226,9 +250,18 @@ def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
     return fd
 
 
-def _wire_limits(limits: Limits) -> dict[str, Any]:
-    names = ("cpu_s", "memory_bytes", "output_bytes", "processes", "open_files", "file_bytes", "stack_bytes")
-    return {**{name: getattr(limits, name) for name in names}, "wall_s": limits.wall_limit_s}
+def _wire_limits(run: Run) -> dict[str, Any]:
+    limits, runtime = run.limits, run.runtime
+    names = ("cpu_s", "memory_bytes", "output_bytes", "file_bytes")
+    return {
+        **{name: getattr(limits, name) for name in names},
+        "wall_s": limits.wall_limit_s,
+        "stack_bytes": min(limits.stack_bytes, runtime.stack_bytes_max),
+        "processes": limits.processes + runtime.threads,
+        "open_files": limits.open_files + runtime.open_files,
+        "headroom_bytes": runtime.headroom_bytes,
+        "address_space": runtime.address_space,
+    }
 
 
 def _content(fd: int, cap: int) -> bytes:

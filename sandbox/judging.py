@@ -10,18 +10,20 @@ from __future__ import annotations
 import hmac
 import json
 import os
+import re
 import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox import asserts, compare, values
+from sandbox import asserts, compare, units, values
 from sandbox.build import Builder
 from sandbox.core import SOURCE_BYTES_MAX, Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, Run, RunResult, make_memfd
-from sandbox.languages import Language, find, toolchain
+from sandbox.languages import Language, find
+from sandbox.toolchain import toolchain
 
 _NONCE_BYTES: Final = 32
 _MESSAGE_MAX: Final = 300
@@ -32,6 +34,7 @@ _CAUSES: Final = {
     "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
 }
 
+_WEAK_PLAN: Final = asserts.Plan((), (), weak=True)
 _REFUSED: Final = "an allocation was refused at the memory limit"
 
 Decision = tuple[Verdict, str]
@@ -59,6 +62,10 @@ class Judge:
             raise InvalidProblem(
                 f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
                 f"use {' or '.join(language.kinds)}"
+            )
+        if problem.kind == "assert" and find(problem.language) is not language:
+            raise InvalidProblem(
+                f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}"
             )
         results: list[CaseResult] = []
         log, weak = "", False
@@ -97,34 +104,51 @@ class _Prepared:
     def __init__(self, judge: Judge, problem: Problem, program: Program, language: Language) -> None:
         self.judge, self.problem, self.language = judge, problem, language
         self.source = program.source
-        self.binary = -1
+        self.unit: units.Unit | None = None
+        self.artefact: bytes | int | None = None
         self.log = ""
 
     def __enter__(self) -> _Prepared:
         if len(self.source) > SOURCE_BYTES_MAX:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
-        if self.language.compile:
-            source = f"{self.problem.preamble}\n{self.source}" if self.problem.preamble else self.source
-            build = self.judge.builder.build(self.judge.jail, self.language, source, cancel_fd=self.judge.cancel_fd)
-            self.log = build.log
-            if build.path is None:
-                raise CompileError(build.log)
-            self.binary = make_memfd("program", build.path.read_bytes(), seal=True)
+        if self.language.compile and self.problem.kind != "assert":
+            self._build(self.problem.cases[0])
         return self
 
+    def _build(self, case: Case) -> None:
+        """Compile the program; an assert problem's with the case's test."""
+        self.close()
+        self.unit = units.compose(self.language, self.problem, self.source, case)
+        build = self.judge.builder.build(self.judge.jail, self.unit, cancel_fd=self.judge.cancel_fd)
+        self.log = build.log
+        if build.artefact is None:
+            raise CompileError(build.log)
+        native = units.is_native(self.language)
+        self.artefact = make_memfd("program", build.artefact, seal=True) if native else build.artefact
+
+    def close(self) -> None:
+        if isinstance(self.artefact, int):
+            os.close(self.artefact)
+        self.artefact = None
+
     def __exit__(self, *_: object) -> None:
-        if self.binary >= 0:
-            os.close(self.binary)
+        self.close()
 
     def run(self, index: int, case: Case) -> tuple[CaseResult, bool]:
         """One case in a fresh process; the flag is `weak`. Raises CompileError, SandboxError."""
-        plan = asserts.plan(case.input) if self.problem.kind == "assert" else None
+        plan = None
+        if self.problem.kind == "assert":
+            plan = _WEAK_PLAN if self.language.compile else asserts.plan(case.input)
+            if self.language.compile:
+                self._build(case)
         done, frame = self.execute(case, plan)
         if self.problem.kind == "stdio":
-            decision = _decide_ending(done, frame, self.problem.limits) or _decide_output(self.problem, case, done)
+            decision = _decide_ending(done, frame, self.problem.limits, self.language) or _decide_output(
+                self.problem, case, done
+            )
         else:
             limited = _decide_limits(done, self.problem.limits)
-            decision = limited or _decide_values(self.problem, case, plan, done, frame)
+            decision = limited or _decide_values(self.problem, case, plan, done, frame, self.language)
         return _case_result(index, done, decision), plan is not None and plan.weak
 
     def execute(self, case: Case, plan: asserts.Plan | None = None) -> tuple[RunResult, Frame | None]:
@@ -132,8 +156,8 @@ class _Prepared:
         limits = self.problem.limits
         stdin = case.input.encode("utf-8", "surrogateescape") if self.problem.kind == "stdio" else b""
         nonce = os.urandom(_NONCE_BYTES)
-        if self.binary >= 0:
-            run = Run(limits, stdin, argv=(f"./{self.language.artifact}",), program=self.binary)
+        if self.unit is not None and self.artefact is not None:
+            run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, case) + nonce)
         else:
             run = Run(limits, stdin, job=self._job(case, plan) + nonce)
         done = self.judge.jail.run(run, cancel_fd=self.judge.cancel_fd)
@@ -165,7 +189,7 @@ def run_once(
                 done, frame = prepared.execute(problem.cases[0])
         except CompileError as error:
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
-        decision = _decide_ending(done, frame, problem.limits) or (Verdict.AC, "")
+        decision = _decide_ending(done, frame, problem.limits, prepared.language) or (Verdict.AC, "")
         return _case_result(0, done, decision), done.stdout, done.stderr, jail.tier
 
 
@@ -183,9 +207,9 @@ def _decide_limits(done: RunResult, limits: Limits) -> Decision | None:
     return verdict, text.format(**numbers)
 
 
-def _decide_ending(done: RunResult, frame: Frame | None, limits: Limits) -> Decision | None:
+def _decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language: Language) -> Decision | None:
     """A limit, or an end that was not a clean exit; None when only the output is left to look at."""
-    return _decide_limits(done, limits) or (_decide_crash(done, frame) if done.exit_code != 0 else None)
+    return _decide_limits(done, limits) or (_decide_crash(done, frame, language) if done.exit_code != 0 else None)
 
 
 def _decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
@@ -195,12 +219,14 @@ def _decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
     return Verdict.WA, "wrong output"
 
 
-def _decide_crash(done: RunResult, frame: Frame | None) -> Decision:
-    """An end that no limit of ours caused. Refused memory is told by the harness, or by the C++ runtime."""
-    tail = done.stderr[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
-    refused = done.signal == signal.SIGABRT and b"std::bad_alloc" in done.stderr
-    if refused or (frame and frame.get("kind") == "memory"):
+def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, asserts_tell: bool = False) -> Decision:
+    """An end that no limit of ours caused. Refused memory is told by the harness, or by the language's runtime."""
+    words = done.stderr.decode("utf-8", "replace")
+    tail = words[-2000:].strip().rpartition("\n")[2]
+    if (frame and frame.get("kind") == "memory") or re.search(language.refused, words, re.MULTILINE):
         return Verdict.MLE, _REFUSED
+    if asserts_tell and re.search(language.asserted, words, re.MULTILINE):
+        return Verdict.WA, "an assert does not hold"
     if done.signal is not None:
         name = str(done.signal)
         with suppress(ValueError):
@@ -210,11 +236,11 @@ def _decide_crash(done: RunResult, frame: Frame | None) -> Decision:
 
 
 def _decide_values(
-    problem: Problem, case: Case, plan: asserts.Plan | None, done: RunResult, frame: Frame | None
+    problem: Problem, case: Case, plan: asserts.Plan | None, done: RunResult, frame: Frame | None, language: Language
 ) -> Decision:
     if frame is None:
-        if done.signal is not None:
-            return _decide_crash(done, frame)
+        if done.signal is not None or (done.exit_code != 0 and language.compile):
+            return _decide_crash(done, frame, language, asserts_tell=plan is not None)
         return Verdict.RE, f"ended with exit code {done.exit_code} before its result"
     if not frame.get("ok"):
         return _decide_complaint(frame)

@@ -23,6 +23,7 @@ MNT_DETACH = 2
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 
 _NUMBERS: Final = {
     "x86_64": {"pivot_root": 155, "capset": 126},
@@ -51,9 +52,10 @@ def syscall(nr: int, *args: object, what: str) -> int:
     return checked(_libc.syscall(ctypes.c_long(nr), *args), what)
 
 
-def prctl(option: int, arg: int = 0) -> None:
+def prctl(option: int, arg: int = 0, second: int = 0) -> None:
     zero = ctypes.c_ulong(0)
-    checked(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(arg), zero, zero, zero), f"prctl({option})")
+    rest = (ctypes.c_ulong(second), zero, zero)
+    checked(_libc.prctl(ctypes.c_int(option), ctypes.c_ulong(arg), *rest), f"prctl({option})")
 
 
 def set_seccomp(program: ctypes.Structure) -> None:
@@ -89,12 +91,17 @@ def pivot_root(new: str, old: str) -> None:
     syscall(number("pivot_root"), *args, what="pivot_root")
 
 
-def set_capabilities(mask: int) -> None:
-    """Make `mask` the whole of the permitted and effective sets; the inheritable set becomes empty."""
+def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
+    """Make `mask` the whole of the permitted and effective sets; other programs get it by exec only when told so."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
-    data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    kept = (low, high) if through_exec else (0, 0)
+    data = (ctypes.c_uint32 * 6)(low, low, kept[0], high, high, kept[1])
     syscall(number("capset"), header, data, what="capset")
+    if through_exec:
+        for bit in range(mask.bit_length()):
+            if mask >> bit & 1:
+                prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, bit)
 
 
 def die_with_parent(parent: int | None = None) -> None:

@@ -62,7 +62,7 @@ class _Worker:
         if self.jail is not None and self.jail.runs > RECYCLE_AFTER_RUNS:
             self.close()
         if self.jail is None:
-            self.jail = Jail(cast(Isolation, self.isolation), run_dir=self.run_dir)
+            self.jail = Jail(cast(Isolation, self.isolation), run_dir=self.run_dir, shared=self.builder.shared)
             self.isolation = self.jail.tier  # what `auto` found: the next jail may not be weaker
         return self.jail
 

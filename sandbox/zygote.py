@@ -18,7 +18,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, watch
@@ -35,13 +35,13 @@ _WARM: Final = (
 
 
 def main() -> None:
-    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory."""
-    fd, tier, directory, parent, work_bytes = sys.argv[1:]
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what more to show."""
+    fd, tier, directory, parent, work_bytes, show = sys.argv[1:]
     control = socket.socket(fileno=int(fd))
     linux.die_with_parent(int(parent))
     _warm_up()
     try:
-        worker = _enter(tier, directory, int(parent), int(work_bytes), control)
+        worker = _enter(tier, directory, int(parent), int(work_bytes), control, json.loads(show))
         worker.prove()
     except (OSError, AssertionError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
@@ -59,14 +59,18 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-def _enter(tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket) -> Worker:
+def _enter(
+    tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
+) -> Worker:
     if tier == "A":
-        return _enter_namespaces(directory, parent, work_bytes, control)
+        return _enter_namespaces(directory, parent, work_bytes, control, show)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    return _enter_landlock(directory, control) if tier == "B" else _enter_nothing(directory, control)
+    return _enter_landlock(directory, control, show) if tier == "B" else _enter_nothing(directory, control)
 
 
-def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: socket.socket) -> Worker:
+def _enter_namespaces(
+    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
+) -> Worker:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
     pid = namespaces.enter()
@@ -75,7 +79,7 @@ def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: soc
         linux.die_with_parent(parent)  # once more: the new user namespace cleared it
         os.waitpid(pid, 0)
         os._exit(0)
-    namespaces.build_root(root, work_bytes=work_bytes)
+    namespaces.build_root(root, work_bytes=work_bytes, tools=show["roots"], shared=show["shared"])
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     ruleset = None
     if landlock.abi():
@@ -92,7 +96,7 @@ def _enter_namespaces(directory: str, parent: int, work_bytes: int, control: soc
     return Worker(control, how, watch.namespace_tribe(), renew, mechanisms)
 
 
-def _enter_landlock(directory: str, control: socket.socket) -> Worker:
+def _enter_landlock(directory: str, control: socket.socket, show: dict[str, Any]) -> Worker:
     version = landlock.abi()
     uid = namespaces.pool_id()
     if not version:
@@ -113,10 +117,12 @@ def _enter_landlock(directory: str, control: socket.socket) -> Worker:
         "/etc/localtime",
     )
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-    ruleset = _high(landlock.build(read=(*seen, *namespaces.interpreter_roots()), write=(work, *devices)))
-    past = uid is not None and not _readable_by_all(namespaces.interpreter_roots())
+    own = namespaces.interpreter_roots()
+    tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
+    ruleset = _high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
+    past, tools_past = (uid is not None and not _readable_by_all(paths) for paths in (own, tools))
     _filter_calls()
-    how = Confinement("B", work, uid, ruleset, read_past_permissions=past)
+    how = Confinement("B", work, uid, ruleset, read_past_permissions=past, tools_past_permissions=tools_past)
     tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Worker(control, how, tribe, lambda: _empty(work), mechanisms)
@@ -146,7 +152,7 @@ def _scope_signals(version: int) -> None:
     raise AssertionError("a signal left the Landlock domain")
 
 
-def _readable_by_all(paths: tuple[str, ...]) -> bool:
+def _readable_by_all(paths: Iterable[str]) -> bool:
     for path in paths:
         while path != "/":
             if not os.stat(path).st_mode & stat.S_IXOTH:
@@ -217,6 +223,7 @@ class Worker:
             "stack_bytes": 8 << 20,
             "output_bytes": 1 << 20,
         }
+        limits |= {"headroom_bytes": 64 << 20, "address_space": True}
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
         reply, fds = self.run(request, [os.open("/dev/null", os.O_RDWR)] * 5)
@@ -298,13 +305,14 @@ def _become(request: Request, fds: list[int], how: Confinement, voice: int) -> N
         voice = _high(voice)
         native = request["mode"] == "exec"
         program = _high(fds[5]) if native and request["program"] is not None else -1
-        confine(how, request["limits"], fds[:5], native=native)
+        confine(how, request["limits"], fds[:5], native=native, with_tools=native and request["with_tools"])
         if request["mode"] == "probe":
             proof.try_to_escape(how.tier)
             os._exit(0)
         if native:
-            os.closerange(3, HIGH)
-            os.execve(program if program >= 0 else request["argv"][0], request["argv"], dict(os.environ))
+            os.closerange(5 if request["harness"] else 3, HIGH)
+            environment = {**os.environ, **dict(request["environment"])}
+            os.execve(program if program >= 0 else request["argv"][0], request["argv"], environment)
         os.closerange(5, 1 << 20)
         gc.enable()
     except BaseException as error:
