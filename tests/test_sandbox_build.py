@@ -69,7 +69,7 @@ def test_a_header_is_compiled_once(builder: Builder, judge: Judge) -> None:
     [
         ALL + ALL + MAIN,
         "#include <vector>\n" + ALL + MAIN,
-        "#define N 5\n#define all(x) x.begin(), x.end()\n" + ALL + MAIN,
+        "#define N 5\n#define ll long long\n" + ALL + MAIN,
         "int x;\n" + ALL + MAIN,
         '#include "bits/stdc++.h"\n' + MAIN,
         "#pragma GCC optimize(\"O3\")\n" + ALL + MAIN,
