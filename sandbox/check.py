@@ -19,9 +19,13 @@ from subprocess import PIPE, TimeoutExpired
 from typing import Any, Final
 
 from sandbox import landlock, linux, namespaces, seccomp
-from sandbox.errors import IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.build import Builder
+from sandbox.core import Isolation
+from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.jail import TIERS, Jail
-from sandbox.languages import LANGUAGES, toolchain
+from sandbox.judging import Judge
+from sandbox.languages import LANGUAGES
+from sandbox.selftest import self_test
 from sandbox.spawn import start_process
 
 _PROBE_S: Final = 30.0
@@ -57,9 +61,9 @@ class Report:
 
 
 def examine() -> Report:
-    """Try everything. Takes about half a second."""
-    lines = [*_mechanisms(), *_toolchains()]
-    tier = None
+    """Try everything. Takes a few seconds, most of them for compilers."""
+    lines = _mechanisms()
+    tier: Isolation | None = None
     for name in TIERS:
         try:
             with Jail(name) as jail:
@@ -68,7 +72,7 @@ def examine() -> Report:
             lines.append(Line(f"tier {name}", True, detail, needed=False))
         except (IsolationUnavailable, SandboxError) as error:
             lines.append(Line(f"tier {name}", False, str(error), "see the FAIL lines above", needed=False))
-    return Report(tuple(lines), tier)
+    return Report((*lines, *_toolchains(tier)), tier)
 
 
 def _mechanisms() -> list[Line]:
@@ -85,13 +89,20 @@ def _mechanisms() -> list[Line]:
     ]
 
 
-def _toolchains() -> list[Line]:
+def _toolchains(tier: Isolation | None) -> list[Line]:
+    """Each language's own program, judged in the jail that `auto` gives."""
+    if tier is None:
+        return []
     lines = []
-    for language in LANGUAGES.values():
-        try:
-            lines.append(Line(f"language {language.name}", True, toolchain(language), needed=False))
-        except ToolchainMissing as error:
-            lines.append(Line(f"language {language.name}", False, str(error), f"install {language.package}", False))
+    with Jail(tier) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
+        judge = Judge(jail, Builder(builds))
+        for language in LANGUAGES.values():
+            repair = f"install {language.package}" if language.package else "use another interpreter"
+            try:
+                passed, detail = self_test(judge, language)
+            except SandboxError as error:
+                passed, detail = False, str(error)
+            lines.append(Line(f"language {language.name}", passed, detail, "" if passed else repair, needed=False))
     return lines
 
 

@@ -17,7 +17,10 @@ from sandbox import cli_reward, judge
 from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import SandboxError
 
-_SUFFIXES: Final = {".py": "python", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp"}
+_SUFFIXES: Final = {
+    ".py": "python", ".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp",
+    ".java": "java", ".js": "javascript", ".rs": "rust", ".go": "go",
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -39,9 +39,13 @@ class Confinement:
     """Keep CAP_DAC_READ_SEARCH: the interpreter lies under a directory closed to other uids. Landlock still rules."""
     hard: dict[int, int] = field(default_factory=lambda: {what: resource.getrlimit(what)[1] for what in _LIMITED})
     """The limits that we are under ourselves: a program's cannot be higher."""
+    tools_past_permissions: bool = False
+    """The same for compilers and runtimes that are executed; a program's own binary never keeps it."""
 
 
-def confine(how: Confinement, rlimits: Rlimits, streams: Sequence[int], *, native: bool) -> None:
+def confine(
+    how: Confinement, rlimits: Rlimits, streams: Sequence[int], *, native: bool, with_tools: bool = False
+) -> None:
     """Confine the calling process. `streams` become descriptors 0, 1, 2 and so on; they lie above those."""
     os.setsid()
     os.chdir(how.work)
@@ -50,7 +54,7 @@ def confine(how: Confinement, rlimits: Rlimits, streams: Sequence[int], *, nativ
     _prefer_as_oom_victim()
     for what, value in rlimits:
         resource.setrlimit(what, (value, value))
-    _drop_identity(how)
+    _drop_identity(how, with_tools=with_tools)
     linux.die_with_parent()  # after the uid change, which clears it
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
@@ -72,11 +76,12 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
     """The resource limits of a run, worked out before the fork."""
     memory, stack = limits["memory_bytes"], limits["stack_bytes"]
     cpu = int(limits["cpu_s"]) + 2  # the backstop; the watcher's limit is exact and comes first
-    data = memory + (64 << 20) + (stack if native else 0)
+    data = memory + limits["headroom_bytes"] + (stack if native else 0)
+    space = data + (1 << 30) if limits["address_space"] else resource.RLIM_INFINITY
     wanted = (
         (resource.RLIMIT_CPU, cpu),
         (resource.RLIMIT_DATA, data),
-        (resource.RLIMIT_AS, data + (1 << 30)),
+        (resource.RLIMIT_AS, space),
         (resource.RLIMIT_STACK, stack),
         (resource.RLIMIT_FSIZE, max(limits["file_bytes"], limits["output_bytes"] + 1)),
         (resource.RLIMIT_NPROC, limits["processes"]),
@@ -89,18 +94,22 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
 
 
 def _at_most(value: int, hard: int) -> int:
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+    if resource.RLIM_INFINITY in (value, hard):  # which is -1
+        return max(value, hard)
+    return min(value, hard)
 
 
-def _drop_identity(how: Confinement) -> None:
+def _drop_identity(how: Confinement, *, with_tools: bool) -> None:
     """The zygote has the program's group already. Leaving uid 0 drops every capability, unless it is kept."""
-    if how.read_past_permissions:
+    with_tools = with_tools and how.tools_past_permissions
+    keep = how.read_past_permissions or with_tools
+    if keep:
         linux.prctl(linux.PR_SET_KEEPCAPS, 1)
     root = os.getuid() == 0
     if how.uid is not None and root:
         os.setresuid(how.uid, how.uid, how.uid)
-    if how.read_past_permissions:
-        linux.set_capabilities(_CAP_DAC_READ_SEARCH)
+    if keep:
+        linux.set_capabilities(_CAP_DAC_READ_SEARCH, through_exec=with_tools)
     elif how.tier != "C" and not root:
         linux.set_capabilities(0)
 

@@ -89,7 +89,8 @@ class Case:
     """One test.
 
     stdio: `input` is stdin and `expected` is stdout. function: `input` is a JSON list of positional arguments and
-    `expected` a JSON value. assert: `input` is Python statements that run after the program, and `expected` is None.
+    `expected` a JSON value. assert: `input` is test code of the problem's language that stands after the program (and
+    brings a `main` of its own where the language needs one), and `expected` is None.
     interactive, and stdio with a checker: `expected` is the answer file of the one who decides, and may be None.
     """
 
@@ -129,6 +130,8 @@ class Problem:
     compare: str = "tokens"
     """exact | lines | tokens | float(eps) | lcb | sf | code_contests | checker; see compare.py."""
     limits: Limits = field(default_factory=Limits)
+    language: str = "python"
+    """assert problems: the language of the tests, and so of every program."""
     checker: Program | None = None
     """compare="checker": decides by input, output and expected answer; see referee.py."""
     interactor: Program | None = None
@@ -157,6 +160,7 @@ class Problem:
             "interactor": asdict(self.interactor) if self.interactor else None,
             "convention": self.convention,
             "subtasks": [asdict(subtask) for subtask in self.subtasks],
+            "language": self.language,
         }
 
     @classmethod

@@ -31,6 +31,7 @@ from sandbox import referee
 from sandbox.core import Case, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError
 from sandbox.jail import RunResult
+from sandbox.languages import Language
 from sandbox.prepared import CompileError, Frame, Prepared
 from sandbox.verdicts import Decision, decide_ending, decide_limits
 from sandbox.watch import WALL_STRETCH
@@ -196,7 +197,7 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
             for thread in threads:
                 thread.join()
     done = talk.program.outcome[0] if talk.program.outcome else _unmeasured(time.monotonic() - start)
-    return done, _decide(talk, judge, limits)
+    return done, _decide(talk, judge, limits, prepared.language)
 
 
 def _set_up(stack: ExitStack, judge: referee.Referee, limits: Limits) -> tuple[_Talk, list[tuple[int, int]]]:
@@ -235,7 +236,7 @@ def _rejects(judge: referee.Referee, interactor: _Side) -> bool:
         return True
 
 
-def _decide(talk: _Talk, judge: referee.Referee, limits: Limits) -> Decision:
+def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Language) -> Decision:
     program, interactor = talk.program, talk.interactor
     if isinstance(interactor.error, CompileError):
         raise judge.fault(f"does not compile: {str(interactor.error)[:2000]}") from interactor.error
@@ -253,7 +254,7 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits) -> Decision:
         return judge.read(*interactor.outcome)
     if program.outcome is None:
         raise Cancelled("the program was cancelled")
-    if ending := decide_ending(*program.outcome, limits):
+    if ending := decide_ending(*program.outcome, limits, language):
         return ending
     if interactor.outcome is None:
         raise judge.fault(f"did not end within {_FAREWELL_S:g} s of the program's end")

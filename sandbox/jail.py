@@ -9,7 +9,6 @@ when the control socket closes or its parent dies.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import json
 import os
@@ -24,10 +23,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from sandbox import namespaces, toolchain
 from sandbox.core import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
+from sandbox.languages import Runtime
+from sandbox.memfd import make_memfd, read_all
 from sandbox.spawn import start_process
 from sandbox.sweep import reserve_directory
 from sandbox.watch import WALL_STRETCH
@@ -39,8 +41,8 @@ _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end
 _CLOSE_S: Final = 3.0
 _EXCERPT_BYTES: Final = 64 << 10  # of what nobody compares: stderr, and the output of a run that broke a limit
 _FRAME_WEIGHT_MAX: Final = 150 * MIB
-TIERS: Final = ("A", "B")
-_SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
+TIERS: Final[tuple[Isolation, ...]] = ("A", "B")
+_PLAIN: Final = Runtime()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,12 @@ class Run:
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_code`)."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Native: variables added to the jail's."""
+    runtime: Runtime = _PLAIN
+    """What the runtime needs above the limits."""
+    with_tools: bool = False
+    """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.files]
@@ -101,16 +109,18 @@ class _Sent:
         """The request and its descriptors."""
         run = self.run
         native = bool(run.argv)
+        harness = not native or run.job is not None
         if run.pipes is None:
             fds = [self._memfd("stdin", run.stdin, seal=True), self._memfd("stdout"), self._memfd("stderr")]
         else:
             fds = [*run.pipes, self._memfd("stderr")]
-        if not native:
+        if harness:
             fds += [self._memfd("job", run.job or b"", seal=True), self._memfd("result")]
+        if not native:
             fds.append(self._memfd("code") if run.code is None else run.code)
-        outputs = [1] * (run.pipes is None) + [2] + [4] * (not native)
+        outputs = [1] * (run.pipes is None) + [2] + [4] * harness
         self.stdout, self.stderr = None if run.pipes else fds[1], fds[2]
-        self.frame = None if native else fds[4]
+        self.frame = fds[4] if harness else None
         program = None
         if run.program is not None:
             program = len(fds)
@@ -124,7 +134,10 @@ class _Sent:
             "files": files,
             "collect": run.collect,
             "outputs": outputs,
-            "limits": _wire_limits(run.limits),
+            "limits": _wire_limits(run),
+            "environment": run.environment,
+            "harness": harness,
+            "with_tools": run.with_tools,
         }
         return json.dumps(request).encode(), fds
 
@@ -138,16 +151,16 @@ class _Sent:
         if self.frame is not None and numbers["cause"] is None:
             size = os.fstat(self.frame).st_size
             if 3 * size < _FRAME_WEIGHT_MAX:
-                result = _content(self.frame, size)
+                result = read_all(self.frame, size)
             if size and (not result or _weight(result) > _FRAME_WEIGHT_MAX):
                 numbers["cause"], result = "output", b""
         shown = self.run.limits.output_bytes if numbers["cause"] is None else _EXCERPT_BYTES
         return RunResult(
             **numbers,
-            stdout=b"" if self.stdout is None else _content(self.stdout, shown),
-            stderr=_content(self.stderr, _EXCERPT_BYTES),
+            stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
+            stderr=read_all(self.stderr, _EXCERPT_BYTES),
             result=result,
-            collected=_content(got[0], self.run.limits.file_bytes) if got else None,
+            collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
         )
 
 
@@ -161,19 +174,22 @@ class Jail:
         run_dir: str | None = None,
         work_bytes: int = 96 * MIB,
         packages: tuple[str, ...] = (),
+        shared: str | None = None,
     ) -> None:
         """Start it. Raises IsolationUnavailable when the machine cannot isolate as asked; `auto` never means C.
 
         `packages` of this interpreter (("numpy",)) are imported once, for every Python program; they make each run
         slower. Raises ToolchainMissing for one that is not installed.
+        `shared` is a directory of ours that every run sees, read-only: at `self.shared`.
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
         self.work_bytes = work_bytes
         self._packages = {name: package_paths(name) for name in packages}
+        self.shared_from = shared
         self.runs = 0
         self.broken = False
-        self._run_dir = run_dir
+        self.run_dir = run_dir
         self._partner: Jail | None = None
         self._under_way: deque[_Sent] = deque()
         refused = []
@@ -190,7 +206,8 @@ class Jail:
         self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(self.work_bytes)]
-        tail += [json.dumps(self._packages), "given" if run_dir else "own"]
+        show = {"packages": self._packages, "shared": self.shared_from, "roots": toolchain.roots()}
+        tail += [json.dumps(show), "given" if run_dir else "own"]
         self.control = mine
         try:
             with theirs:
@@ -202,8 +219,9 @@ class Jail:
         if "error" in ready:
             self.close()
             raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
-        self.tier: str = ready["tier"]
+        self.tier: Isolation = ready["tier"]
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
+        self.shared = namespaces.SHARED if tier == "A" and self.shared_from else self.shared_from
 
     def partner(self) -> Jail:
         """A second jail of the same tier, for who runs beside a program. Started on the first call, closed with us."""
@@ -211,8 +229,7 @@ class Jail:
             self._partner.close()
             self._partner = None
         if self._partner is None:
-            tier = cast(Isolation, self.tier)
-            self._partner = Jail(tier, run_dir=self._run_dir, work_bytes=self.work_bytes)
+            self._partner = Jail(self.tier, run_dir=self.run_dir, work_bytes=self.work_bytes, shared=self.shared_from)
         return self._partner
 
     def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
@@ -330,52 +347,21 @@ def package_paths(name: str) -> list[str]:
     return [path for path in (home, f"{home}.libs") if os.path.isdir(path)]
 
 
-def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
-    """Anonymous memory as a file; sealed means that nobody can change it any more."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, 0, os.SEEK_SET)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED if seal else fcntl.F_SEAL_SEAL)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def new_code() -> int:
-    """A memfd for `Run.code`. Seal it after the first run, so that no later one can change it."""
-    return os.memfd_create("code", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-
-
-def seal_code(fd: int) -> None:
-    """Does nothing when it is sealed already."""
-    if fcntl.fcntl(fd, fcntl.F_GET_SEALS) != _SEALED:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED)
-
-
-def _wire_limits(limits: Limits) -> dict[str, Any]:
-    names = ("cpu_s", "memory_bytes", "output_bytes", "processes", "open_files", "file_bytes", "stack_bytes")
-    return {**{name: getattr(limits, name) for name in names}, "wall_s": limits.wall_limit_s}
+def _wire_limits(run: Run) -> dict[str, Any]:
+    limits, runtime = run.limits, run.runtime
+    names = ("cpu_s", "memory_bytes", "output_bytes", "file_bytes")
+    return {
+        **{name: getattr(limits, name) for name in names},
+        "wall_s": limits.wall_limit_s,
+        "stack_bytes": min(limits.stack_bytes, runtime.stack_bytes_max),
+        "processes": limits.processes + runtime.threads,
+        "open_files": limits.open_files + runtime.open_files,
+        "headroom_bytes": runtime.headroom_bytes,
+        "address_space": runtime.address_space,
+    }
 
 
 def _weight(frame: bytes) -> int:
     """No less than the bytes that a frame takes when it is read and its values are made: 5 MB of `[]` take 700 MB."""
     marks = ((b",", 48), (b"[", 144), (b"{", 300), (b'"', 28))
     return 3 * len(frame) + sum(cost * frame.count(mark) for mark, cost in marks)
-
-
-def _content(fd: int, cap: int) -> bytes:
-    """Up to `cap` bytes; a longer stream was an output violation already, and is not worth its memory."""
-    size = min(os.fstat(fd).st_size, cap)
-    chunks = []
-    offset = 0
-    while offset < size:
-        chunk = os.pread(fd, size - offset, offset)
-        if not chunk:
-            break
-        chunks.append(chunk)
-        offset += len(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -12,15 +12,19 @@ import os
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Final
 
 from sandbox import asserts, interactive, referee
 from sandbox.build import Builder
 from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
-from sandbox.languages import Language, find, toolchain
+from sandbox.languages import Language, find
 from sandbox.prepared import CompileError, Prepared
+from sandbox.toolchain import toolchain
 from sandbox.verdicts import ACCEPTED, Decision, case_result, decide_ending, decide_limits, decide_output, decide_values
+
+_WEAK_PLAN: Final = asserts.Plan((), (), weak=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Judge:
         try:
             with ExitStack() as stack:
                 prepared = stack.enter_context(
-                    Prepared(self.jail, self.builder, program, preamble=problem.preamble, cancel_fd=self.cancel_fd)
+                    Prepared(self.jail, self.builder, program, problem, cancel_fd=self.cancel_fd)
                 )
                 log = prepared.log
                 decider = self._decider(problem)
@@ -120,17 +124,25 @@ class _Course:
             self.prepared.drop()
             self._ahead = None
         plan = self._ahead[1] if self._ahead else self._start(index)
-        alone = ahead is None or self.decider is not None  # a checker runs in the same jail
+        # A checker and a compiler run in the same jail.
+        alone = ahead is None or self.decider is not None or self._compiles_each
         self._ahead = None if alone or ahead is None else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
         self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
-            decision = decide_limits(done, limits) or decide_values(self.problem, case, plan, done, frame)
+            decision = decide_limits(done, limits) or decide_values(
+                self.problem, case, plan, done, frame, self.prepared.language
+            )
             return case_result(index, done, decision)
-        ending: Decision | None = decide_ending(done, frame, limits)
+        ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
             ending = self.decider.check(case, done.stdout)
         return case_result(index, done, ending or decide_output(self.problem, case, done))
+
+    @property
+    def _compiles_each(self) -> bool:
+        """The asserts are compiled with the program."""
+        return self.problem.kind == "assert" and bool(self.prepared.language.compile)
 
     def _start(self, index: int) -> asserts.Plan | None:
         """Hand a case to the jail."""
@@ -138,7 +150,11 @@ class _Course:
         if kind == "stdio":
             self.prepared.start(self.problem.limits, _encode(case.input))
             return None
-        plan = asserts.plan(case.input) if kind == "assert" else None
+        plan = None
+        if kind == "assert":
+            plan = _WEAK_PLAN if self._compiles_each else asserts.plan(case.input)
+        if self._compiles_each:
+            self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)
         self.prepared.start(
             self.problem.limits, job={"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
@@ -153,11 +169,11 @@ def run_once(
     with Jail(isolation) as jail:
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
-            with Prepared(jail, builder, program, preamble=problem.preamble) as prepared:
+            with Prepared(jail, builder, program, problem) as prepared:
                 done, frame = prepared.run(problem.limits, _encode(problem.cases[0].input))
         except CompileError as error:
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
-        decision = decide_ending(done, frame, problem.limits) or ACCEPTED
+        decision = decide_ending(done, frame, problem.limits, prepared.language) or ACCEPTED
         return case_result(0, done, decision), done.stdout, done.stderr, jail.tier
 
 
@@ -168,6 +184,8 @@ def _check_kind(problem: Problem, language: Language) -> None:
             f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
             f"use {' or '.join(language.kinds)}"
         )
+    if problem.kind == "assert" and find(problem.language) is not language:
+        raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
 
 
 def _earned(problem: Problem, results: list[CaseResult]) -> float | None:

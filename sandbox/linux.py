@@ -26,6 +26,7 @@ MS_MGC_VALUE, MS_MGC_MASK = 0xC0ED0000, 0xFFFF0000  # the kernel ignores it: our
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 
 _NUMBERS: Final = {
     "x86_64": {"pivot_root": 155, "capset": 126},
@@ -54,8 +55,8 @@ def syscall(nr: int, *args: object, what: str) -> int:
     return checked(_libc.syscall(ctypes.c_long(nr), *args), what)
 
 
-def prctl(option: int, arg: int = 0) -> None:
-    checked(_prctl(option, arg, 0, 0, 0), f"prctl({option})")
+def prctl(option: int, arg: int = 0, second: int = 0) -> None:
+    checked(_prctl(option, arg, second, 0, 0), f"prctl({option})")
 
 
 def set_seccomp(program: ctypes.Structure) -> None:
@@ -91,12 +92,17 @@ def pivot_root(new: str, old: str) -> None:
     syscall(number("pivot_root"), *args, what="pivot_root")
 
 
-def set_capabilities(mask: int) -> None:
-    """Make `mask` the whole of the permitted and effective sets; the inheritable set becomes empty."""
+def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
+    """Make `mask` the whole of the permitted and effective sets; other programs get it by exec only when told so."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
-    data = (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
+    kept = (low, high) if through_exec else (0, 0)
+    data = (ctypes.c_uint32 * 6)(low, low, kept[0], high, high, kept[1])
     syscall(number("capset"), header, data, what="capset")
+    if through_exec:
+        for bit in range(mask.bit_length()):
+            if mask >> bit & 1:
+                prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, bit)
 
 
 def die_with_parent(parent: int | None = None) -> None:

@@ -1,6 +1,7 @@
 """Tier A's room: own user, pid, mount, ipc, uts and network namespaces, and a root that holds only tools, read-only.
 
-    /usr /bin /lib* and the interpreter's prefix   bind mounts, read-only
+    /usr /bin /lib*, the interpreter's prefix,
+    toolchains elsewhere, /box/shared              bind mounts, read-only
     /dev                                           null zero full random urandom, links to the standard streams
     /proc                                          this pid namespace only
     /box/work                                      tmpfs, the one place to write; /tmp and /dev/shm lead to it
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 from sandbox import linux
 
 PROGRAM_ID: Final = 1000  # uid and gid that a program sees itself as
 WORK: Final = "/box/work"
+SHARED: Final = "/box/shared"
 _TOOLS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _ETC: Final = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
@@ -86,13 +89,18 @@ def _unshare_user(uid: int, gid: int, pool: int | None) -> None:
     os.setgroups([])
 
 
-def build_root(root: str, *, work_bytes: int, shown: tuple[str, ...] = ()) -> None:
-    """As pid 1: build the new root under the directory `root`, make it `/`, and let go of the old one."""
+def build_root(root: str, *, work_bytes: int, tools: Sequence[str] = (), shared: str | None = None) -> None:
+    """As pid 1: build the new root under the directory `root`, make it `/`, and let go of the old one.
+
+    `tools` are seen at their own places, `shared` at SHARED.
+    """
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=512,mode=755")
     os.umask(0o022)
-    for path in (*_TOOLS, *_ETC, *interpreter_roots(), *shown):
+    for path in (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
         _show(root, path)
+    if shared is not None:
+        _bind_directory(shared, root + SHARED)
     _make_dev(root)
     for name in ("proc", "old", "box", WORK.lstrip("/")):
         os.makedirs(f"{root}/{name}", exist_ok=True)
@@ -128,11 +136,15 @@ def _show(root: str, path: str) -> None:
         os.makedirs(os.path.dirname(root + path), exist_ok=True)
         os.symlink(os.readlink(path), root + path)
     elif os.path.isdir(path):
-        os.makedirs(root + path, exist_ok=True)
-        linux.mount(path, root + path, flags=linux.MS_BIND | linux.MS_REC)
-        linux.mount_read_only(root + path, attributes=1 | 2 | 4)
+        _bind_directory(path, root + path)
     elif os.path.exists(path):
         _bind_file(path, root + path, attributes=1 | 2 | 4)
+
+
+def _bind_directory(source: str, target: str) -> None:
+    os.makedirs(target, exist_ok=True)
+    linux.mount(source, target, flags=linux.MS_BIND | linux.MS_REC)
+    linux.mount_read_only(target, attributes=1 | 2 | 4)
 
 
 def _bind_file(source: str, target: str, *, attributes: int) -> None:

@@ -11,15 +11,18 @@ import json
 import os
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from sandbox import values
+from sandbox import units, values
 from sandbox.build import Builder
-from sandbox.core import SOURCE_BYTES_MAX, Limits, Program
-from sandbox.jail import Jail, Run, RunResult, make_memfd, new_code, seal_code
+from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
+from sandbox.jail import Jail, Run, RunResult
 from sandbox.languages import find
+from sandbox.memfd import make_memfd, new_code, seal_code
 
 _NONCE_BYTES: Final = 32
+_ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
 Frame = dict[str, Any]
 Files = tuple[tuple[str, bytes], ...]
@@ -33,13 +36,15 @@ class Prepared:
     """Use as a context manager."""
 
     def __init__(
-        self, jail: Jail, builder: Builder, program: Program, *, preamble: str = "", cancel_fd: int | None = None
+        self, jail: Jail, builder: Builder, program: Program, problem: Problem = _ALONE, *, cancel_fd: int | None = None
     ) -> None:
         self.jail, self.builder, self.cancel_fd = jail, builder, cancel_fd
         self.language = find(program.language)
         self.source = program.source
-        self.preamble = preamble
-        self.binary = self.code = -1
+        self.problem = problem
+        self.unit: units.Unit | None = None
+        self.artefact: bytes | int = b""
+        self.code = -1
         self.log = ""
         self._nonces: deque[bytes] = deque()
 
@@ -47,22 +52,33 @@ class Prepared:
         """Raises CompileError, SandboxError."""
         if len(self.source) > SOURCE_BYTES_MAX:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
-        if self.language.compile:
-            source = f"{self.preamble}\n{self.source}" if self.preamble else self.source
-            build = self.builder.build(self.jail, self.language, source, cancel_fd=self.cancel_fd)
-            self.log = build.log
-            if build.path is None:
-                raise CompileError(build.log)
-            self.binary = make_memfd("program", build.path.read_bytes(), seal=True)
-        else:
+        if not self.language.compile:
             self.code = new_code()
+        elif self.problem.kind != "assert":
+            self.build(self.problem.cases[0])
         return self
+
+    def build(self, case: Case) -> None:
+        """Compile the program; an assert problem's with the test of the case. Nothing may be under way."""
+        self._release()
+        self.unit = units.compose(self.language, self.problem, self.source, case)
+        build = self.builder.build(self.jail, self.unit, cancel_fd=self.cancel_fd)
+        self.log = build.log
+        if build.artefact is None:
+            raise CompileError(build.log)
+        native = units.is_native(self.language)
+        self.artefact = make_memfd("program", build.artefact, seal=True) if native else build.artefact
+
+    def _release(self) -> None:
+        if isinstance(self.artefact, int):
+            os.close(self.artefact)
+        self.artefact = b""
 
     def __exit__(self, *_: object) -> None:
         self.drop()
-        for fd in (self.binary, self.code):
-            if fd >= 0:
-                os.close(fd)
+        self._release()
+        if self.code >= 0:
+            os.close(self.code)
 
     def run(self, limits: Limits, stdin: bytes = b"", **how: Any) -> tuple[RunResult, Frame | None]:
         """Run it in a fresh process, and read what its harness wrote. Raises CompileError, SandboxError."""
@@ -82,13 +98,13 @@ class Prepared:
     ) -> None:
         """Hand a run to the jail, which does it when those before it have ended; `finish` takes them in order.
 
-        job: what the Python harness does besides running the source. pipes: descriptors for stdin and stdout, instead
+        job: what the harness does besides running the source. pipes: descriptors for stdin and stdout, instead
         of `stdin` and of collecting the output. Raises SandboxError.
         """
         nonce = os.urandom(_NONCE_BYTES)
-        if self.binary >= 0:
-            argv = (f"./{self.language.artifact}", *arguments)
-            run = Run(limits, stdin, argv=argv, program=self.binary, files=files, pipes=pipes)
+        if self.unit is not None:
+            run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
+            run = replace(run, argv=(*run.argv, *arguments), files=(*run.files, *files), pipes=pipes)
         else:
             harness = self._job(job or {}, arguments) + nonce
             run = Run(limits, stdin, job=harness, files=files, pipes=pipes, code=self.code)
@@ -114,7 +130,7 @@ class Prepared:
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
-        return json.dumps({**plain, "source": self.source, "preamble": self.preamble, **job}).encode()
+        return json.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job}).encode()
 
 
 def _frame(done: RunResult, nonce: bytes) -> Frame | None:

@@ -89,7 +89,7 @@ class Referee:
             raise self.fault(f"was stopped: {done.cause}")
         if done.signal is not None:
             raise self.fault(f"ended by signal {done.signal}: {tail}")
-        if frame is not None:
+        if frame is not None and not frame.get("ok"):
             raise self.fault(f"raised {frame.get('error')}")
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:

@@ -10,6 +10,7 @@ from typing import Final
 from sandbox.errors import SandboxError
 
 _BOOT: Final = "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.{module} import main; main()"
+_KEPT: Final = ("TMPDIR", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN")
 
 
 def start_process(
@@ -27,8 +28,8 @@ def start_process(
     environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
     if seed_hashes:
         environment["PYTHONHASHSEED"] = "0"  # one program, one verdict: the order of a set is the same in every run
-    if "TMPDIR" in os.environ:
-        environment["TMPDIR"] = os.environ["TMPDIR"]
+    environment["SANDBOX_PATH"] = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", ""))  # where tools are found
+    environment |= {name: os.environ[name] for name in _KEPT if name in os.environ}
     return Popen(
         [python, "-s", "-P", "-S", "-X", "utf8", "-c", _BOOT.format(module=module), root, *arguments],
         pass_fds=fds,

@@ -10,6 +10,7 @@ A later question is not asked where an earlier one has an answer: partial output
 
 from __future__ import annotations
 
+import re
 import signal
 from contextlib import suppress
 from typing import Final
@@ -17,6 +18,7 @@ from typing import Final
 from sandbox import asserts, compare, values
 from sandbox.core import Case, CaseResult, Limits, Problem, Verdict
 from sandbox.jail import RunResult
+from sandbox.languages import Language
 from sandbox.prepared import Frame
 
 Decision = tuple[Verdict, str]
@@ -48,9 +50,9 @@ def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
     return verdict, text.format(detail=detail, **numbers)
 
 
-def decide_ending(done: RunResult, frame: Frame | None, limits: Limits) -> Decision | None:
+def decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language: Language) -> Decision | None:
     """Questions 1 to 3 for a program; None when only the output is left to look at."""
-    return decide_limits(done, limits) or (_decide_crash(done, frame) if done.exit_code != 0 else None)
+    return decide_limits(done, limits) or (_decide_crash(done, frame, language) if done.exit_code != 0 else None)
 
 
 def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
@@ -61,12 +63,14 @@ def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
     return Verdict.WA, "wrong output"
 
 
-def _decide_crash(done: RunResult, frame: Frame | None) -> Decision:
-    """An end that no limit of ours caused. Refused memory is told by the harness, or by the C++ runtime."""
-    tail = done.stderr[-2000:].decode("utf-8", "replace").strip().rpartition("\n")[2]
-    refused = done.signal == signal.SIGABRT and b"std::bad_alloc" in done.stderr
-    if refused or (frame and frame.get("kind") == "memory"):
+def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, asserts_tell: bool = False) -> Decision:
+    """An end that no limit of ours caused. Refused memory is told by the harness, or by the language's runtime."""
+    words = done.stderr.decode("utf-8", "replace")
+    tail = words[-2000:].strip().rpartition("\n")[2]
+    if (frame and frame.get("kind") == "memory") or re.search(language.refused, words, re.MULTILINE):
         return Verdict.MLE, _REFUSED
+    if asserts_tell and re.search(language.asserted, words, re.MULTILINE):
+        return Verdict.WA, "an assert does not hold"
     if done.signal is not None:
         name = str(done.signal)
         with suppress(ValueError):
@@ -76,12 +80,12 @@ def _decide_crash(done: RunResult, frame: Frame | None) -> Decision:
 
 
 def decide_values(
-    problem: Problem, case: Case, plan: asserts.Plan | None, done: RunResult, frame: Frame | None
+    problem: Problem, case: Case, plan: asserts.Plan | None, done: RunResult, frame: Frame | None, language: Language
 ) -> Decision:
     """Questions 3 and 4 for function and assert problems."""
     if frame is None:
-        if done.signal is not None:
-            return _decide_crash(done, frame)
+        if done.signal is not None or (done.exit_code != 0 and language.compile):
+            return _decide_crash(done, frame, language, asserts_tell=plan is not None)
         return Verdict.RE, f"ended with exit code {done.exit_code} before its result"
     if not frame.get("ok"):
         return _decide_complaint(frame)

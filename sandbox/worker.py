@@ -115,7 +115,7 @@ class Worker:
 
     def _jail(self) -> Jail:
         if self.jail is None:
-            self.jail = Jail(cast(Isolation, self.isolation), run_dir=self.run_dir)
+            self.jail = Jail(cast(Isolation, self.isolation), run_dir=self.run_dir, shared=self.builder.shared)
             self.isolation = self.jail.tier  # what `auto` found: the next jail may not be weaker
         return self.jail
 

@@ -17,7 +17,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, sweep, watch
@@ -32,19 +32,20 @@ _WARM: Final = (
 
 
 def main() -> None:
-    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, packages, whose it is.
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show, whose.
 
-    packages is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
+    What more to show is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
     """
-    fd, tier, directory, parent, work_bytes, packages, whose = sys.argv[1:]
+    fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
     if whose == "own":
         parent = str(sweep.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
     linux.die_with_parent(int(parent))
     try:
-        shown = _warm_up(json.loads(packages))
-        worker = _enter(tier, directory, int(parent), int(work_bytes), control, shown)
+        show = json.loads(more)
+        _warm_up(show["packages"])
+        worker = _enter(tier, directory, int(parent), int(work_bytes), control, show)
         worker.prove()
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
@@ -61,11 +62,10 @@ def _reserve() -> None:
     os.close(fd)
 
 
-def _warm_up(packages: dict[str, list[str]]) -> tuple[str, ...]:
-    """Import what programs import. Returns the directories that they must be able to read for it."""
+def _warm_up(packages: dict[str, list[str]]) -> None:
+    """Import what programs import."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
-    shown = tuple(path for paths in packages.values() for path in paths)
-    homes = {os.path.dirname(path) for path in shown}
+    homes = {os.path.dirname(path) for path in _paths(packages)}
     sys.path += homes
     _runner.prepare(" ".join((_WARM, *packages)))
     for home in homes:
@@ -74,20 +74,24 @@ def _warm_up(packages: dict[str, list[str]]) -> tuple[str, ...]:
     gc.collect()
     gc.disable()
     gc.freeze()
-    return shown
+
+
+def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
+    """What a program must be able to read for them."""
+    return tuple(path for paths in packages.values() for path in paths)
 
 
 def _enter(
-    tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket, shown: tuple[str, ...]
+    tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
 ) -> Worker:
     if tier == "A":
-        return _enter_namespaces(directory, parent, work_bytes, control, shown)
+        return _enter_namespaces(directory, parent, work_bytes, control, show)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    return _enter_landlock(directory, control, shown) if tier == "B" else _enter_nothing(directory, control)
+    return _enter_landlock(directory, control, show) if tier == "B" else _enter_nothing(directory, control)
 
 
 def _enter_namespaces(
-    directory: str, parent: int, work_bytes: int, control: socket.socket, shown: tuple[str, ...]
+    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
 ) -> Worker:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
@@ -97,7 +101,8 @@ def _enter_namespaces(
         linux.die_with_parent(parent)  # once more: the new user namespace cleared it
         os.waitpid(pid, 0)
         os._exit(0)
-    namespaces.build_root(root, work_bytes=work_bytes, shown=shown)
+    tools = (*show["roots"], *_paths(show["packages"]))
+    namespaces.build_root(root, work_bytes=work_bytes, tools=tools, shared=show["shared"])
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     ruleset = None
     if landlock.abi():
@@ -114,7 +119,7 @@ def _enter_namespaces(
     return Worker(control, how, watch.namespace_tribe(), renew, mechanisms, listener)
 
 
-def _enter_landlock(directory: str, control: socket.socket, shown: tuple[str, ...]) -> Worker:
+def _enter_landlock(directory: str, control: socket.socket, show: dict[str, Any]) -> Worker:
     version = landlock.abi()
     uid = namespaces.pool_id()
     if not version:
@@ -134,12 +139,13 @@ def _enter_landlock(directory: str, control: socket.socket, shown: tuple[str, ..
         "/etc/ld.so.cache",
         "/etc/localtime",
     )
-    roots = (*namespaces.interpreter_roots(), *shown)
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-    ruleset = _high(landlock.build(read=(*seen, *roots), write=(work, *devices)))
-    past = uid is not None and not _readable_by_all(roots)
+    own = (*namespaces.interpreter_roots(), *_paths(show["packages"]))
+    tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
+    ruleset = _high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
+    past, tools_past = (uid is not None and not _readable_by_all(paths) for paths in (own, tools))
     listener = _filter_calls()
-    how = Confinement("B", work, uid, ruleset, read_past_permissions=past)
+    how = Confinement("B", work, uid, ruleset, read_past_permissions=past, tools_past_permissions=tools_past)
     tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Worker(control, how, tribe, lambda: _empty(work), mechanisms, listener)
@@ -171,7 +177,7 @@ def _scope_signals(version: int) -> None:
     raise AssertionError("a signal left the Landlock domain")
 
 
-def _readable_by_all(paths: tuple[str, ...]) -> bool:
+def _readable_by_all(paths: Iterable[str]) -> bool:
     for path in paths:
         while path != "/":
             if not os.stat(path).st_mode & stat.S_IXOTH:
@@ -246,6 +252,7 @@ class Worker:
             "stack_bytes": 8 << 20,
             "output_bytes": 1 << 20,
         }
+        limits |= {"headroom_bytes": 64 << 20, "address_space": True}
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
@@ -339,9 +346,11 @@ def _become(request: Request, fds: list[int], worker: Worker, rlimits: Rlimits) 
         native = request["mode"] == "exec"
         if native:
             program = -1 if request["program"] is None else _high(fds[request["program"]])
-            confine(worker.how, rlimits, fds[:3], native=True)
-            os.closerange(3, HIGH)  # from there up, every descriptor closes itself
-            os.execve(program if program >= 0 else request["argv"][0], request["argv"], worker.environment)
+            streams = 5 if request["harness"] else 3
+            confine(worker.how, rlimits, fds[:streams], native=True, with_tools=request["with_tools"])
+            os.closerange(streams, HIGH)  # from there up, every descriptor closes itself
+            environment = worker.environment | dict(request["environment"])
+            os.execve(program if program >= 0 else request["argv"][0], request["argv"], environment)
         confine(worker.how, rlimits, fds[:STREAMS], native=False)
         if request["mode"] == "probe":
             proof.try_to_escape(worker.how.tier)

@@ -13,11 +13,13 @@ import pytest
 from sandbox import watch
 from sandbox.asserts import plan
 from sandbox.build import Builder
-from sandbox.core import MIB, Limits
+from sandbox.core import MIB, Case, Limits, Problem
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
 from sandbox.inbox import Inbox
-from sandbox.jail import Jail, Run, make_memfd, new_code, seal_code
+from sandbox.jail import Jail, Run
 from sandbox.languages import find
+from sandbox.memfd import make_memfd, new_code, seal_code
+from sandbox.units import compose
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 SHELL = "/bin/sh"
@@ -227,8 +229,9 @@ def test_an_exec_that_fails_is_our_fault_and_breaks_no_promise(jail: Jail) -> No
 def test_a_compiler_is_jailed_and_limited_as_well(jail: Jail, tmp_path: object) -> None:
     builder = Builder(str(tmp_path))
     for source in ('#include "/dev/urandom"', "#include __FILE__\n" * 3, "char x[1ll << 40] = {1}; int main() {}"):
-        build = builder.build(jail, find("cpp"), source)
-        assert build.path is None
+        problem = Problem("p", "stdio", (Case("", "1"),))
+        build = builder.build(jail, compose(find("cpp"), problem, source, problem.cases[0]))
+        assert build.artefact is None
         assert 0 < len(build.log) <= 66 << 10
 
 

@@ -81,7 +81,7 @@ def test_an_unknown_language_and_a_missing_toolchain_are_our_errors(
     with pytest.raises(SandboxError, match="language='cobol'"):
         stdio(judge, "", ("", "1"), language="cobol")
     missing = table.Language(
-        "d", "main.d", "main", ("/usr/bin/no-such-dc",), ("/usr/bin/no-such-dc",), "the D compiler"
+        "d", "main.d", table.SelfTest(""), "main", ("no-such-dc",), ("{no-such-dc}",), package="the D compiler"
     )
     monkeypatch.setitem(table.LANGUAGES, "d", missing)
     with pytest.raises(ToolchainMissing, match="install the D compiler"):
@@ -89,8 +89,8 @@ def test_an_unknown_language_and_a_missing_toolchain_are_our_errors(
 
 
 def test_a_kind_that_a_language_lacks_is_an_invalid_problem(judge: Judge) -> None:
-    with pytest.raises(InvalidProblem, match="cpp"):
-        judge.judge(Problem("p", "function", (Case("[]", "1"),), fn_name="f"), Program("", "cpp"))
+    with pytest.raises(InvalidProblem, match="rust"):
+        judge.judge(Problem("p", "function", (Case("[]", "1"),), fn_name="f"), Program("", "rust"))
 
 
 def test_a_broken_jail_does_not_answer_twice() -> None:

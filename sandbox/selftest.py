@@ -1,0 +1,18 @@
+"""A language's own small program, judged in the jail: does its toolchain work as we use it?"""
+
+from __future__ import annotations
+
+from sandbox.core import Case, Limits, Problem, Program, Verdict
+from sandbox.judging import Judge
+from sandbox.languages import Language
+
+
+def self_test(judge: Judge, language: Language) -> tuple[bool, str]:
+    """Passed, and the toolchain's version or what went wrong. Raises SandboxError, for instance ToolchainMissing."""
+    test = language.self_test
+    problem = Problem("self-test", "stdio", (Case(test.stdin, test.expected),), limits=Limits(cpu_s=10.0))
+    done = judge.judge(problem, Program(test.source, language.name))
+    if done.verdict is Verdict.AC:
+        return True, done.toolchain
+    reason = done.compile_log or (done.cases[0].message if done.cases else "")
+    return False, f"{done.toolchain}: its self-test ended with {done.verdict}: {reason.strip()[:300]}"
