@@ -163,7 +163,8 @@ class Supervisor:
             if job.key not in self.jobs:
                 return  # cancelled
             worker.writer.write(wire.pack(job.head, job.body))
-            reply = await asyncio.wait_for(self._reply(worker), job.head["deadline_s"])
+            async with asyncio.timeout(job.head["deadline_s"]):  # wait_for could swallow our own end
+                reply = await self._reply(worker)
         except TimeoutError:
             raise WorkerDied("a worker does not answer") from None
         finally:
