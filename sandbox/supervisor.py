@@ -26,9 +26,9 @@ from typing import Final
 
 from sandbox import linux, wire
 from sandbox.errors import WorkerDied, to_wire
+from sandbox.guard import end_children
 from sandbox.schedule import Backlog
 from sandbox.spawn import start_process
-from sandbox.sweep import end_children
 
 RETRIES_MAX: Final = 2
 

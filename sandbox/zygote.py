@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
-from sandbox import _runner, landlock, linux, namespaces, proof, seccomp, sweep, watch
+from sandbox import _runner, guard, landlock, linux, namespaces, proof, seccomp, watch
 from sandbox.confine import HIGH, STREAMS, Confinement, Rlimits, confine, plan_rlimits
 from sandbox.inbox import Inbox, OwnerGone, Request
 
@@ -38,7 +38,7 @@ def main() -> None:
     """
     fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
     if whose == "own":
-        parent = str(sweep.stand_guard(directory, int(parent)))
+        parent = str(guard.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
     linux.die_with_parent(int(parent))

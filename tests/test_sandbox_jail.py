@@ -144,7 +144,8 @@ def test_a_program_is_compiled_by_its_first_run_only(jail: Jail) -> None:
 
 
 def test_a_package_is_there_when_asked_for_and_only_then(jail: Jail) -> None:
-    pytest.importorskip("numpy")
+    if pytest.importorskip("numpy").__file__.startswith("/tmp/"):
+        pytest.skip("numpy lies under /tmp, which a jail cannot show")
     source = """
 import numpy, numpy.fft, numpy.polynomial, os
 try:
@@ -237,7 +238,7 @@ def test_a_compiler_is_jailed_and_limited_as_well(jail: Jail, tmp_path: object) 
 
 def cause_of(program: str, starved_s: float) -> str:
     """What the watcher alone says of a shell program under a wall limit of 0.1 s, in a process of its own."""
-    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 512 * MIB, "output_bytes": MIB}
+    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB}
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
