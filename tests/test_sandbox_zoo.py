@@ -147,7 +147,9 @@ def payments(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Any, Future[bool]]]:
     specs = [getattr(item, "callspec", None) for item in request.session.items]
-    asked: list[dict[str, Any]] = [spec.params for spec in specs if spec is not None and "number" in spec.params]
+    asked: list[dict[str, Any]] = [
+        spec.params for spec in specs if spec is not None and {"entry", "number", "name"} <= {*spec.params}
+    ]
     keys = {(found["entry"].id, found["number"], found["name"]) for found in asked}
     with ThreadPoolExecutor(3) as threads:
         yield {
@@ -159,7 +161,10 @@ def payments(
         }
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a careless grader that runs as root is what some attacks need")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or os.environ.get("SANDBOX_CARELESS") != "1",
+    reason="runs the attacks as root and without a jail: set SANDBOX_CARELESS=1, on a machine that may be dirtied",
+)
 @pytest.mark.parametrize(("entry", "number", "name"), PAID, ids=[f"{e.id}-{n + 1}-{g}" for e, n, g in PAID])
 def test_a_careless_grader_pays_the_attack(
     payments: dict[Any, Future[bool]], entry: zoo.Entry, number: int, name: str
