@@ -25,11 +25,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from sandbox.build import Builder
+from sandbox.build import Build, Builder
 from sandbox.core import Case, Problem, Program, Verdict
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.languages import find
+from sandbox.units import compose
 
 SIZES = (1, 15)
 TESTS_S = 6.0
@@ -206,14 +207,21 @@ def compare_python(judge: Judge, rounds: int) -> None:
         print(f"  {'fastest round':<28}" + "".join(f"{min(column):10.2f}" for column in columns))
 
 
+def compiled(judge: Judge, source: str) -> Build:
+    case = Case("", "-")
+    return judge.builder.build(judge.jail, compose(find("cpp"), Problem("bench", "stdio", (case,)), source, case))
+
+
 def compare_native(judge: Judge, rounds: int) -> None:
     size = SIZES[-1]
     tests = make_tests(size)
-    build = judge.builder.build(judge.jail, find("cpp"), CPP)
-    if build.path is None:
+    build = compiled(judge, CPP)
+    if build.artefact is None:
         raise SystemExit(f"the C++ program does not compile: {build.log}")
-    binary = str(build.path)
-    os.chmod(binary, 0o700)
+    path = Path(judge.builder.directory, "plain")
+    path.write_bytes(build.artefact)
+    path.chmod(0o700)
+    binary = str(path)
 
     def plain(source: str, tests: Tests) -> bool:
         return all(
@@ -239,7 +247,7 @@ def compare_compiler(judge: Judge, rounds: int) -> None:
             subprocess.run(["g++", "-O2", "-o", f"{folder}/main", str(path)], check=True)
             stamps.append(time.perf_counter())
             for _ in range(2):
-                judge.builder.build(judge.jail, find("cpp"), source)
+                compiled(judge, source)
                 stamps.append(time.perf_counter())
             rows.append([(b - a) * 1e3 for a, b in pairwise(stamps)])
     plain, cold, cached = (statistics.median(column) for column in zip(*rows, strict=True))
@@ -253,13 +261,16 @@ def main() -> None:
     parser.add_argument("--compiles", type=int, default=3, help="rounds of compiling (3); 0 for none")
     parser.add_argument("--isolation", default="auto", choices=("auto", "A", "B", "C"))
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, Jail(args.isolation) as jail:
-        judge = Judge(jail, Builder(folder))
-        print(f"tier {jail.tier}, {args.rounds} rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-        compare_python(judge, args.rounds)
-        compare_native(judge, args.rounds)
-        if args.compiles:
-            compare_compiler(judge, args.compiles)
+    with tempfile.TemporaryDirectory() as folder:
+        builder = Builder(folder)
+        with Jail(args.isolation, shared=builder.shared) as jail:
+            judge = Judge(jail, builder)
+            print(f"tier {jail.tier}, {args.rounds} rounds, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+            compare_python(judge, args.rounds)
+            compare_native(judge, args.rounds)
+            if args.compiles:
+                compiled(judge, CPP)  # makes the header that is compiled ahead
+                compare_compiler(judge, args.compiles)
 
 
 if __name__ == "__main__":
