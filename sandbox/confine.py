@@ -1,4 +1,4 @@
-"""The steps a forked child takes from trusted to confined, in order. Every step must succeed, or nothing runs.
+"""The steps a forked child takes from trusted to confined: `restrain`, then `enter`. All succeed, or nothing runs.
 
 no_new_privs, the seccomp filter and the namespaces are the zygote's already, and inherited.
 """
@@ -17,7 +17,7 @@ from sandbox import landlock, linux
 HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
 STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
 Rlimits = tuple[tuple[int, int], ...]
-_CAP_DAC_READ_SEARCH: Final = 1 << 2
+_CAP_DAC_READ_SEARCH, _CAP_SETUID = 1 << 2, 1 << 7
 _LIMITED: Final = (
     resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
     resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE,
@@ -43,33 +43,26 @@ class Confinement:
     """The same for compilers and runtimes that are executed; a program's own binary never keeps it."""
 
 
-def confine(
-    how: Confinement, rlimits: Rlimits, streams: Sequence[int], *, native: bool, with_tools: bool = False
-) -> None:
-    """Confine the calling process. `streams` become descriptors 0, 1, 2 and so on; they lie above those."""
-    os.setsid()
-    os.chdir(how.work)
-    for target, fd in enumerate(streams):
-        os.dup2(fd, target)
-    _prefer_as_oom_victim()
+def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
+    """The first half: what holds for every run of a program, and does not yet need its identity."""
     for what, value in rlimits:
         resource.setrlimit(what, (value, value))
-    _drop_identity(how, with_tools=with_tools)
-    linux.die_with_parent()  # after the uid change, which clears it
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
     _reset_signals(native=native)
 
 
-def _prefer_as_oom_victim() -> None:
-    try:
-        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    except OSError:
-        return  # no /proc here; the limits stand without it
-    try:
-        os.write(fd, b"1000")
-    finally:
-        os.close(fd)
+def enter(how: Confinement, streams: Sequence[int], *, with_tools: bool = False) -> None:
+    """The second half, which makes the caller a program's process: `streams` become descriptors 0, 1, 2 and so on.
+
+    They lie above those.
+    """
+    os.setsid()
+    os.chdir(how.work)
+    for target, fd in enumerate(streams):
+        os.dup2(fd, target)
+    _drop_identity(how, with_tools=with_tools)
+    linux.die_with_parent()  # after the uid change, which clears it
 
 
 def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:
@@ -112,6 +105,12 @@ def _drop_identity(how: Confinement, *, with_tools: bool) -> None:
         linux.set_capabilities(_CAP_DAC_READ_SEARCH, through_exec=with_tools)
     elif how.tier != "C" and not root:
         linux.set_capabilities(0)
+
+
+def keep_only_identity(how: Confinement) -> None:
+    """Give up every capability but those that `enter` uses."""
+    keeps = how.read_past_permissions or how.tools_past_permissions
+    linux.set_capabilities(_CAP_SETUID | (_CAP_DAC_READ_SEARCH if keeps else 0))
 
 
 def _reset_signals(*, native: bool) -> None:

@@ -13,6 +13,8 @@ import socket
 from collections import deque
 from typing import Any, Final
 
+from sandbox import linux
+
 Request = dict[str, Any]
 
 _MESSAGE_MAX: Final = 128 << 10
@@ -41,7 +43,7 @@ class Inbox:
 
     def cancelled(self) -> bool:
         """Read one message, waiting for it: is it a cancel? A request is kept for `next`. Raises OwnerGone."""
-        data, fds, _, _ = socket.recv_fds(self.sock, _MESSAGE_MAX, _FDS_MAX, socket.MSG_CMSG_CLOEXEC)
+        data, fds = linux.recv_fds(self.sock, _MESSAGE_MAX, _FDS_MAX)
         if not data:
             raise OwnerGone
         request = json.loads(data)

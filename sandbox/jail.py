@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from sandbox import namespaces, toolchain
+from sandbox import linux, namespaces, toolchain
 from sandbox.core import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
 from sandbox.languages import Runtime
@@ -69,6 +69,9 @@ class Run:
     """Native: variables added to the jail's."""
     runtime: Runtime = _PLAIN
     """What the runtime needs above the limits."""
+    series: tuple[int, int] = (0, 0)
+    """Which program this is, and how many runs of it are expected from here on: with more than one they come faster.
+    The owner calls `Jail.forget` after the last."""
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
 
@@ -138,6 +141,7 @@ class _Sent:
             "environment": run.environment,
             "harness": harness,
             "with_tools": run.with_tools,
+            "series": run.series,
         }
         return json.dumps(request).encode(), fds
 
@@ -284,6 +288,12 @@ class Jail:
             with suppress(Cancelled):
                 self.finish()
 
+    def forget(self) -> None:
+        """The program of the last series will not run again. Nothing is answered."""
+        if not self.broken:
+            with suppress(OSError):  # a dead zygote shows in the next run
+                self.control.send(b'{"mode": "forget"}')
+
     def _fail(self, error: Exception) -> WorkerDied:
         self.broken = True
         self._forget()
@@ -304,7 +314,7 @@ class Jail:
             left = deadline - time.monotonic()
             ready = {fd for fd, _ in poller.poll(max(0.0, left) * 1000)} if left > 0 else set()
             if self.control.fileno() in ready:
-                data, fds, _, _ = socket.recv_fds(self.control, _MESSAGE_MAX, 8, socket.MSG_CMSG_CLOEXEC)
+                data, fds = linux.recv_fds(self.control, _MESSAGE_MAX, 8)
                 if not data:
                     raise WorkerDied("the jail's zygote died")
                 return json.loads(data), fds

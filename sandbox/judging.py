@@ -124,9 +124,7 @@ class _Course:
             self.prepared.drop()
             self._ahead = None
         plan = self._ahead[1] if self._ahead else self._start(index)
-        # A checker and a compiler run in the same jail.
-        alone = ahead is None or self.decider is not None or self._compiles_each
-        self._ahead = None if alone or ahead is None else (ahead, self._start(ahead))
+        self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
         self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
@@ -140,6 +138,11 @@ class _Course:
         return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     @property
+    def _alone(self) -> bool:
+        """Between two runs there is another's in the same jail: a checker's or a compiler's."""
+        return self.decider is not None or self._compiles_each
+
+    @property
     def _compiles_each(self) -> bool:
         """The asserts are compiled with the program."""
         return self.problem.kind == "assert" and bool(self.prepared.language.compile)
@@ -147,8 +150,9 @@ class _Course:
     def _start(self, index: int) -> asserts.Plan | None:
         """Hand a case to the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
+        left = 0 if index == 0 or self._alone else len(self.problem.cases) - index
         if kind == "stdio":
-            self.prepared.start(self.problem.limits, _encode(case.input))
+            self.prepared.start(self.problem.limits, _encode(case.input), left=left)
             return None
         plan = None
         if kind == "assert":
@@ -156,9 +160,8 @@ class _Course:
         if self._compiles_each:
             self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)
-        self.prepared.start(
-            self.problem.limits, job={"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
-        )
+        job = {"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
+        self.prepared.start(self.problem.limits, job=job, left=left)
         return plan
 
 

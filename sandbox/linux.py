@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
+import struct
 from typing import Final
 
 MACHINE: Final = os.uname().machine
@@ -33,6 +35,8 @@ _NUMBERS: Final = {
     "aarch64": {"pivot_root": 41, "capset": 91},
 }
 _MOUNT_SETATTR: Final = 442
+_FD: Final = struct.Struct("=i")
+_RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 
@@ -103,6 +107,14 @@ def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
         for bit in range(mask.bit_length()):
             if mask >> bit & 1:
                 prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, bit)
+
+
+def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[int]]:
+    """One message with its descriptors, which close themselves on exec: `socket.recv_fds` of 3.11 drops its flags."""
+    space = socket.CMSG_SPACE(fds_max * _FD.size)
+    data, ancillary, _, _ = sock.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)
+    packed = b"".join(content for level, kind, content in ancillary if (level, kind) == _RIGHTS)
+    return data, [fd for (fd,) in _FD.iter_unpack(packed[: len(packed) - len(packed) % _FD.size])]
 
 
 def die_with_parent(parent: int | None = None) -> None:

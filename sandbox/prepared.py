@@ -7,6 +7,7 @@ CompileError is the fault of whoever wrote the source, SandboxError is ours.
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
 import os
 from collections import deque
@@ -24,6 +25,7 @@ from sandbox.memfd import make_memfd, new_code, seal_code
 _NONCE_BYTES: Final = 32
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
+_numbers: Final = itertools.count(1)
 Frame = dict[str, Any]
 Files = tuple[tuple[str, bytes], ...]
 
@@ -46,6 +48,8 @@ class Prepared:
         self.artefact: bytes | int = b""
         self.code = -1
         self.log = ""
+        self.number = next(_numbers)
+        self.in_series = False
         self._nonces: deque[bytes] = deque()
 
     def __enter__(self) -> Prepared:
@@ -76,6 +80,8 @@ class Prepared:
 
     def __exit__(self, *_: object) -> None:
         self.drop()
+        if self.in_series:
+            self.jail.forget()
         self._release()
         if self.code >= 0:
             os.close(self.code)
@@ -95,19 +101,22 @@ class Prepared:
         arguments: Sequence[str] = (),
         files: Files = (),
         pipes: tuple[int, int] | None = None,
+        left: int = 0,
     ) -> None:
         """Hand a run to the jail, which does it when those before it have ended; `finish` takes them in order.
 
         job: what the harness does besides running the source. pipes: descriptors for stdin and stdout, instead
-        of `stdin` and of collecting the output. Raises SandboxError.
+        of `stdin` and of collecting the output. left: runs that are expected from here on. Raises SandboxError.
         """
         nonce = os.urandom(_NONCE_BYTES)
+        series = (self.number, left)
+        self.in_series |= left > 0
         if self.unit is not None:
             run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
-            run = replace(run, argv=(*run.argv, *arguments), files=(*run.files, *files), pipes=pipes)
+            run = replace(run, argv=(*run.argv, *arguments), files=(*run.files, *files), pipes=pipes, series=series)
         else:
             harness = self._job(job or {}, arguments) + nonce
-            run = Run(limits, stdin, job=harness, files=files, pipes=pipes, code=self.code)
+            run = Run(limits, stdin, job=harness, files=files, pipes=pipes, code=self.code, series=series)
         self.jail.start(run)
         self._nonces.append(nonce)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sandbox import seccomp
 from sandbox.inbox import Inbox
@@ -43,6 +43,18 @@ class Outcome:
     left_behind: int = 0
     """Processes that outlived the program, killed and reaped."""
 
+    def add(self, cpu_s: float, memory_bytes: int) -> None:
+        """What one more process of the run used."""
+        self.cpu_s += cpu_s
+        self.memory_bytes = max(self.memory_bytes, memory_bytes)
+
+    def set_status(self, status: int) -> None:
+        """The program's own end, as wait(2) tells it."""
+        if os.WIFSIGNALED(status):
+            self.signal = os.WTERMSIG(status)
+        else:
+            self.exit_code = os.WEXITSTATUS(status)
+
 
 @dataclass(frozen=True, slots=True)
 class Tribe:
@@ -54,35 +66,53 @@ class Tribe:
     """True when `kill` cannot be outrun by a fork."""
 
 
-def watch(
-    child: int,
-    limits: dict[str, Any],
-    outputs: list[int],
-    inbox: Inbox,
-    tribe: Tribe,
-    listener: int | None = None,
-) -> Outcome:
-    """Wait for `child` under `limits`, then end everything that it started. `listener` tells of forbidden calls."""
+class Run(Protocol):
+    """A program that has begun: a direct child of ours, or a template's."""
+
+    def fileno(self) -> int:
+        """Readable when the program has ended."""
+
+    def members(self) -> list[int]:
+        """The processes of the run."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Take in what it used, and leave no process of it."""
+
+
+class Child:
+    """A program that is our own child."""
+
+    def __init__(self, pid: int, tribe: Tribe) -> None:
+        self.pid, self.tribe = pid, tribe
+        self.pidfd = os.pidfd_open(pid)
+        self.members = tribe.members
+
+    def fileno(self) -> int:
+        return self.pidfd
+
+    def end(self, outcome: Outcome) -> None:
+        os.close(self.pidfd)
+        end_all(self.tribe, outcome, {self.pid: True})
+
+
+def watch(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None = None) -> Outcome:
+    """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
     outcome = Outcome()
     start = time.monotonic()
-    pidfd = os.pidfd_open(child)
     try:
-        outcome.cause = _wait(pidfd, limits, outputs, inbox, tribe, listener)
+        outcome.cause = _wait(run, limits, outputs, inbox, listener)
     finally:
-        os.close(pidfd)
         outcome.wall_s = time.monotonic() - start
-        _end_all(child, tribe, outcome)
+        run.end(outcome)
     if outcome.cause is None:
         outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, outputs)
     return outcome
 
 
-def _wait(
-    pidfd: int, limits: dict[str, Any], outputs: list[int], inbox: Inbox, tribe: Tribe, listener: int | None
-) -> str | None:
+def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
+    poller.register(run, select.POLLIN)
     poller.register(inbox, select.POLLIN)
     if listener is not None:
         poller.register(listener, select.POLLIN)
@@ -96,11 +126,11 @@ def _wait(
             return "cancelled"
         if listener in ready and (call := seccomp.heard(listener)):
             return f"security: {call}"
-        if pidfd in ready:
+        if run.fileno() in ready:
             return None
         if ready:
             continue
-        members = tribe.members()
+        members = run.members()
         cpu, memory = _usage(members)
         if cause := _exceeded(limits, cpu, memory, outputs):
             return cause
@@ -171,17 +201,21 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
-def _end_all(child: int, tribe: Tribe, outcome: Outcome) -> None:
-    """Kill and reap until there is nothing left; CPU and memory are summed over all that is reaped."""
-    while not _reap(child, outcome, os.WNOHANG):
+def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
+    """Kill and reap until there is nothing left; CPU and memory are summed over all of the run's that is reaped.
+
+    known: True for the program's own process, False for what does not belong to the run. Who is not named there was
+    left behind by the program.
+    """
+    while not _reap(outcome, known, os.WNOHANG):
         tribe.kill()
         if tribe.atomic:
-            _reap(child, outcome, 0)
+            _reap(outcome, known, 0)
         else:
             time.sleep(0.001)
 
 
-def _reap(child: int, outcome: Outcome, flags: int) -> bool:
+def _reap(outcome: Outcome, known: dict[int, bool], flags: int) -> bool:
     """Take in what has ended (flags 0: wait for it). True when no child is left: orphans become our children."""
     while True:
         try:
@@ -190,19 +224,14 @@ def _reap(child: int, outcome: Outcome, flags: int) -> bool:
             return True
         if pid == 0:
             return False
-        outcome.cpu_s += usage.ru_utime + usage.ru_stime
-        outcome.memory_bytes = max(outcome.memory_bytes, usage.ru_maxrss << 10)
-        if pid == child:
-            _set_status(status, outcome)
+        ours = known.get(pid)
+        if ours is False:
+            continue
+        outcome.add(usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
+        if ours:
+            outcome.set_status(status)
         else:
             outcome.left_behind += 1
-
-
-def _set_status(status: int, outcome: Outcome) -> None:
-    if os.WIFSIGNALED(status):
-        outcome.signal = os.WTERMSIG(status)
-    else:
-        outcome.exit_code = os.WEXITSTATUS(status)
 
 
 def namespace_tribe() -> Tribe:

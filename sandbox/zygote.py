@@ -3,8 +3,9 @@
 consumes  run requests from the judge, with descriptors for all data; produces one Outcome per request
 waits for the control socket, or for the run in hand; woken by either, and dies when the socket closes
 
-Started by exec with a clean environment; enters its jail once; then forks a child per run, which confines itself
-(`confine`) and becomes the Python harness or a native program, while we watch (`watch`).
+Started by exec with a clean environment; enters its jail once; then forks a child per run, which confines itself and
+becomes the program (`child`), while we watch (`watch`). A program with many cases gets a process that forks for it
+(`template`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn
+from contextlib import suppress
+from typing import Any, Final
 
-from sandbox import _runner, guard, landlock, linux, namespaces, proof, seccomp, watch
-from sandbox.confine import HIGH, STREAMS, Confinement, Rlimits, confine, plan_rlimits
+from sandbox import _runner, guard, landlock, linux, namespaces, seccomp, template, watch
+from sandbox.child import Setting, become, is_native
+from sandbox.confine import HIGH, STREAMS, Confinement, plan_rlimits
 from sandbox.inbox import Inbox, OwnerGone, Request
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
@@ -41,6 +44,7 @@ def main() -> None:
         parent = str(guard.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
+    _prefer_as_oom_victim()
     linux.die_with_parent(int(parent))
     try:
         show = json.loads(more)
@@ -52,6 +56,12 @@ def main() -> None:
         return
     control.send(json.dumps({"tier": tier, "mechanisms": worker.mechanisms}).encode())
     worker.serve()
+
+
+def _prefer_as_oom_victim() -> None:
+    """We and what we start: of these the kernel takes the largest, which is a program."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # without it the limits still stand
 
 
 def _reserve() -> None:
@@ -227,8 +237,8 @@ class Worker:
         listener: int | None = None,
     ) -> None:
         self.inbox = Inbox(control)
-        self.how = how
         self.tribe = tribe
+        self.template: template.Template | None = None
         self.renew = renew
         self.mechanisms = mechanisms + ["told calls"] * (listener is not None)
         self.listener = listener
@@ -236,14 +246,16 @@ class Worker:
             os.setgroups([])
             os.setresgid(how.uid, how.uid, how.uid)
         linux.die_with_parent()  # again, for every change of identity clears it
-        self.environment = _environment(how.work)
+        environment = _environment(how.work)
         os.environ.clear()
-        os.environ.update(self.environment)
-        self.complaint, self.voice = map(_high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
+        os.environ.update(environment)
+        self.complaint, voice = map(_high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
+        self.setting = Setting(how, environment, voice)
+        self.templates = template.possible(how)
 
     def prove(self) -> None:
         """Run one child that tries to break out. Raises AssertionError naming what was open."""
-        if self.how.tier == "C":
+        if self.setting.how.tier == "C":
             return
         limits = {
             "cpu_s": 5,
@@ -255,6 +267,7 @@ class Worker:
         limits |= {"headroom_bytes": 64 << 20, "address_space": True}
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
+        request["series"] = (0, 0)
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
             reply, fds = self.run(request, [null] * STREAMS)
@@ -272,6 +285,9 @@ class Worker:
         while True:
             try:
                 request, fds = self.inbox.next()
+                if request["mode"] == "forget":
+                    self._forget()
+                    continue
                 try:
                     reply, out = self.run(request, fds)
                 finally:
@@ -289,17 +305,36 @@ class Worker:
             return _reply(watch.Outcome("cancelled")), []
         for name, index in request["files"]:
             self._place(name, fds[index])
-        native = request["mode"] == "exec"
-        rlimits = plan_rlimits(self.how, request["limits"], native=native)
-        child = os.fork()
-        if child == 0:
-            _become(request, fds, self, rlimits)
         outputs = [fds[index] for index in request["outputs"]]
-        outcome = watch.watch(child, request["limits"], outputs, self.inbox, self.tribe, self.listener)
+        run = self._begin(request, fds)
+        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
         out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
-        if os.listdir(self.how.work):
+        if os.listdir(self.setting.how.work):
             self.renew()
-        return _reply(outcome, self._complaint()), out
+        ended = outcome.cause or outcome.signal is not None or outcome.exit_code is not None
+        return _reply(outcome, self._complaint() or ("" if ended else "the template died")), out
+
+    def _begin(self, request: Request, fds: list[int]) -> watch.Run:
+        """Start the program: from its template if it has one or is worth one, else in a fork of ours."""
+        left = request["series"][1]
+        if self.template is not None and not self.template.fits(request):
+            self._forget()
+        if self.template is None:
+            rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native(request))
+            if left < 2 or not self.templates:
+                child = os.fork()
+                if child == 0:
+                    become(request, fds, self.setting, rlimits)
+                return watch.Child(child, self.tribe)
+            self.template = template.Template(request, fds, self.setting, rlimits, self.tribe)
+        self.template.go(request, fds)
+        return self.template
+
+    def _forget(self) -> None:
+        """The template's program is done with."""
+        if self.template is not None:
+            self.template.close()
+            self.template = None
 
     def _complaint(self) -> str:
         """What the child could not do before it became the program."""
@@ -309,7 +344,7 @@ class Worker:
             return ""
 
     def _place(self, name: str, source: int) -> None:
-        target = os.open(f"{self.how.work}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        target = os.open(f"{self.setting.how.work}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             os.fchmod(target, 0o644)
             offset, size = 0, os.fstat(source).st_size
@@ -323,7 +358,7 @@ class Worker:
         if name is None:
             return []
         try:
-            fd = os.open(f"{self.how.work}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = os.open(f"{self.setting.how.work}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return []
         if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -338,26 +373,3 @@ def _environment(work: str) -> dict[str, str]:
 
 def _reply(outcome: watch.Outcome, error: str = "") -> dict[str, Any]:
     return {**{name: getattr(outcome, name) for name in watch.Outcome.__slots__}, "error": error}
-
-
-def _become(request: Request, fds: list[int], worker: Worker, rlimits: Rlimits) -> NoReturn:
-    """In the child: confine, then turn into the program. Whatever fails before that is told to the worker."""
-    try:
-        native = request["mode"] == "exec"
-        if native:
-            program = -1 if request["program"] is None else _high(fds[request["program"]])
-            streams = 5 if request["harness"] else 3
-            confine(worker.how, rlimits, fds[:streams], native=True, with_tools=request["with_tools"])
-            os.closerange(streams, HIGH)  # from there up, every descriptor closes itself
-            environment = worker.environment | dict(request["environment"])
-            os.execve(program if program >= 0 else request["argv"][0], request["argv"], environment)
-        confine(worker.how, rlimits, fds[:STREAMS], native=False)
-        if request["mode"] == "probe":
-            proof.try_to_escape(worker.how.tier)
-            os._exit(0)
-        os.closerange(STREAMS, 1 << 20)
-        gc.enable()
-    except BaseException as error:
-        os.write(worker.voice, f"{type(error).__name__}: {error}".encode()[:4000])
-        os._exit(126)
-    _runner.run()

@@ -1,11 +1,15 @@
 """How long does one judged program take? Our jail against three graders written the usual ways, in turns in one run.
 
     process    a process per test: the program is a file, its interpreter is started for every test
-    manager    a multiprocessing.Manager and a forked process per program; the tests run inside that process
-    fresh      an interpreter started per program; the tests run inside it, one after the other
+    manager    a multiprocessing.Manager and a forked process per program; the tests run inside that process, one after
+               the other, with the streams and `open` mocked for each, after the usual star imports
+    fresh      an interpreter started per program; the tests run inside it, after the same imports
+    lean       `manager` with nothing mocked but two streams, and without the imports: no published grader's, but a
+               floor for all that run the tests of a program in one process
 
-None of the rivals isolates anything. Absolute milliseconds depend on the machine and on what else it does; the ratios
-are medians over rounds, and within a round all of them ran right after each other.
+None of the rivals isolates anything, and only `process` runs every test in a process of its own, as the jail does.
+Absolute milliseconds depend on the machine and on what else it does; the ratios are medians over rounds, and within a
+round all of them ran right after each other.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 from sandbox.build import Build, Builder
 from sandbox.core import Case, Problem, Program, Verdict
@@ -139,18 +144,45 @@ def process_per_test(source: str, tests: Tests) -> bool:
     return True
 
 
-def _run_all(source: str, tests: Tests, right: list[bool]) -> None:
+def _run_lean(source: str, tests: Tests, right: list[bool]) -> None:
     for given, wanted in tests:
         sink = io.StringIO()
         run_inside(source, given, sink)
         right.append(sink.getvalue().split() == wanted.split())
 
 
+def _run_mocked(source: str, tests: Tests, right: list[bool]) -> None:
+    names: dict[str, object] = {"__name__": "__main__"}
+    exec(PREAMBLE, names)
+    code = compile(source, "main.py", "exec")
+    for given, wanted in tests:
+        stream, sink = io.StringIO(given), io.StringIO()
+        lines = iter(given.split("\n"))
+        with (
+            mock.patch("builtins.open", mock.mock_open(read_data=given)),
+            mock.patch("sys.stdin", stream),
+            mock.patch("sys.stdin.readline", lambda *_, lines=lines: next(lines)),
+            mock.patch("sys.stdin.readlines", lambda *_, given=given: given.split("\n")),
+            mock.patch("sys.stdin.read", lambda *_, given=given: given),
+            contextlib.redirect_stdout(sink),
+        ):
+            exec(code, dict(names))
+        right.append(sink.getvalue().split() == wanted.split())
+
+
 def manager_per_program(source: str, tests: Tests) -> bool:
+    return _in_managed_process(_run_mocked, source, tests)
+
+
+def lean_manager(source: str, tests: Tests) -> bool:
+    return _in_managed_process(_run_lean, source, tests)
+
+
+def _in_managed_process(run: Callable[..., None], source: str, tests: Tests) -> bool:
     context = multiprocessing.get_context("fork")
     with context.Manager() as manager:
         right = manager.list()
-        process = context.Process(target=_run_all, args=(source, tests, right))
+        process = context.Process(target=run, args=(source, tests, right))
         process.start()
         process.join(TESTS_S * len(tests))
         if process.is_alive():
@@ -190,6 +222,7 @@ def compare_python(judge: Judge, rounds: int) -> None:
         "process": process_per_test,
         "manager": manager_per_program,
         "fresh": fresh_interpreter,
+        "lean": lean_manager,
     }
     print("Python, ms per program        " + "".join(f"{name:>10}" for name in graders) + "    jail ms per test")
     for size in SIZES:

@@ -247,7 +247,7 @@ def cause_of(program: str, starved_s: float) -> str:
             ours, theirs = socket.socketpair()
             child = os.posix_spawn(SHELL, [SHELL, "-c", program], {"PATH": "/bin:/usr/bin"})
             tribe = watch.Tribe(lambda: [child], lambda: watch._kill(child), atomic=False)
-            os.write(send, str(watch.watch(child, limits, [], Inbox(theirs), tribe).cause).encode())
+            os.write(send, str(watch.watch(watch.Child(child, tribe), limits, [], Inbox(theirs)).cause).encode())
             ours.close()
         finally:
             os._exit(0)

@@ -1,0 +1,227 @@
+"""A program's later runs come from its template: each is still a fresh process that nothing of the others can reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sandbox.build import Builder
+from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
+from sandbox.jail import Jail, Run
+from sandbox.judging import Judge
+from sandbox.memfd import new_code, seal_code
+
+CASES = 6
+LIMITS = Limits(cpu_s=2, wall_s=20)
+REPORT = "print(input())\n"
+
+
+@pytest.fixture(scope="module", params=["A", "B"])
+def jail(request: pytest.FixtureRequest) -> Iterator[Jail]:
+    try:
+        found = Jail(request.param)
+    except IsolationUnavailable as error:
+        pytest.skip(str(error))
+    with found:
+        yield found
+
+
+@pytest.fixture
+def judge(jail: Jail, tmp_path: Path) -> Judge:
+    return Judge(jail, Builder(str(tmp_path)), stop_at_first_failure=False)
+
+
+def judged(
+    judge: Judge, source: str, language: str = "python", expected: str = "", limits: Limits = LIMITS
+) -> Judgement:
+    cases = tuple(Case(f"{k}\n", expected or f"{k}\n") for k in range(CASES))
+    return judge.judge(Problem("series", "stdio", cases, limits=limits), Program(source, language))
+
+
+def verdicts(done: Judgement) -> str:
+    return " ".join(case.verdict.name for case in done.cases)
+
+
+def program(jail: Jail, source: str, runs: int, number: int = 7) -> Generator[Run, None, None]:
+    """The runs of one program, as a judge makes them."""
+    code = new_code()
+    job = b'{"kind": "stdio", "preamble": "", "source": %s}' % json.dumps(source).encode()
+    try:
+        for left in range(runs, 0, -1):
+            series = (0, 0) if left == runs else (number, left)
+            yield Run(LIMITS, b"", job=job + bytes(32), code=code, series=series)
+            seal_code(code)
+    finally:
+        os.close(code)
+        jail.forget()
+
+
+def inside(jail: Jail) -> list[psutil.Process]:
+    """What lives in the jail beside its zygote."""
+    return psutil.Process(jail.process.pid).children(recursive=True)
+
+
+def settled(jail: Jail) -> int:
+    """How many live in it when it has read all that it was told: a run is answered after what was said before it."""
+    jail.run(Run(LIMITS, argv=("/bin/true",)))
+    return len(inside(jail))
+
+
+def test_no_run_finds_what_another_left(judge: Judge) -> None:
+    source = (
+        "import builtins, os, sys\n"
+        "seen = hasattr(builtins, 'mark') or 'mark' in os.environ or os.listdir('.')\n"
+        "seen = seen or len(vars(sys.modules['__main__'])) > 12\n"
+        "builtins.mark = os.environ['mark'] = '1'\n"
+        "open('mark', 'w').close()\n"
+        "print('found' if seen else input())\n"
+    )
+    assert verdicts(judged(judge, source)) == " ".join(["AC"] * CASES)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_program_that_signals_all_it_can_name_reaches_no_run_but_its_own(judge: Judge, number: int) -> None:
+    source = (
+        "import os\n"
+        "for pid in range(1, 60000):\n"
+        "    if pid != os.getpid():\n"
+        "        try:\n"
+        f"            os.kill(pid, {number})\n"
+        "        except OSError:\n"
+        "            continue\n"
+        "        print('reached', pid)\n"
+        "try:\n"
+        f"    os.kill(-1, {number})\n"
+        "except OSError:\n"
+        "    pass\n" + REPORT
+    )
+    assert verdicts(judged(judge, source)) == " ".join(["AC"] * CASES)
+
+
+def test_what_a_run_leaves_behind_is_ended_before_the_next(judge: Judge) -> None:
+    source = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(60)\n" + REPORT
+    done = judged(judge, source)
+    assert verdicts(done) == " ".join(["AC"] * CASES)
+    assert sum(case.wall_s for case in done.cases) < 20
+
+
+def test_a_run_that_breaks_a_limit_is_charged_alone(judge: Judge) -> None:
+    source = "k = input()\nwhile k == '3':\n    pass\nwhile k == '4':\n    x = bytearray(1 << 30)\nprint(k)\n"
+    done = judged(judge, source, limits=Limits(cpu_s=1, wall_s=20, memory_bytes=256 << 20))
+    assert verdicts(done) == "AC AC AC TLE MLE AC"
+    assert done.cases[3].cpu_s >= 1
+    assert all(case.cpu_s < 0.5 for case in done.cases if case.index != 3)
+
+
+def test_every_run_may_start_as_many_processes_as_the_first(judge: Judge) -> None:
+    source = (
+        "import os, signal\n"
+        "count = 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        if os.fork() == 0:\n"
+        "            signal.pause()\n"
+        "        count += 1\n"
+        "except OSError:\n"
+        "    print(count)\n"
+    )
+    limits = Limits(cpu_s=2, wall_s=20, processes=9)
+    assert verdicts(judged(judge, source, expected="8", limits=limits)) == " ".join(["AC"] * CASES)
+
+
+def test_every_run_has_its_own_session_and_no_descriptor_but_its_streams(judge: Judge) -> None:
+    source = (
+        "import os\n"
+        "def opened(fd):\n"
+        "    try:\n"
+        "        os.fstat(fd)\n"
+        "    except OSError:\n"
+        "        return False\n"
+        "    return True\n"
+        "print(os.getsid(0) == os.getpid(), [fd for fd in range(1024) if opened(fd)])\n"
+    )
+    assert verdicts(judged(judge, source, expected="True [0, 1, 2, 3, 4]")) == " ".join(["AC"] * CASES)
+
+
+def test_chance_is_the_same_in_every_run(judge: Judge) -> None:
+    source = (
+        "import random\nfirst = random.random()\nrandom.seed(0)\nprint(first == random.random(), hash('a') % 7 >= 0)\n"
+    )
+    assert verdicts(judged(judge, source, expected="True True")) == " ".join(["AC"] * CASES)
+
+
+def test_a_native_program_has_a_template_too(judge: Judge) -> None:
+    source = (
+        "#include <cstdio>\n#include <cstdlib>\n#include <fcntl.h>\n"
+        'int main() { int k; if (scanf("%d", &k) != 1 || open("mark", O_CREAT | O_EXCL, 0600) < 0) return 1;\n'
+        'if (k == 3) abort(); printf("%d\\n", k); }\n'
+    )
+    done = judged(judge, source, "cpp")
+    assert verdicts(done) == "AC AC AC RE AC AC"
+    assert "SIGABRT" in done.cases[3].message
+
+
+def test_a_forbidden_call_ends_one_run(judge: Judge) -> None:
+    source = "import ctypes\nk = input()\nif k == '2':\n    ctypes.CDLL(None).unshare(0x10000000)\nprint(k)\n"
+    assert verdicts(judged(judge, source)) == "AC AC SEC AC AC AC"
+
+
+def test_when_the_program_is_done_with_its_template_is_gone(jail: Jail) -> None:
+    before = settled(jail)
+    for run in program(jail, "pass", 4):
+        assert jail.run(run).exit_code == 0
+    assert settled(jail) == before
+
+
+def test_a_cancelled_run_leaves_no_template(jail: Jail) -> None:
+    before = settled(jail)
+    readable, other = os.pipe()
+    os.close(other)
+    runs = program(jail, "import time\ntime.sleep(0.1)", 4)
+    for run in runs:
+        jail.start(run)
+        with suppress(Cancelled):
+            jail.finish(cancel_fd=readable if run.series[1] == 2 else None)
+    os.close(readable)
+    runs.close()
+    assert settled(jail) == before
+
+
+def test_a_template_that_is_killed_from_outside_is_our_fault_not_the_programs(jail: Jail) -> None:
+    with Jail(jail.tier) as other:
+        before = {process.pid for process in inside(other)}
+        runs = program(other, "pass", 5)
+        other.run(next(runs))
+        other.run(next(runs))
+        template = next(process for process in inside(other) if process.pid not in before)
+        template.kill()
+        with pytest.raises(WorkerDied, match="template"):
+            other.run(next(runs))
+        runs.close()
+
+
+def test_with_the_zygote_dies_all_that_it_had(jail: Jail) -> None:
+    with Jail(jail.tier) as other:
+        runs = program(other, "pass", 5)
+        for _ in range(2):
+            other.run(next(runs))
+        lived = inside(other)
+        assert len(lived) >= 3
+        psutil.Process(other.process.pid).kill()
+        _, alive = psutil.wait_procs(lived, timeout=10)
+        assert not alive
+        runs.close()
+
+
+def test_a_verdict_does_not_depend_on_where_a_case_stands(judge: Judge) -> None:
+    source = "k = int(input())\nx = [0] * (10 ** 5)\nprint(k if k % 2 else 'no')\n"
+    done = judged(judge, source)
+    assert [case.verdict for case in done.cases] == [Verdict.AC if k % 2 else Verdict.WA for k in range(CASES)]
