@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from subprocess import PIPE, TimeoutExpired
 from typing import Any, Final
 
-from sandbox import landlock, linux, namespaces, seccomp
+from sandbox import cgroup, landlock, linux, namespaces, seccomp
 from sandbox.build import Builder
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
@@ -27,6 +27,7 @@ from sandbox.judging import Judge
 from sandbox.languages import LANGUAGES
 from sandbox.selftest import self_test
 from sandbox.spawn import start_process
+from sandbox.sweep import reserve_directory
 
 _PROBE_S: Final = 30.0
 _USERNS: Final = (
@@ -34,6 +35,11 @@ _USERNS: Final = (
     "kernel.apparmor_restrict_unprivileged_userns=0; in a container: --security-opt seccomp=unconfined"
 )
 _PROC: Final = "unmask /proc: docker run --security-opt systempaths=unconfined; Kubernetes procMount: Unmasked"
+_CGROUP: Final = (
+    "in a container of your own: mkdir /sys/fs/cgroup/all && echo $$ > /sys/fs/cgroup/all/cgroup.procs && "
+    "echo '+memory +pids' > /sys/fs/cgroup/cgroup.subtree_control; else: systemd-run --scope -p Delegate=yes. Without "
+    "one, the memory of many processes is watched by sampling"
+)
 _KERNEL: Final = "boot Linux 5.13 or later with landlock in the lsm= list; 6.12 or later to scope signals"
 
 
@@ -207,10 +213,11 @@ def _second_uid() -> None:
 
 
 def _cgroup() -> None:
-    for path in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory"):
-        if os.access(path, os.W_OK) and os.path.exists(f"{path}/cgroup.procs"):
-            return
-    raise OSError("no writable cgroup")
+    name = f"{os.path.basename(reserve_directory())}.probe"
+    group = cgroup.make(name)
+    if group is None:
+        raise OSError("no cgroup with memory and pids that we may make a group in")
+    cgroup.remove(name)
 
 
 _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
@@ -225,5 +232,5 @@ _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
     "seccomp listener": (_listener, "use Linux 5.0 or later; without it forbidden calls fail, but are not SEC", False),
     "landlock": (_landlock, _KERNEL, True),
     "landlock signal scope": (_scoped, _KERNEL, False),
-    "cgroup": (_cgroup, "delegate a cgroup; without one, memory is watched by sampling", False),
+    "cgroup": (_cgroup, _CGROUP, False),
 }

@@ -45,6 +45,7 @@ class Confinement:
 
 def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
     """The first half: what holds for every run of a program, and does not yet need its identity."""
+    _prefer_as_oom_victim()
     for what, value in rlimits:
         resource.setrlimit(what, (value, value))
     if how.ruleset is not None:
@@ -63,6 +64,18 @@ def enter(how: Confinement, streams: Sequence[int], *, with_tools: bool = False)
         os.dup2(fd, target)
     _drop_identity(how, with_tools=with_tools)
     linux.die_with_parent()  # after the uid change, which clears it
+
+
+def _prefer_as_oom_victim() -> None:
+    """Before the zygote, which lies in the same cgroup, and before everything else of this machine."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:
+        return  # no /proc here; the limits stand without it
+    try:
+        os.write(fd, b"1000")
+    finally:
+        os.close(fd)
 
 
 def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:

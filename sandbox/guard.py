@@ -11,14 +11,14 @@ import select
 import signal
 from contextlib import suppress
 
-from sandbox import linux
+from sandbox import cgroup, linux
 
 
-def stand_guard(directory: str, owner: int) -> int:
+def stand_guard(directory: str, owner: int, group: str) -> int:
     """Make `directory`, and fork. Returns in the child only, with the pid of its new parent: the guard, which is us.
 
-    The guard removes the directory when the child has ended, and ends the child when the owner has. For a process
-    started by exec and still single-threaded.
+    The guard removes the directory and the child's cgroup when the child has ended, and ends the child when the owner
+    has. For a process started by exec and still single-threaded.
     """
     try:
         pidfd = os.pidfd_open(owner)
@@ -37,6 +37,7 @@ def stand_guard(directory: str, owner: int) -> int:
         _watch_over(child, pidfd)
     finally:
         end_children(set())
+        cgroup.remove(group)
         import shutil  # only here: what it maps would make every fork of the child slower
 
         shutil.rmtree(directory, ignore_errors=True)

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
-from sandbox import linux, namespaces, toolchain
+from sandbox import cgroup, linux, namespaces, toolchain
 from sandbox.core import MIB, Isolation, Limits
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
 from sandbox.languages import Runtime
 from sandbox.memfd import make_memfd, read_all
 from sandbox.spawn import start_process
-from sandbox.sweep import reserve_directory
+from sandbox.sweep import group_name, reserve_directory
 from sandbox.watch import WALL_STRETCH
 
 _MESSAGE_MAX: Final = 128 << 10
@@ -210,7 +210,8 @@ class Jail:
         self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(self.work_bytes)]
-        show = {"packages": self._packages, "shared": self.shared_from, "roots": toolchain.roots()}
+        self.group = group_name(self.directory)
+        show = {"packages": self._packages, "shared": self.shared_from, "roots": toolchain.roots(), "group": self.group}
         tail += [json.dumps(show), "given" if run_dir else "own"]
         self.control = mine
         try:
@@ -337,6 +338,7 @@ class Jail:
             except subprocess.TimeoutExpired:
                 process.kill()  # its pid 1 dies with it
                 process.wait()
+        cgroup.remove(self.group)
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Jail:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import time
 from contextlib import suppress
@@ -21,7 +20,7 @@ from sandbox.core import Judgement
 from sandbox.errors import WorkerDied, from_wire
 from sandbox.metrics import Counts
 from sandbox.spawn import start_process
-from sandbox.sweep import reserve_directory
+from sandbox.sweep import remove, reserve_directory
 
 _CLOSE_S: Final = 5.0
 
@@ -172,7 +171,7 @@ class Link:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove(self.directory)
 
 
 def _fail(answer: asyncio.Future[Any], error: SupervisorGone) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -29,6 +28,7 @@ from sandbox.errors import WorkerDied, to_wire
 from sandbox.guard import end_children
 from sandbox.schedule import Backlog
 from sandbox.spawn import start_process
+from sandbox.sweep import remove
 
 RETRIES_MAX: Final = 2
 
@@ -66,7 +66,7 @@ def main() -> None:
     try:
         asyncio.run(supervisor.serve(socket.socket(fileno=int(fd)), int(caller)))
     finally:
-        shutil.rmtree(run_dir, ignore_errors=True)
+        remove(run_dir)
 
 
 class Supervisor:

@@ -19,10 +19,9 @@ import socket
 import stat
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, Final
 
-from sandbox import _runner, guard, landlock, linux, namespaces, seccomp, template, watch
+from sandbox import _runner, cgroup, guard, landlock, linux, namespaces, seccomp, template, watch
 from sandbox.child import Setting, become, is_native
 from sandbox.confine import HIGH, STREAMS, Confinement, plan_rlimits
 from sandbox.inbox import Inbox, OwnerGone, Request
@@ -33,6 +32,9 @@ _WARM: Final = (
     "string time typing"
 )
 
+_OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
+_OWN_PROCESSES: Final = 10
+
 
 def main() -> None:
     """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show, whose.
@@ -40,16 +42,17 @@ def main() -> None:
     What more to show is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
     """
     fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
+    show = json.loads(more)
     if whose == "own":
-        parent = str(guard.stand_guard(directory, int(parent)))
+        parent = str(guard.stand_guard(directory, int(parent), show["group"]))
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
-    _prefer_as_oom_victim()
     linux.die_with_parent(int(parent))
     try:
-        show = json.loads(more)
+        group = None if tier == "C" else _join_group(show["group"])
         _warm_up(show["packages"])
         worker = _enter(tier, directory, int(parent), int(work_bytes), control, show)
+        worker.use(group, int(work_bytes))
         worker.prove()
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
@@ -58,10 +61,11 @@ def main() -> None:
     worker.serve()
 
 
-def _prefer_as_oom_victim() -> None:
-    """We and what we start: of these the kernel takes the largest, which is a program."""
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # without it the limits still stand
+def _join_group(name: str) -> cgroup.Group | None:
+    group = cgroup.make(name)
+    if group is not None:
+        group.join()
+    return group
 
 
 def _reserve() -> None:
@@ -252,6 +256,14 @@ class Worker:
         self.complaint, voice = map(_high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
         self.setting = Setting(how, environment, voice)
         self.templates = template.possible(how)
+        self.group: cgroup.Group | None = None
+        self.spare_bytes = 0
+
+    def use(self, group: cgroup.Group | None, work_bytes: int) -> None:
+        """Limit all runs by `group`, whose memory is also that of the work directory, of the outputs, and ours."""
+        if group is not None:
+            self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
+            self.mechanisms.append(f"cgroup v{group.version}")
 
     def prove(self) -> None:
         """Run one child that tries to break out. Raises AssertionError naming what was open."""
@@ -306,13 +318,25 @@ class Worker:
         for name, index in request["files"]:
             self._place(name, fds[index])
         outputs = [fds[index] for index in request["outputs"]]
+        kills = self._limit_group(request["limits"])
         run = self._begin(request, fds)
         outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
+        if outcome.cause is None and self.group is not None and self.group.kills() > kills:
+            outcome.cause = "memory"
         out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
         if os.listdir(self.setting.how.work):
             self.renew()
         ended = outcome.cause or outcome.signal is not None or outcome.exit_code is not None
         return _reply(outcome, self._complaint() or ("" if ended else "the template died")), out
+
+    def _limit_group(self, limits: dict[str, Any]) -> int:
+        """Returns how many processes the group's memory limit has ended so far."""
+        if self.group is None:
+            return 0
+        files = 4 * max(limits["file_bytes"], limits["output_bytes"])
+        memory = limits["memory_bytes"] + limits["headroom_bytes"] + limits["stack_bytes"] + files
+        self.group.limit(memory + self.spare_bytes, limits["processes"] + _OWN_PROCESSES)
+        return self.group.kills()
 
     def _begin(self, request: Request, fds: list[int]) -> watch.Run:
         """Start the program: from its template if it has one or is worth one, else in a fork of ours."""

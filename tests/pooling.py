@@ -45,10 +45,13 @@ def lives(process: psutil.Process) -> bool:
 
 
 def run_directories() -> set[str]:
+    """Ours, and our cgroups."""
     import tempfile
 
+    from sandbox import cgroup
+
     prefix = f"overlap-sandbox-{os.getpid()}-"
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefix)}
+    return {name for name in {*os.listdir(tempfile.gettempdir()), *cgroup.names()} if name.startswith(prefix)}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -82,11 +85,18 @@ def members(pool: Pool, module: str) -> list[psutil.Process]:
     return found
 
 
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children() if lives(process) else []
+    except psutil.NoSuchProcess:
+        return []
+
+
 def parts(pool: Pool, name: str) -> list[psutil.Process]:
     """supervisor > worker > waiter > keeper (pid 1 of the jail) > program."""
     level = [psutil.Process(pid) for pid in pool.pids()]
     for below in ("worker", "waiter", "keeper", "program"):
-        level = [child for process in level if lives(process) for child in process.children()]
+        level = [child for process in level for child in _children(process)]
         if below == name:
             return level
     raise ValueError(name)
