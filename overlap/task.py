@@ -36,6 +36,9 @@ class Task(ABC):
     A class method ``from_config(cfg)``, where there is one, makes the task when it is named in ``data.task``.
     """
 
+    packages: tuple[str, ...] = ()
+    """Installed packages that its Python programs may import beside the standard library; each makes runs slower."""
+
     @abstractmethod
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt]:
         """Prompts of split "train" or "heldout" (may be empty), in a fixed order, with unique ids."""

@@ -273,8 +273,16 @@ class SandboxVerifier:
     def _sandbox_pool(self) -> Pool:
         from sandbox.pool import Pool as SandboxPool
 
-        verify = self._cfg.verify
-        return SandboxPool(workers=verify.workers, isolation=verify.isolation, judge_once=self._judge_once)
+        verify, packages = self._cfg.verify, tuple(getattr(self._task, "packages", ()))
+        try:
+            return SandboxPool(
+                workers=verify.workers,
+                isolation=verify.isolation,
+                packages=packages,
+                judge_once=self._judge_once,
+            )
+        except ToolchainMissing as error:
+            raise ConfigError("task.packages", packages, str(error)) from error
 
     def _open_pool(self) -> Pool | None:
         opening = self._opening

@@ -47,6 +47,7 @@ Not covered:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
@@ -76,11 +77,17 @@ __all__ = [
 
 
 def judge(
-    problem: Problem, program: Program, *, stop_at_first_failure: bool = True, isolation: Isolation = "auto"
+    problem: Problem,
+    program: Program,
+    *,
+    stop_at_first_failure: bool = True,
+    isolation: Isolation = "auto",
+    packages: Sequence[str] = (),
 ) -> Judgement:
     """Judge one program in a jail of its own, and wait for it. For more than a few programs use a Pool.
 
-    Raises SandboxError when we fail; what the program does wrong is in the Judgement.
+    `packages` of this interpreter (("numpy",)) are there for a Python program. Raises SandboxError when we fail; what
+    the program does wrong is in the Judgement.
     """
     import tempfile
 
@@ -88,7 +95,7 @@ def judge(
     from sandbox.jail import Jail
     from sandbox.judging import Judge
 
-    with Jail(isolation) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
+    with Jail(isolation, packages=packages) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
         return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
 
 

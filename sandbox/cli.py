@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_reward.add_parsers(actions)
     for part in (run, verdict):
         part.add_argument("--language", help="default: by the file's suffix")
+        part.add_argument("--packages", nargs="+", default=(), metavar="NAME", help="of our Python: numpy, for example")
     doctor = actions.add_parser("doctor", help="what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
     for part in (run, verdict, bench, doctor):
@@ -75,7 +76,13 @@ def _judge(options: argparse.Namespace) -> int:
         problem = Problem.from_json(json.loads(options.problem.read_text("utf-8")))
     except ValueError as error:
         raise SandboxError(f"{options.problem}: {error}") from error
-    done = judge(problem, _program(options), stop_at_first_failure=not options.all, isolation=options.isolation)
+    done = judge(
+        problem,
+        _program(options),
+        stop_at_first_failure=not options.all,
+        isolation=options.isolation,
+        packages=options.packages,
+    )
     if options.json:
         print(json.dumps(done.to_json()))
     else:
@@ -101,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
     limits = Limits(cpu_s=options.cpu_s, wall_s=options.wall_s, memory_bytes=options.memory_mib * MIB)
     case = Case(text.decode("utf-8", "surrogateescape"), "-")
     problem = Problem("run", "stdio", (case,), limits=limits)
-    result, output, errors, tier = run_once(problem, program, isolation=options.isolation)
+    result, output, errors, tier = run_once(problem, program, isolation=options.isolation, packages=options.packages)
     if options.json:
         print(json.dumps(_as_json(result, output, errors, tier)))
     else:

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -41,6 +42,7 @@ _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end
 _CLOSE_S: Final = 3.0
 _EXCERPT_BYTES: Final = 64 << 10  # of what nobody compares: stderr, and the output of a run that broke a limit
 _FRAME_WEIGHT_MAX: Final = 150 * MIB
+Packages = Sequence[str] | Mapping[str, list[str]]
 TIERS: Final[tuple[Isolation, ...]] = ("A", "B")
 _PLAIN: Final = Runtime()
 
@@ -177,19 +179,19 @@ class Jail:
         *,
         run_dir: str | None = None,
         work_bytes: int = 96 * MIB,
-        packages: tuple[str, ...] = (),
+        packages: Packages = (),
         shared: str | None = None,
     ) -> None:
         """Start it. Raises IsolationUnavailable when the machine cannot isolate as asked; `auto` never means C.
 
         `packages` of this interpreter (("numpy",)) are imported once, for every Python program; they make each run
-        slower. Raises ToolchainMissing for one that is not installed.
+        slower. Raises ToolchainMissing for one that is not installed. A mapping is what `find_packages` found.
         `shared` is a directory of ours that every run sees, read-only: at `self.shared`.
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
         self.work_bytes = work_bytes
-        self._packages = {name: package_paths(name) for name in packages}
+        self._packages = find_packages(packages)
         self.shared_from = shared
         self.runs = 0
         self.broken = False
@@ -234,7 +236,13 @@ class Jail:
             self._partner.close()
             self._partner = None
         if self._partner is None:
-            self._partner = Jail(self.tier, run_dir=self.run_dir, work_bytes=self.work_bytes, shared=self.shared_from)
+            self._partner = Jail(
+                self.tier,
+                run_dir=self.run_dir,
+                work_bytes=self.work_bytes,
+                packages=self._packages,
+                shared=self.shared_from,
+            )
         return self._partner
 
     def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
@@ -348,6 +356,11 @@ class Jail:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def find_packages(packages: Packages) -> dict[str, list[str]]:
+    """Each package of this interpreter with its directories. Raises ToolchainMissing."""
+    return dict(packages) if isinstance(packages, Mapping) else {name: package_paths(name) for name in packages}
 
 
 def package_paths(name: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -166,10 +167,10 @@ class _Course:
 
 
 def run_once(
-    problem: Problem, program: Program, *, isolation: Isolation = "auto"
+    problem: Problem, program: Program, *, isolation: Isolation = "auto", packages: Sequence[str] = ()
 ) -> tuple[CaseResult, bytes, bytes, str]:
     """Run a program on a stdio problem's first case without comparing: result, stdout, stderr, tier."""
-    with Jail(isolation) as jail:
+    with Jail(isolation, packages=packages) as jail:
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
             with Prepared(jail, builder, program, problem) as prepared:

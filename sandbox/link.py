@@ -69,7 +69,7 @@ class Link:
     def __init__(
         self, arguments: list[str], counts: Counts, loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore
     ) -> None:
-        """`arguments`: workers, isolation, nice."""
+        """`arguments`: workers, isolation, packages, nice."""
         self.loop = loop
         self.places = places
         self.counts = counts
@@ -80,8 +80,8 @@ class Link:
         self.asked: dict[int, _Asked] = {}
         self.directory = reserve_directory()
         self.sock, theirs = socket.socketpair()
-        workers, isolation, nice = arguments
-        tail = [str(theirs.fileno()), workers, isolation, self.directory, nice, str(os.getpid())]
+        workers, isolation, packages, nice = arguments
+        tail = [str(theirs.fileno()), workers, isolation, packages, self.directory, nice, str(os.getpid())]
         try:
             with theirs:
                 self.process: Popen[bytes] = start_process("supervisor", tail, [theirs.fileno()])

@@ -21,6 +21,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
@@ -28,6 +29,7 @@ from typing import Final
 from sandbox import split
 from sandbox.core import COMPILE_LIMITS, Isolation, Judgement, Problem, Program
 from sandbox.errors import PoolClosed, SandboxError
+from sandbox.jail import find_packages
 from sandbox.languages import Language, find
 from sandbox.link import Link, SupervisorGone, Ticket
 from sandbox.metrics import Counts, PoolStats
@@ -45,7 +47,9 @@ class Pool:
     """See the module. `workers=None` takes one per core that this process may use.
 
     More workers than cores would let programs wait for a core on the wall clock, so they are not started, unless
-    `oversubscribe` says so. `judge_once=False` judges each program, also one that is equal to another.
+    `oversubscribe` says so. `packages` of this interpreter (("numpy",)) are there for Python programs, imported ahead;
+    ToolchainMissing is raised for one that is not installed. `judge_once=False` judges each program, also one that is
+    equal to another.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Pool:
         workers: int | None = None,
         *,
         isolation: Isolation = "auto",
+        packages: Sequence[str] = (),
         stop_at_first_failure: bool = True,
         judge_once: bool = True,
         queue_limit: int = 1024,
@@ -66,6 +71,7 @@ class Pool:
         available = cores()
         self.workers = (workers or available) if oversubscribe else min(workers or available, available)
         self.isolation = isolation
+        self._packages = json.dumps(find_packages(packages))
         self.stop_at_first_failure = stop_at_first_failure
         self.queue_limit = queue_limit
         self.nice = nice
@@ -197,7 +203,8 @@ class Pool:
             link = None
         if link is None or link.dead:
             places = link.places if link else asyncio.Semaphore(self.queue_limit)
-            link = self._link = Link([str(self.workers), self.isolation, str(self.nice)], self._counts, loop, places)
+            arguments = [str(self.workers), self.isolation, self._packages, str(self.nice)]
+            link = self._link = Link(arguments, self._counts, loop, places)
         return link
 
     def stats(self) -> PoolStats:

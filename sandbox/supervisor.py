@@ -56,13 +56,13 @@ class _Worker:
 
 
 def main() -> None:
-    """argv: socket descriptor, workers, isolation, run directory, nice, caller's pid."""
-    fd, workers, isolation, run_dir, nice, caller = sys.argv[1:]
+    """argv: socket descriptor, workers, isolation, packages, run directory, nice, caller's pid."""
+    fd, workers, isolation, packages, run_dir, nice, caller = sys.argv[1:]
     os.nice(int(nice))
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # what a dead worker leaves becomes ours to reap
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    supervisor = Supervisor(int(workers), isolation, run_dir)
+    supervisor = Supervisor(int(workers), isolation, packages, run_dir)
     try:
         asyncio.run(supervisor.serve(socket.socket(fileno=int(fd)), int(caller)))
     finally:
@@ -72,8 +72,9 @@ def main() -> None:
 class Supervisor:
     """Queue and workers. One task per worker; all end when the caller does."""
 
-    def __init__(self, workers: int, isolation: str, run_dir: str) -> None:
+    def __init__(self, workers: int, isolation: str, packages: str, run_dir: str) -> None:
         self.size = workers
+        self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
         self.queue: Backlog[_Job] = Backlog()
@@ -207,7 +208,7 @@ class Supervisor:
 
     async def _hire(self) -> _Worker:
         mine, theirs = socket.socketpair()
-        tail = [str(theirs.fileno()), self.isolation, self.run_dir, str(os.getpid())]
+        tail = [str(theirs.fileno()), self.isolation, self.packages, self.run_dir, str(os.getpid())]
         with theirs:
             process = start_process("worker", tail, [theirs.fileno()])
         self.hired.add(process.pid)

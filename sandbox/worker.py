@@ -12,6 +12,7 @@ is one that has run long enough, or that has grown; a worker that has grown asks
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -38,13 +39,13 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
-    """argv: socket descriptor, isolation, run directory, parent pid."""
-    fd, isolation, run_dir, parent = sys.argv[1:]
+    """argv: socket descriptor, isolation, packages as JSON, run directory, parent pid."""
+    fd, isolation, packages, run_dir, parent = sys.argv[1:]
     signal.signal(signal.SIGTERM, _end)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGTERM)  # not SIGKILL: in tier B only an orderly end reaches daemons
     if os.getppid() != int(parent):
         return
-    worker = Worker(socket.socket(fileno=int(fd)), isolation, run_dir)
+    worker = Worker(socket.socket(fileno=int(fd)), isolation, run_dir, json.loads(packages))
     try:
         while (message := wire.receive(worker.sock)) is not None:
             head, body = message
@@ -61,8 +62,9 @@ def _end(*_: object) -> NoReturn:
 class Worker:
     """See the module."""
 
-    def __init__(self, sock: socket.socket, isolation: str, run_dir: str) -> None:
+    def __init__(self, sock: socket.socket, isolation: str, run_dir: str, packages: dict[str, list[str]]) -> None:
         self.sock = sock
+        self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
         self.builder = Builder(os.path.join(run_dir, "build"))
@@ -115,7 +117,12 @@ class Worker:
 
     def _jail(self) -> Jail:
         if self.jail is None:
-            self.jail = Jail(cast(Isolation, self.isolation), run_dir=self.run_dir, shared=self.builder.shared)
+            self.jail = Jail(
+                cast(Isolation, self.isolation),
+                run_dir=self.run_dir,
+                packages=self.packages,
+                shared=self.builder.shared,
+            )
             self.isolation = self.jail.tier  # what `auto` found: the next jail may not be weaker
         return self.jail
 

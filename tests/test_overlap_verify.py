@@ -262,6 +262,19 @@ def test_a_sandbox_that_cannot_isolate_as_asked_is_refused_at_the_start() -> Non
     asyncio.run(run())
 
 
+def test_a_package_of_the_task_that_is_not_installed_is_named_at_the_start() -> None:
+    class Numeric(Judged):
+        packages = ("no_such_package",)
+
+    async def run() -> None:
+        verifier = SandboxVerifier(config(), Numeric())
+        with pytest.raises(ConfigError, match=r"task.packages=.*no_such_package.*install it there"):
+            await verifier.start()
+        await verifier.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("outcome", [Verdict.RE, WorkerDied("gone")])
 def test_a_sandbox_that_misjudges_the_probe_is_refused_at_the_start(outcome: Verdict | Exception) -> None:
     async def run() -> None:

@@ -71,6 +71,11 @@ def test_run_shows_output_and_usage(
     assert b"tier" in shown.err
 
 
+def test_a_package_is_named_when_it_is_not_installed(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", str(files / "problem.json"), str(files / "right.py"), "--packages", "no_such_package"]) == 2
+    assert "packages='no_such_package' is no package of" in capsys.readouterr().err
+
+
 def test_run_tells_the_cause_of_a_bad_end(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (files / "loop.py").write_text("while True: pass")
     (files / "in").write_text("")

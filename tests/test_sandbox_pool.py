@@ -15,7 +15,7 @@ from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, members, p
 
 import sandbox
 from sandbox import Case, Judgement, Limits, Pool, Problem, Program, SandboxError, Verdict
-from sandbox.errors import PoolClosed
+from sandbox.errors import PoolClosed, ToolchainMissing
 
 
 def test_many_jobs_get_one_answer_each_in_their_own_order() -> None:
@@ -45,6 +45,23 @@ def test_a_failure_stops_the_other_cases_unless_told_otherwise() -> None:
 
     assert [case.verdict for case in asyncio.run(main(True)).cases] == ["WA"]
     assert [case.verdict for case in asyncio.run(main(False)).cases] == ["WA", "AC", "WA"]
+
+
+def test_programs_find_the_packages_that_the_pool_was_given() -> None:
+    pytest.importorskip("numpy")
+    problem, program = Problem("p", "stdio", (Case("", "6"),)), Program("import numpy\nprint(numpy.arange(4).sum())")
+
+    async def main(*packages: str) -> Judgement:
+        async with pool_of(1, packages=packages) as pool:
+            return await pool.judge(problem, program)
+
+    assert asyncio.run(main("numpy")).verdict is Verdict.AC
+    assert asyncio.run(main()).verdict is Verdict.RE
+
+
+def test_a_pool_is_not_made_for_a_package_that_is_not_installed() -> None:
+    with pytest.raises(ToolchainMissing, match="packages='no_such_package'"):
+        Pool(packages=("no_such_package",))
 
 
 def test_a_pool_is_made_without_a_loop_and_starts_nothing() -> None:
