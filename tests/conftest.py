@@ -1,8 +1,14 @@
-"""Order of the tests, and where libraries leave their caches."""
+"""Order of the tests, where libraries leave their caches, and judges to share."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
+
+from sandbox.build import Builder
+from sandbox.errors import IsolationUnavailable
+from sandbox.jail import Jail
+from sandbox.judging import Judge
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,3 +20,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _compiler_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What torch compiles for the libraries that this process imports goes into pytest's folder, not beside it."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    return Builder(tmp_path_factory.mktemp("build"))
+
+
+@pytest.fixture(scope="module")
+def judge(builder: Builder) -> Iterator[Judge]:
+    """In the best tier of this machine; runs every case."""
+    with Jail(shared=builder.shared) as jail:
+        yield Judge(jail, builder, stop_at_first_failure=False)
+
+
+@pytest.fixture(scope="module", params=["A", "B"])
+def tiered_jail(request: pytest.FixtureRequest, builder: Builder) -> Iterator[Jail]:
+    """One of each tier that isolates."""
+    try:
+        jail = Jail(request.param, shared=builder.shared)
+    except IsolationUnavailable as error:
+        pytest.skip(str(error))
+    with jail:
+        yield jail
+
+
+@pytest.fixture(scope="module")
+def tiered_judge(tiered_jail: Jail, builder: Builder) -> Judge:
+    """Stops after a case that failed."""
+    return Judge(tiered_jail, builder)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from sandbox.build import Builder
 from sandbox.core import MIB, Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import IsolationUnavailable
-from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.prepared import Prepared
 
@@ -18,14 +13,9 @@ FAST = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=256 * MIB, output_bytes=1 * M
 SMALL = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=128 * MIB)
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
-def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    try:
-        jail = Jail(request.param)
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    with jail:
-        yield Judge(jail, Builder(tmp_path_factory.mktemp("build")))
+@pytest.fixture(scope="module")
+def judge(tiered_judge: Judge) -> Judge:
+    return tiered_judge
 
 
 def stdio(judge: Judge, source: str, stdin: str = "", expected: str = "ok", limits: Limits = FAST) -> CaseResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +19,6 @@ PROBLEM = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s
 ALL = "#include <bits/stdc++.h>\n"
 MAIN = 'int main() { std::cout << "ok"; }\n'
 pytestmark = pytest.mark.skipif(not is_installed(find("cpp")), reason=f"needs {find('cpp').package}")
-
-
-@pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    return Builder(tmp_path_factory.mktemp("build"))
-
-
-@pytest.fixture(scope="module")
-def judge(builder: Builder) -> Iterator[Judge]:
-    with Jail(shared=builder.shared) as jail:
-        yield Judge(jail, builder)
 
 
 def unit(source: str, language: str = "cpp") -> units.Unit:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,6 @@ from sandbox import cgroup, child, sweep, watch, zygote
 from sandbox.build import Builder
 from sandbox.confine import Confinement
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
-from sandbox.errors import IsolationUnavailable
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 
@@ -28,16 +26,11 @@ def groups(prefix: str) -> set[str]:
     return {name for name in cgroup.names() if name.startswith(prefix)}
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
-def jail(request: pytest.FixtureRequest) -> Iterator[Jail]:
-    try:
-        found = Jail(request.param)
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    with found:
-        if not any(name.startswith("cgroup") for name in found.mechanisms):
-            pytest.skip("no cgroup here that we may make a group in")
-        yield found
+@pytest.fixture(scope="module")
+def jail(tiered_jail: Jail) -> Jail:
+    if not any(name.startswith("cgroup") for name in tiered_jail.mechanisms):
+        pytest.skip("no cgroup here that we may make a group in")
+    return tiered_jail
 
 
 def verdict(jail: Jail, source: str, tmp_path: Path, limits: Limits) -> Verdict:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
-from sandbox.build import Builder
-from sandbox.jail import Jail
 from sandbox.judging import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=30)
@@ -39,12 +35,6 @@ int main(int, char **argv) {
     "cpp",
 )
 CONVENTIONS = [("testlib", SUM_OF_TWO), ("kattis", SUM_OF_TWO_CPP)]
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    with Jail() as jail:
-        yield Judge(jail, Builder(tmp_path_factory.mktemp("build")), stop_at_first_failure=False)
 
 
 def checked(judge: Judge, source: str, checker: Program, *cases: Case, **fields: object) -> Judgement:

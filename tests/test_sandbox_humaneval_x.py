@@ -9,16 +9,14 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox import Case, Limits, Problem, Program, Verdict
-from sandbox.build import Builder
 from sandbox.core import MIB
-from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.languages import find
 from sandbox.toolchain import is_installed
@@ -44,13 +42,6 @@ pytestmark = [
     pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data/humaneval_x"),
     pytest.mark.timeout(7200 if EVERY == 1 else 300),
 ]
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    builder = Builder(tmp_path_factory.mktemp("build"))
-    with Jail(shared=builder.shared) as jail:
-        yield Judge(jail, builder)
 
 
 def whole(row: Row, body: str) -> Parts:

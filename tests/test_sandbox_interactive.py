@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,12 +55,6 @@ int main() {
     }
 }
 """
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    with Jail() as jail:
-        yield Judge(jail, Builder(tmp_path_factory.mktemp("build")), stop_at_first_failure=False)
 
 
 def talk(

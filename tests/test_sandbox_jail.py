@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,14 +24,9 @@ LIMITS = Limits(cpu_s=5, wall_s=30)
 SHELL = "/bin/sh"
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
-def jail(request: pytest.FixtureRequest) -> Iterator[Jail]:
-    try:
-        found = Jail(request.param)
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    with found:
-        yield found
+@pytest.fixture(scope="module")
+def jail(tiered_jail: Jail) -> Jail:
+    return tiered_jail
 
 
 def test_the_best_tier_is_taken_and_named() -> None:

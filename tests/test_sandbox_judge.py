@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import Iterator
 
 import pytest
 
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox import languages as table
-from sandbox.build import Builder
 from sandbox.core import MIB
 from sandbox.jail import Jail, Run
 from sandbox.judging import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=30)
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    with Jail() as jail:
-        yield Judge(jail, Builder(tmp_path_factory.mktemp("build")), stop_at_first_failure=False)
 
 
 def stdio(judge: Judge, source: str, *cases: tuple[str, str], language: str = "python", **fields: object) -> Judgement:

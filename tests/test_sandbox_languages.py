@@ -19,17 +19,6 @@ LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
 
 
 @pytest.fixture(scope="module")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    return Builder(tmp_path_factory.mktemp("build"))
-
-
-@pytest.fixture(scope="module")
-def judge(builder: Builder) -> Iterator[Judge]:
-    with Jail(shared=builder.shared) as jail:
-        yield Judge(jail, builder)
-
-
-@pytest.fixture(scope="module")
 def judge_in_b(builder: Builder) -> Iterator[Judge]:
     with Jail("B", shared=builder.shared) as jail:
         yield Judge(jail, Builder(builder.directory / "b"))

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from sandbox import Case, InvalidProblem, Limits, Problem, Program, Verdict, rewards
-from sandbox.build import Builder
-from sandbox.jail import Jail
 from sandbox.judging import Judge
 
 LIMITS = Limits(cpu_s=0.4, wall_s=1.0)
 AC, WA, RE, TLE = Verdict.AC, Verdict.WA, Verdict.RE, Verdict.TLE
 # Every program gets "3\n4\n" and should print 7.
 READ = "a, b = map(int, sys.stdin.read().split())"
-
-
-@pytest.fixture(scope="module")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    with Jail() as jail:
-        yield Judge(jail, Builder(tmp_path_factory.mktemp("build")), stop_at_first_failure=False)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import Cancelled, IsolationUnavailable, WorkerDied
+from sandbox.errors import Cancelled, WorkerDied
 from sandbox.jail import Jail, Run
 from sandbox.judging import Judge
 from sandbox.memfd import new_code, seal_code
@@ -24,14 +24,9 @@ LIMITS = Limits(cpu_s=2, wall_s=20)
 REPORT = "print(input())\n"
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
-def jail(request: pytest.FixtureRequest) -> Iterator[Jail]:
-    try:
-        found = Jail(request.param)
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    with found:
-        yield found
+@pytest.fixture(scope="module")
+def jail(tiered_jail: Jail) -> Jail:
+    return tiered_jail
 
 
 @pytest.fixture

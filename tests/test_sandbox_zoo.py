@@ -185,14 +185,9 @@ def test_the_careless_graders_can_tell_right_from_wrong_when_nobody_cheats(name:
 # --- attacks on our own process ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
-def jail(request: pytest.FixtureRequest) -> Iterator[Jail]:
-    try:
-        made = Jail(request.param)
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    with made:
-        yield made
+@pytest.fixture(scope="module")
+def jail(tiered_jail: Jail) -> Jail:
+    return tiered_jail
 
 
 @pytest.mark.parametrize(
