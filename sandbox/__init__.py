@@ -24,6 +24,7 @@ Covered, each line by the tests named (tests/test_sandbox_*.py, really attacked,
     a frame cannot be forged blindly        nonce per run  (attacks: a_frame_without_the_nonce)
     limits hold, and their cause is known   CPU of all processes, wall, memory, output, processes, descriptors, files,
                                             work directory; recorded by who enforced them  (attacks: limits)
+    no run reaches another of its program   nor the process that forks them  (template)
     nothing outlives a run                  processes, daemons, threads, files, interpreter state  (attacks: leaves)
     nothing outlives the caller             kill -9 of caller, supervisor, worker, jail  (pool: swept; pool_kills)
     no way out                              sockets of any family, files, signals, ptrace, keyrings, io_uring, bpf,
@@ -37,7 +38,7 @@ Not covered:
                                             forge their completion: `Judgement.weak` says so
     hard-coded answers                      a program that knows the tests by heart is accepted; hide them, sample them
     kernel bugs and side channels           no VM here; timing, caches and load tell programs of one another
-    memory between two looks                without a cgroup, the sum over processes is sampled every 50 ms
+    memory between two looks                where no cgroup may be made, the sum over processes is sampled every 50 ms
     CPU time of unwaited children           with SIGCHLD ignored, children dead between two looks go uncounted: the wall
                                             limit ends such a run
     tier B                                  sees /usr, its own uid's quota and the real pid numbers; the work directory
