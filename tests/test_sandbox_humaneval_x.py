@@ -65,7 +65,7 @@ def go(row: Row, body: str) -> Parts:
     named = sorted(
         {*re.findall(r'"([\w/]+)"', row["import"] + row["test_setup"]), "math", "sort", "strconv", "strings"}
     )
-    used = [f'"{name}"' for name in named if f"{name.rpartition('/')[2]}." in code]
+    used = [f'"{name}"' for name in named if re.search(rf"\b{name.rpartition('/')[2]}\.[A-Z]", code)]
     preamble = "package main\nimport (\n" + "\n".join([*used, 'shimReflect "reflect"']) + "\n)\n"
     name = re.findall(r"func (Test\w+)", row["test"])[0]
     program = row["prompt"].replace(row["import"], "", 1) + body

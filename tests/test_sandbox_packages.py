@@ -119,7 +119,7 @@ for turn in range(10):
         secret = min(max(secret, low), high)
     if guess == secret:
         print("correct", flush=True)
-        sys.exit(42)
+        sys.exit(43 if sys.stdin.readline() else 42)  # nothing more may be said
     if guess > secret:
         high = min(high, guess - 1)
     else:
