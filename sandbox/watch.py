@@ -43,6 +43,11 @@ class Outcome:
     left_behind: int = 0
     """Processes that outlived the program, killed and reaped."""
 
+    @property
+    def ended(self) -> bool:
+        """False when nobody could say how: whoever knew was killed."""
+        return self.cause is not None or self.signal is not None or self.exit_code is not None
+
     def add(self, cpu_s: float, memory_bytes: int) -> None:
         """What one more process of the run used."""
         self.cpu_s += cpu_s

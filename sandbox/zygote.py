@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from sandbox import _runner, cgroup, guard, landlock, linux, namespaces, seccomp, template, watch
-from sandbox.child import Setting, become, is_native
-from sandbox.confine import HIGH, STREAMS, Confinement, plan_rlimits
+from sandbox.child import Setting
+from sandbox.confine import HIGH, STREAMS, Confinement
 from sandbox.inbox import Inbox, OwnerGone, Request
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
@@ -241,8 +241,6 @@ class Worker:
         listener: int | None = None,
     ) -> None:
         self.inbox = Inbox(control)
-        self.tribe = tribe
-        self.template: template.Template | None = None
         self.renew = renew
         self.mechanisms = mechanisms + ["told calls"] * (listener is not None)
         self.listener = listener
@@ -255,7 +253,7 @@ class Worker:
         os.environ.update(environment)
         self.complaint, voice = map(_high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
         self.setting = Setting(how, environment, voice)
-        self.templates = template.possible(how)
+        self.starter = template.Starter(self.setting, tribe)
         self.group: cgroup.Group | None = None
         self.spare_bytes = 0
 
@@ -298,7 +296,7 @@ class Worker:
             try:
                 request, fds = self.inbox.next()
                 if request["mode"] == "forget":
-                    self._forget()
+                    self.starter.forget()
                     continue
                 try:
                     reply, out = self.run(request, fds)
@@ -315,19 +313,29 @@ class Worker:
         """One run, from files placed to nothing left. The reply's `error` is our fault, never the program's."""
         if "cancelled" in request:
             return _reply(watch.Outcome("cancelled")), []
+        outcome = self._attempt(request, fds, self.starter.begin)
+        if not outcome.ended:  # somebody killed the template
+            self._tidy()
+            _rewind(fds[0], *(fds[index] for index in request["outputs"]))
+            outcome = self._attempt(request, fds, self.starter.fork)
+        out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
+        self._tidy()
+        return _reply(outcome, self._complaint()), out
+
+    def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.Outcome:
         for name, index in request["files"]:
             self._place(name, fds[index])
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
-        run = self._begin(request, fds)
+        run = begin(request, fds)
         outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"
-        out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
+        return outcome
+
+    def _tidy(self) -> None:
         if os.listdir(self.setting.how.work):
             self.renew()
-        ended = outcome.cause or outcome.signal is not None or outcome.exit_code is not None
-        return _reply(outcome, self._complaint() or ("" if ended else "the template died")), out
 
     def _limit_group(self, limits: dict[str, Any]) -> int:
         """Returns how many processes the group's memory limit has ended so far."""
@@ -337,28 +345,6 @@ class Worker:
         memory = limits["memory_bytes"] + limits["headroom_bytes"] + limits["stack_bytes"] + files
         self.group.limit(memory + self.spare_bytes, limits["processes"] + _OWN_PROCESSES)
         return self.group.kills()
-
-    def _begin(self, request: Request, fds: list[int]) -> watch.Run:
-        """Start the program: from its template if it has one or is worth one, else in a fork of ours."""
-        left = request["series"][1]
-        if self.template is not None and not self.template.fits(request):
-            self._forget()
-        if self.template is None:
-            rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native(request))
-            if left < 2 or not self.templates:
-                child = os.fork()
-                if child == 0:
-                    become(request, fds, self.setting, rlimits)
-                return watch.Child(child, self.tribe)
-            self.template = template.Template(request, fds, self.setting, rlimits, self.tribe)
-        self.template.go(request, fds)
-        return self.template
-
-    def _forget(self) -> None:
-        """The template's program is done with."""
-        if self.template is not None:
-            self.template.close()
-            self.template = None
 
     def _complaint(self) -> str:
         """What the child could not do before it became the program."""
@@ -393,6 +379,13 @@ class Worker:
 
 def _environment(work: str) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": work, "TMPDIR": work, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+
+
+def _rewind(stdin: int, *outputs: int) -> None:
+    os.lseek(stdin, 0, os.SEEK_SET)
+    for fd in outputs:
+        os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
 
 
 def _reply(outcome: watch.Outcome, error: str = "") -> dict[str, Any]:

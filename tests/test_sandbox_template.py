@@ -14,7 +14,7 @@ import pytest
 
 from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import Cancelled, WorkerDied
+from sandbox.errors import Cancelled
 from sandbox.jail import Jail, Run
 from sandbox.judging import Judge
 from sandbox.memfd import new_code, seal_code
@@ -190,17 +190,79 @@ def test_a_cancelled_run_leaves_no_template(jail: Jail) -> None:
     assert settled(jail) == before
 
 
-def test_a_template_that_is_killed_from_outside_is_our_fault_not_the_programs(jail: Jail) -> None:
+def test_a_run_whose_template_is_killed_is_done_once_more_without_one(jail: Jail) -> None:
     with Jail(jail.tier) as other:
         before = {process.pid for process in inside(other)}
-        runs = program(other, "pass", 5)
+        runs = program(other, "print('x' * 10)", 5)
         other.run(next(runs))
         other.run(next(runs))
         template = next(process for process in inside(other) if process.pid not in before)
         template.kill()
-        with pytest.raises(WorkerDied, match="template"):
-            other.run(next(runs))
-        runs.close()
+        assert [other.run(run).stdout for run in runs] == [b"xxxxxxxxxx\n"] * 3
+
+
+NATIVE = """#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+int k;
+%s
+int main() { if (scanf("%%d", &k) != 1) return 1; %s; printf("%%d\\n", k); }
+"""
+
+
+def test_a_native_program_may_kill_its_template_and_gains_nothing(judge: Judge) -> None:
+    body = (
+        'if (k != 2) { printf("before"); fflush(stdout); } if (getppid() != 1) kill(getppid(), SIGKILL); usleep(50000)'
+    )
+    done = judged(judge, NATIVE % ("", body), "cpp")
+    assert verdicts(done) == "WA WA AC WA WA WA"
+    done = judged(judge, NATIVE % ("", "kill(-1, SIGKILL)"), "cpp")
+    assert verdicts(done) == " ".join(["AC"] * CASES)
+
+
+def test_a_native_program_finds_no_way_into_its_template(judge: Judge) -> None:
+    """Whoever held its socket could tell the zygote how a run ended."""
+    helpers = (
+        "#include <dirent.h>\n#include <errno.h>\n#include <sys/syscall.h>\n"
+        "char path[64];\n"
+        "int opens(const char *what, int mode) {\n"
+        '    sprintf(path, "/proc/%d/%s", getppid(), what); return open(path, mode) >= 0; }\n'
+        'int lists() { sprintf(path, "/proc/%d/fd", getppid()); DIR *d = opendir(path); int n = 0;\n'
+        "    if (d) while (readdir(d)) n++; return n > 0; }\n"
+        'int reaches(int fd) { char c; sprintf(path, "/proc/%d/fd/%d", getppid(), fd);\n'
+        "    return open(path, O_RDWR) >= 0 || readlink(path, &c, 1) > 0; }\n"
+        "int any() { for (int fd = 0; fd < 1024; fd++) if (reaches(fd)) return 1; return 0; }\n"
+    )
+    ways = ['opens("mem", O_RDWR)', 'opens("mem", O_RDONLY)', 'opens("environ", O_RDONLY)', "lists()", "any()"]
+    source = NATIVE % (helpers, f"k = k < 0 ? 0 : {' + '.join(ways)}")
+    assert verdicts(judged(judge, source, "cpp", expected="0")) == " ".join(["AC"] * CASES)
+
+
+def test_a_native_program_that_stops_its_template_meets_the_wall_limit(tmp_path: Path) -> None:
+    with Jail("A") as jail:
+        judge = Judge(jail, Builder(str(tmp_path)), stop_at_first_failure=False)
+        source = NATIVE % ("", "if (k == 2 && getppid() != 1) kill(getppid(), SIGSTOP)")
+        done = judged(judge, source, "cpp", limits=Limits(cpu_s=1, wall_s=1))
+    assert verdicts(done) == "AC AC TLE AC AC AC"
+
+
+def test_every_native_run_may_start_as_many_processes_and_has_as_many_descriptors_as_the_first(judge: Judge) -> None:
+    count = (
+        "int count() { int n = 0; for (;;) { int p = fork(); if (p < 0) return n; if (!p) pause(); n++; } }\n"
+        "int opened() { int n = 0; for (int fd = 0; fd < 1024; fd++) n += fcntl(fd, F_GETFD) != -1; return n; }\n"
+    )
+    source = NATIVE % (count, "k = 1000 * (getsid(0) == getpid()) + 100 * opened() + count()")
+    limits = Limits(cpu_s=2, wall_s=20, processes=9)
+    assert verdicts(judged(judge, source, "cpp", expected="1308", limits=limits)) == " ".join(["AC"] * CASES)
+
+
+def test_what_a_native_run_leaves_behind_is_ended_and_charged(judge: Judge) -> None:
+    busy = "if (fork() == 0) { setsid(); for (;;) ; } usleep(200000)"
+    done = judged(judge, NATIVE % ("", busy), "cpp")
+    assert verdicts(done) == " ".join(["AC"] * CASES)
+    assert all(case.cpu_s > 0.05 for case in done.cases)
 
 
 def test_with_the_zygote_dies_all_that_it_had(jail: Jail) -> None:
