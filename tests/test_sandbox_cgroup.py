@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandbox import cgroup, child, sweep, watch, zygote
+from sandbox import cgroup, child, sweep, template, watch, zygote
 from sandbox.build import Builder
 from sandbox.confine import Confinement
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
@@ -118,12 +118,13 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(monkeypa
     worker.group = group = _Counting()  # type: ignore[assignment]
     worker.spare_bytes = 7
     worker.renew = lambda: None
-    monkeypatch.setattr(zygote.Worker, "_begin", lambda *_: None)
+    worker.starter = template.Starter(worker.setting, watch.searched_tribe())
+    monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
     monkeypatch.setattr(zygote.Worker, "_complaint", lambda _: "")
     monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.Outcome(exit_code=0))
     worker.inbox = worker.listener = None  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
-    request = {"files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
+    request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
     reply, _ = worker.run(request, [])
     assert reply["cause"] == "memory"
     assert group.asked[0] == (1000 + 200 + 30 + 4 + 7, 3 + zygote._OWN_PROCESSES)

@@ -77,7 +77,7 @@ def test_equal_programs_are_run_once_and_others_are_not() -> None:
 def worker(tmp_path: Path) -> Iterator[Worker]:
     mine, theirs = socket.socketpair()
     with mine, theirs:
-        worker = Worker(theirs, "auto", str(tmp_path))
+        worker = Worker(theirs, "auto", str(tmp_path), {})
         yield worker
         worker.close()
 
@@ -125,7 +125,7 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
                 raise asyncio.CancelledError
 
     async def main() -> None:
-        supervisor = Staffed(1, "auto", str(tmp_path))
+        supervisor = Staffed(1, "auto", "{}", str(tmp_path))
         for key in range(1, 5):
             supervisor._enqueue(_Job({"id": key, "expected_s": 1.0}, b""))
         with pytest.raises(asyncio.CancelledError):

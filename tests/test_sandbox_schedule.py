@@ -321,7 +321,7 @@ class Deaf(Supervisor):
     """Without processes: the one worker's answer comes when the test says so."""
 
     def __init__(self) -> None:
-        super().__init__(1, "auto", "")
+        super().__init__(1, "auto", "{}", "")
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def _hire(self) -> Any:
