@@ -82,6 +82,18 @@ def make(name: str) -> Group | None:
     return None
 
 
+def join(name: str) -> Group | None:
+    """A new group with the calling process in it, or None: making one is not yet being let in."""
+    group = make(name)
+    try:
+        if group is not None:
+            group.join()
+    except OSError:
+        remove(name)
+        return None
+    return group
+
+
 def remove(prefix: str) -> None:
     """Remove the groups whose names begin so, and end whoever is still in them. For who owns them; at most a second."""
     for layout in _layouts():

@@ -11,10 +11,10 @@ import select
 import signal
 from contextlib import suppress
 
-from sandbox import cgroup, linux
+from sandbox import linux
 
 
-def stand_guard(directory: str, owner: int, group: str) -> int:
+def stand_guard(directory: str, owner: int) -> int:
     """Make `directory`, and fork. Returns in the child only, with the pid of its new parent: the guard, which is us.
 
     The guard removes the directory and the child's cgroup when the child has ended, and ends the child when the owner
@@ -37,10 +37,9 @@ def stand_guard(directory: str, owner: int, group: str) -> int:
         _watch_over(child, pidfd)
     finally:
         end_children(set())
-        cgroup.remove(group)
-        import shutil  # only here: what it maps would make every fork of the child slower
+        from sandbox.sweep import remove  # only here: what it maps would make every fork of the child slower
 
-        shutil.rmtree(directory, ignore_errors=True)
+        remove(directory)
         os._exit(0)
 
 

@@ -89,10 +89,10 @@ class Judge:
     def _run_cases(
         self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
     ) -> tuple[list[CaseResult], bool]:
-        course = _Course(problem, prepared, decider)
+        order = range(len(problem.cases)) if self.only is None else (self.only,)
+        course = _Course(problem, prepared, decider, order[-1])
         results: list[CaseResult] = []
         failed: set[str | None] = set()
-        order = range(len(problem.cases)) if self.only is None else (self.only,)
         for index in order:
             if self.stop_at_first_failure and problem.cases[index].group in failed:
                 continue
@@ -111,6 +111,8 @@ class _Course:
     problem: Problem
     prepared: Prepared
     decider: referee.Referee | None
+    last: int
+    """The case after which nothing more is run."""
     weak: bool = False
     """A case was accepted on a completion token."""
     _ahead: tuple[int, asserts.Plan | None] | None = None
@@ -151,7 +153,7 @@ class _Course:
     def _start(self, index: int) -> asserts.Plan | None:
         """Hand a case to the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
-        left = 0 if index == 0 or self._alone else len(self.problem.cases) - index
+        left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
             self.prepared.start(self.problem.limits, _encode(case.input), left=left)
             return None

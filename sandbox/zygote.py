@@ -44,12 +44,12 @@ def main() -> None:
     fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
     show = json.loads(more)
     if whose == "own":
-        parent = str(guard.stand_guard(directory, int(parent), show["group"]))
+        parent = str(guard.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=_high(int(fd)))
     _reserve()
     linux.die_with_parent(int(parent))
     try:
-        group = None if tier == "C" else _join_group(show["group"])
+        group = None if tier == "C" else cgroup.join(show["group"])
         _warm_up(show["packages"])
         worker = _enter(tier, directory, int(parent), int(work_bytes), control, show)
         worker.use(group, int(work_bytes))
@@ -59,13 +59,6 @@ def main() -> None:
         return
     control.send(json.dumps({"tier": tier, "mechanisms": worker.mechanisms}).encode())
     worker.serve()
-
-
-def _join_group(name: str) -> cgroup.Group | None:
-    group = cgroup.make(name)
-    if group is not None:
-        group.join()
-    return group
 
 
 def _reserve() -> None:
@@ -314,7 +307,8 @@ class Worker:
         if "cancelled" in request:
             return _reply(watch.Outcome("cancelled")), []
         outcome = self._attempt(request, fds, self.starter.begin)
-        if not outcome.ended:  # somebody killed the template
+        if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
+            self._complaint()
             self._tidy()
             _rewind(fds[0], *(fds[index] for index in request["outputs"]))
             outcome = self._attempt(request, fds, self.starter.fork)

@@ -149,7 +149,9 @@ make_venv() {
 install() {
   local python=$venv/bin/python uv=$venv/bin/uv wheels=$venv/setup.wheels pin count torch=()
   step 'installer' 300 "$python" -m pip install -q --no-input -r requirements/bootstrap.txt
-  rm -rf "$wheels"
+  local -x TMPDIR=$venv/setup.tmp  # uv leaves lock files behind
+  rm -rf "$wheels" "$TMPDIR"
+  mkdir "$TMPDIR"
   if [ "$device" = cpu ]; then
     # pip may be configured to find the CPU build of torch where uv does not look; where it is not, uv knows a place.
     say 'torch for CPU'
@@ -164,7 +166,7 @@ install() {
     "${reinstall[@]}" --build-constraints requirements/build.txt -r "requirements/$device.txt" -r requirements/dev.txt
   step 'overlap-rl itself' 300 "$uv" pip install --python "$python" --no-progress --no-deps --no-build-isolation \
     --reinstall -e .
-  rm -rf "$wheels"
+  rm -rf "$wheels" "$TMPDIR"
   step 'a last look' 60 "$python" -I scripts/check_env.py overlap-rl "requirements/$device.txt" requirements/dev.txt
   stamp >"$venv/setup.stamp.new"
   rm "$venv/setup.incomplete"

@@ -244,6 +244,16 @@ def test_a_native_program_may_kill_its_template_and_gains_nothing(judge: Judge) 
     assert verdicts(done) == " ".join(["AC"] * CASES)
 
 
+def test_a_native_program_that_cripples_its_template_is_judged_all_the_same(judge: Judge) -> None:
+    """What goes wrong in the template then is no fault of ours, and costs no more than a run without one."""
+    helper = (
+        "#include <sys/resource.h>\n"
+        "void cripple() { struct rlimit none = {0, 0};\n"
+        "    if (getppid() != 1) prlimit(getppid(), RLIMIT_NOFILE, &none, 0); }\n"
+    )
+    assert verdicts(judged(judge, NATIVE % (helper, "cripple()"), "cpp")) == " ".join(["AC"] * CASES)
+
+
 def test_a_native_program_finds_no_way_into_its_template(judge: Judge) -> None:
     """Whoever held its socket could tell the zygote how a run ended."""
     helpers = (
