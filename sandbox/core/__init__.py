@@ -19,6 +19,7 @@ from sandbox.core.nouns import (
     Subtask,
     Verdict,
 )
+from sandbox.core.text import printable
 
 __all__ = [
     "COMPILE_LIMITS",
@@ -35,4 +36,5 @@ __all__ = [
     "Program",
     "Subtask",
     "Verdict",
+    "printable",
 ]

@@ -138,10 +138,18 @@ class Sent:
         return RunResult(
             **numbers,
             stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
-            stderr=read_all(self.stderr, _EXCERPT_BYTES),
+            stderr=_read_ends(self.stderr, _EXCERPT_BYTES),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
         )
+
+
+def _read_ends(fd: int, cap: int) -> bytes:
+    """All of it, or its beginning and its end, where a runtime says why it ends."""
+    size = os.fstat(fd).st_size
+    if size <= cap:
+        return read_all(fd, cap)
+    return os.pread(fd, cap // 2, 0) + b"\n[...]\n" + os.pread(fd, cap // 2, size - cap // 2)
 
 
 def _wire_limits(run: Run) -> dict[str, Any]:

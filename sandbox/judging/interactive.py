@@ -31,7 +31,8 @@ from sandbox.core import Case, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError
 from sandbox.jail import WALL_STRETCH, RunResult
 from sandbox.judging import referee
-from sandbox.judging.prepared import CompileError, Frame, Prepared
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Prepared
 from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 

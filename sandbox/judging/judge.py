@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import interactive, python_asserts, referee
@@ -67,7 +67,7 @@ class Judge:
                 results, weak = self._run_cases(problem, prepared, decider)
             verdict = next((done.verdict for done in results if done.verdict is not Verdict.AC), Verdict.AC)
         except CompileError as error:
-            results, log, verdict = [], str(error), Verdict.CE
+            results, log, verdict = [], printable(str(error), "\n\t"), Verdict.CE
         return Judgement(
             problem_id=problem.id,
             verdict=verdict,

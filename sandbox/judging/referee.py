@@ -19,7 +19,8 @@ from typing import Final
 from sandbox.core import MIB, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
-from sandbox.judging.prepared import CompileError, Files, Frame, Prepared
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Files, Prepared
 from sandbox.judging.verdicts import ACCEPTED, Decision
 
 LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
@@ -89,8 +90,8 @@ class Referee:
             raise self.fault(f"was stopped: {done.cause}")
         if done.signal is not None:
             raise self.fault(f"ended by signal {done.signal}: {tail}")
-        if frame is not None and not frame.get("ok"):
-            raise self.fault(f"raised {frame.get('error')}")
+        if frame is not None and not frame["ok"]:
+            raise self.fault(f"raised {frame['error']}")
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
             raise self.fault(f"ended with exit code {done.exit_code}, which says nothing in {self.convention}: {tail}")
