@@ -8,6 +8,7 @@ Whatever fails on the way is told to the worker, as our fault.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import types
@@ -45,6 +46,7 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
         if is_native(request):
             _execute(request, fds, setting)
         enter(setting.how, fds[:STREAMS])
+        _check_files(request, fds)
         if request["mode"] == "probe":
             proof.try_to_escape(setting.how.tier)
             os._exit(0)
@@ -53,6 +55,15 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
     except BaseException as error:
         fail(setting, error)
     _runner.run(code)
+
+
+def _check_files(request: Request, fds: list[int]) -> None:
+    """With the program's identity: what was placed for it is there, whole and readable. Raises OSError."""
+    for name, index in request.get("files", ()):  # a spare's run has none but a runtime's
+        found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.fstat(found).st_size != os.fstat(fds[index]).st_size:
+            raise OSError(errno.EIO, f"{name} is not as it was placed")
+        os.close(found)
 
 
 def is_native(request: Request) -> bool:
@@ -69,6 +80,7 @@ def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
     program = HIGH if request["program"] is None else fds[request["program"]]
     streams = 5 if request["harness"] else 3
     enter(setting.how, fds[:streams], with_tools=request["with_tools"])
+    _check_files(request, fds)
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself
     environment = setting.environment | dict(request["environment"])

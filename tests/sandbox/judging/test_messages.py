@@ -75,8 +75,6 @@ def test_each_language_says_it_in_its_own_way(judge: Judge, language: str, sourc
 
 
 def test_the_end_of_a_long_stderr_is_read_too(judge: Judge) -> None:
-    source = (
-        "import sys\nsys.stderr.write('x' * 200_000 + '\\n')\nimport os\nsys.stderr.write('killed because\\n')\nos.abort()"
-    )
+    source = "import os, sys\nsys.stderr.write('x' * 200_000 + '\\nkilled because\\n')\nos.abort()"
     done = judge.judge(Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), Program(source))
     assert done.cases[0].message == "ended by SIGABRT: killed because"
