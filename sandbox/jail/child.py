@@ -3,7 +3,8 @@
     in one go     restrain ─▶ turn ─▶ the program                               compilations, the first run of a program
     in halves     restrain ─▶ fork ─▶ wait for the run ─▶ turn ─▶ the program   its other runs (template.py)
 
-Whatever fails on the way is told to the worker, as our fault.
+Whatever fails on the way is told to the worker, as our fault; but that the kernel will not have the program's own
+binary is the program's.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import gc
 import os
 import types
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from sandbox.jail import _runner, proof
 from sandbox.jail.confine import HIGH, STREAMS, Confinement, Rlimits, enter, restrain
 
 Request = dict[str, Any]
+NOT_RUN: Final = 126
+"""The exit code of a binary that the kernel refuses, as shells give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +87,10 @@ def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself
     environment = setting.environment | dict(request["environment"])
-    os.execve(request["argv"][0] if program == HIGH else program, request["argv"], environment)
+    if program == HIGH:
+        os.execve(request["argv"][0], request["argv"], environment)  # a tool of ours
+    try:
+        os.execve(program, request["argv"], environment)
+    except OSError as error:
+        os.write(2, f"cannot be run: {error.strerror}\n".encode())
+        os._exit(NOT_RUN)
