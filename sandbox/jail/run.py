@@ -32,7 +32,8 @@ class Run:
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first."""
     pipes: tuple[int, int] | None = None
-    """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty."""
+    """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty. The
+    jail lets go of its own when the program has them: who closes his as well sees that the program closes its."""
     code: int | None = None
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_memfd`)."""
     collect: str | None = None
@@ -113,6 +114,7 @@ class Sent:
             "environment": run.environment,
             "harness": harness,
             "with_tools": run.with_tools,
+            "pipes": run.pipes is not None,
             "series": run.series,
         }
         return json.dumps(request).encode(), fds

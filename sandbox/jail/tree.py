@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, WorkerDied
-from sandbox.jail import cgroup, linux
+from sandbox.jail import cgroup, linux, watch
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
 
@@ -51,6 +51,7 @@ class Tree:
             self.close()
             raise
         self.tier: Isolation = ready["tier"]
+        self._ours = (run_dir is None) + (self.tier == "A")  # below the first process: a guard's child, a waiter's
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> None:
@@ -79,6 +80,12 @@ class Tree:
             assert cancel_fd is not None
             poller.unregister(cancel_fd)
             self.control.send(b'{"mode": "cancel"}')
+
+    def is_running(self) -> bool:
+        """A program's process is alive, and has not begun to end."""
+        assert self.process is not None
+        below = watch.descendants(self.process.pid)[self._ours :]
+        return not all(map(watch.is_ending, below))
 
     def close(self) -> None:
         """End all of it; at most a few seconds. Safe to call twice."""
