@@ -7,12 +7,12 @@ Exit codes: 0 done, 2 bad input (one line, nothing lost), 1 the run failed (one 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from overlap.config import Config, load_config
@@ -190,8 +190,9 @@ def _rollout(args: argparse.Namespace) -> int:
 def _check_data(args: argparse.Namespace) -> int:
     from overlap.standalone import check_data_command
 
-    given = (f"data.train={json.dumps(args.file)}", "data.heldout=")
-    return check_data_command(load_config(args.config, [*args.overrides, *given]), limit=args.limit, out=args.out)
+    cfg = _config(args)
+    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
+    return check_data_command(cfg, limit=args.limit, out=args.out)
 
 
 def _filter(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from overlap.config import Config, config_from_dict
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
-from overlap.record import LEARNER, find, guarded, latest, load_state
+from overlap.record import LEARNER, check_out, find, guarded, latest, load_state
 
 
 def export(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
@@ -26,7 +26,7 @@ def export(run: str, *, step: int | None = None, out: Path | None = None) -> tup
     state = load_state(folder)
     cfg = _config(state.config, folder)
     target = out.expanduser() if out is not None else root.parent / f"policy-step-{state.step:06d}"
-    _check_target(target)
+    check_out(target, folder=True)
     policy = resolve_policy(cfg.model.policy)
     partial = target.absolute().with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -55,12 +55,3 @@ def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:
         return config_from_dict({**stored, "verify": {**stored.get("verify", {}), "workers": 1}})
     except (ConfigError, TypeError) as exc:
         raise ConfigError("checkpoint", str(folder), f"has a configuration of another version ({exc})") from exc
-
-
-def _check_target(target: Path) -> None:
-    if os.path.lexists(target):
-        raise ConfigError("--out", str(target), "exists already; name another folder, or remove it first")
-    if not target.absolute().parent.is_dir():
-        raise ConfigError("--out", str(target), "its directory does not exist; make it, or name another place")
-    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
-        raise ConfigError("--out", str(target), "its directory cannot be written; name another place")

@@ -142,7 +142,7 @@ def _write_rows(out: Path, scored: list[Scored], prepared: Prepared) -> None:
         text = str(prepared.tokenizer.decode(list(s.trajectory.request.prompt.token_ids)))
         return json.dumps(plain(trajectory_row(0, s, "", text)), ensure_ascii=False)
 
-    write_atomic(out, "".join(f"{row(s)}\n" for s in scored).encode("utf-8", "backslashreplace"))
+    write_atomic(out, "".join(f"{row(s)}\n" for s in scored))
 
 
 def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> int:
@@ -159,7 +159,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         findings: list[Finding] = []
 
         async def work() -> None:
-            async with open_pool(cfg, task) as pool:
+            async with open_pool(cfg, task, scratch) as pool:
                 for pid in pool.pids():
                     warden.watch_pid(pid)
                 with Progress(console, len(prompts)) as progress:
@@ -171,8 +171,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
     report = DataReport(tuple(findings))
     console.print("\n".join(report.lines()))
     if out is not None:
-        rows = "".join(json.dumps(found.to_json(), ensure_ascii=False) + "\n" for found in report.findings)
-        write_atomic(out, rows)
+        write_atomic(out, "".join(json.dumps(f.to_json(), ensure_ascii=False) + "\n" for f in report.findings))
     return 0 if report.clean else 1
 
 

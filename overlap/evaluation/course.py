@@ -101,7 +101,7 @@ class Evaluator:
         cfg: Config,
         prompts: tuple[Prompt, ...],
         doors: tuple[Generator, Verifier],
-        save: Callable[[Path], Awaitable[None]],
+        save: Callable[[Path], Awaitable[object]],
         best: Path,
         progress: Progress,
         course: Course,

@@ -52,24 +52,30 @@ class Finding:
     reference: str = ""
     """Verdict of its reference, ``FAILED``, or "" where the data has none. Of several, the first that is accepted."""
     message: str = ""
-    """Why the reference is rejected."""
+    """Why the reference is not accepted."""
     empty: bool = False
     """An empty answer is accepted."""
     example: bool = False
     """An answer that prints (or returns) the first example is accepted."""
     weak: bool = False
     """Its reference was accepted on a token that a program could forge."""
+    fault: str = ""
+    """Why one of its probes could not be judged: our fault, which says nothing of the data."""
 
     @property
     def rejected(self) -> bool:
-        return self.reference not in ("", Verdict.AC)
+        return self.reference not in ("", FAILED, Verdict.AC)
 
     @property
     def clean(self) -> bool:
         return not (self.rejected or self.empty or self.example)
 
+    @property
+    def where(self) -> str:
+        return self.place or self.id
+
     def to_json(self) -> dict[str, Any]:
-        names = ("id", "place", "reference", "message", "empty", "example", "weak")
+        names = ("id", "place", "reference", "message", "empty", "example", "weak", "fault")
         return {name: getattr(self, name) for name in names}
 
 
@@ -99,12 +105,14 @@ class DataReport:
             ("accept the first example printed", [f for f in self.findings if f.example]),
         ):
             lines.append(f"{len(found)} {text}" + (f", first {_first(found)}" if found else ""))
+        if failed := [f for f in self.findings if f.fault]:
+            lines.append(f"{len(failed)} {FAILED} by our fault, first {failed[0].where} ({failed[0].fault})")
         return lines
 
 
 def _first(findings: Iterable[Finding]) -> str:
     finding = next(iter(findings))
-    return f"{finding.place or finding.id}" + (f" ({finding.message})" if finding.message else "")
+    return finding.where + (f" ({finding.message})" if finding.message else "")
 
 
 async def check_problems(
@@ -148,31 +156,35 @@ async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
     said: dict[str, Any] = {}
     digest = ""
     for probe in task.probes(prompt):
+        verdict, cause, weak = await _best(pool, probe)
         if probe.kind == "reference":
             digest = digest_of(probe, task.packages)
-            said["reference"], said["message"], said["weak"] = await _best(pool, probe)
+            said["reference"], said["message"], said["weak"] = verdict, cause, weak
         else:
-            verdict, _, _ = await _best(pool, probe)
             said[probe.kind] = verdict == Verdict.AC
+        if verdict == FAILED:
+            said.setdefault("fault", cause)
     return Finding(prompt.id, prompt.place, digest, **said)
 
 
 async def _best(pool: Judge, probe: Probe) -> tuple[str, str, bool]:
-    """(verdict, cause, weak) of the first program that is accepted, else of the first program."""
-    first = (FAILED, "there is no program", False)
-    for number, program in enumerate(probe.programs):
+    """(verdict, cause, weak) of the first program that is accepted, else of one that could not be judged, for it might
+    have been, else of the first.
+    """
+    outcomes: list[tuple[str, str, bool]] = []
+    for program in probe.programs:
         try:
             judgement = await pool.judge(probe.problem, program)
         except (IsolationUnavailable, ToolchainMissing):
             raise
         except SandboxError as error:
-            outcome = FAILED, f"{type(error).__name__}: {error}", False
+            outcomes.append((FAILED, f"{type(error).__name__}: {error}", False))
         else:
-            outcome = str(judgement.verdict), _cause(judgement), judgement.weak
+            outcomes.append((str(judgement.verdict), _cause(judgement), judgement.weak))
             if judgement.verdict is Verdict.AC:
-                return outcome
-        first = outcome if number == 0 else first
-    return first
+                return outcomes[-1]
+    unjudged = [outcome for outcome in outcomes if outcome[0] == FAILED]
+    return (unjudged or outcomes or [(FAILED, "there is no program", False)])[0]
 
 
 def _cause(judgement: Judgement) -> str:
@@ -224,7 +236,7 @@ def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
         return ""
     known = _known(path)
     verdicts = [(p, known.get(digest_of(probe, task.packages), "")) for p, probe in probes] if known else []
-    judged = [(p, verdict) for p, verdict in verdicts if verdict]
+    judged = [(p, verdict) for p, verdict in verdicts if verdict not in ("", FAILED)]
     if not judged:
         return f"{len(probes)}, not judged yet; `overlap check-data FILE` does"
     rejected = [(p.place or p.id, verdict) for p, verdict in judged if verdict != Verdict.AC]
@@ -243,11 +255,14 @@ def _known(path: Path) -> Mapping[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def open_pool(cfg: Config, task: Task) -> Any:
-    """The sandbox that a run of ``cfg`` would use, on all cores. Raises ConfigError for a package that is not there."""
+def open_pool(cfg: Config, task: Task, scratch: Path) -> Any:
+    """The sandbox that a run of ``cfg`` would use, on all cores; its files lie in ``scratch``.
+
+    Raises ConfigError for a package that is not there.
+    """
     from sandbox.pool import Pool
 
     try:
-        return Pool(isolation=cfg.verify.isolation, packages=task.packages)
+        return Pool(isolation=cfg.verify.isolation, packages=task.packages, directory=str(scratch))
     except ToolchainMissing as error:
         raise ConfigError("data.packages", cfg.data.packages, str(error)) from error

@@ -124,8 +124,8 @@ async def measure(
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
-    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises what the doors raise,
-    StageError when nothing goes on.
+    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises StageError for what
+    the doors raise, and when nothing goes on.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

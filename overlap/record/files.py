@@ -27,12 +27,15 @@ def guarded(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError."""
+    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError.
+
+    A lone surrogate, as the name of a file or a program's output may have, is written as JSON escapes it.
+    """
     temp = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with guarded(path):
             with open(temp, "wb") as out:
-                out.write(data.encode() if isinstance(data, str) else data)
+                out.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temp, path)
@@ -41,13 +44,15 @@ def write_atomic(path: Path, data: str | bytes) -> None:
             temp.unlink(missing_ok=True)
 
 
-def check_out(out: Path, *, field: str = "--out", ours: str = "") -> None:
-    """Before the minutes of work, not after: may a command write its file ``out`` there? Raises ConfigError.
+def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool = False) -> None:
+    """Before the minutes of work, not after: may a command make ``out``, a file or a ``folder``? Raises ConfigError.
 
-    A file that is there already is not written over, unless it is empty or its first line contains ``ours``, the mark
-    of what the same command wrote before.
+    What is there already is not written over, unless it is a file that is empty or whose first line contains ``ours``,
+    the mark of what the same command wrote before.
     """
     try:
+        if folder and os.path.lexists(out):
+            raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")
         if out.is_dir():
             raise ConfigError(field, str(out), "is a folder; name a file")
         if not out.parent.is_dir():
@@ -61,7 +66,8 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "") -> None:
     except (OSError, ValueError) as exc:
         if isinstance(exc, ConfigError):
             raise
-        raise ConfigError(field, str(out), f"cannot be used ({exc}); name another file") from exc
+        kind = "folder" if folder else "file"
+        raise ConfigError(field, str(out), f"cannot be used ({exc}); name another {kind}") from exc
 
 
 def _may_replace(out: Path, ours: str) -> bool:

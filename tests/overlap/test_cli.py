@@ -15,7 +15,7 @@ import pytest
 from places import ROOT, SUPPORT
 
 from overlap import cli
-from overlap.errors import ConfigError, EngineError, StageError
+from overlap.errors import ConfigError, DataError, EngineError, StageError
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,7 @@ def test_a_wrong_flag_is_refused(flag: str, capsys: pytest.CaptureFixture) -> No
         (ConfigError("a.b", 1, "no"), 2),
         (EngineError("dead"), 1),
         (StageError("generate", "g0s0", EngineError("dead")), 1),
+        (StageError("verify", "g0s0", DataError("rows.jsonl:3", "x", "has no tests")), 1),
         (KeyboardInterrupt(), 130),
         (KeyboardInterrupt(15), 143),
     ],

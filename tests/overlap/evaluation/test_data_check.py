@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -86,9 +87,29 @@ def test_of_several_references_one_that_is_accepted_will_do() -> None:
     assert found.reference == "CE"
 
 
-def test_our_own_fault_is_told_as_that() -> None:
-    (found,) = check(prompt("1", FAULT)).findings
-    assert (found.reference, found.message) == ("could not be judged", "SandboxError: no disk")
+def test_our_own_fault_is_told_as_that_and_is_no_finding_of_the_data() -> None:
+    report = check(prompt("1", FAULT), prompt("2", "AC"), prompt("3", empty=FAULT))
+    assert report.findings[0].reference == "could not be judged"
+    assert report.clean
+    assert report.lines() == [
+        "2 of 3 problems bring a reference, 0 of those are rejected",
+        "0 accept an empty answer",
+        "0 accept the first example printed",
+        "2 could not be judged by our fault, first rows.jsonl:1 (SandboxError: no disk)",
+    ]
+
+
+def test_a_reference_that_could_not_be_judged_might_have_been_the_right_one() -> None:
+    (found,) = check(prompt("1", "WA", FAULT)).findings
+    assert (found.reference, found.rejected) == ("could not be judged", False)
+    assert check(prompt("1", FAULT, "AC")).findings[0].fault == ""
+
+
+def test_a_start_takes_a_reference_that_could_not_be_judged_for_not_judged(tmp_path: Path) -> None:
+    file, task, failed = tmp_path / "checked.json", Known(), prompt("1", FAULT)
+    (found,) = check(failed).findings
+    file.write_text(json.dumps({found.digest: found.reference}))
+    assert recall(file, task, [failed]) == "1, not judged yet; `overlap check-data FILE` does"
 
 
 def test_a_machine_that_cannot_judge_ends_it() -> None:
