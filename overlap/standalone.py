@@ -27,8 +27,10 @@ from overlap.evaluation import (
     remember,
     tallied,
 )
+from overlap.opening import Door, open_doors
 from overlap.pipeline import take_in
 from overlap.plan import left_out_lines
+from overlap.prepared import Prepared
 from overlap.process import Warden, interruptible
 from overlap.record import (
     Console,
@@ -39,7 +41,6 @@ from overlap.record import (
     trajectory_row,
     write_atomic,
 )
-from overlap.session import Prepared
 from overlap.task import load_task
 from overlap.training import checked_file, prepare, run_to_end, scratch_directory
 
@@ -126,12 +127,9 @@ class _Standalone:
             p.cfg, p.task, log=self.scratch / "run.log", scratch=self.scratch, tell=self.console.print
         )
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(generator.close)
-            stack.push_async_callback(verifier.close)
             self.console.print("starting the engine")
-            await asyncio.gather(generator.start(), verifier.start())
-            for pid in (*generator.pids(), *verifier.pids()):
-                self.warden.watch_pid(pid)
+            doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
+            await open_doors(doors, stack, self.warden, self.console.print)
             await self.work(Parts(p, generator, verifier, self.console))
 
 

@@ -18,9 +18,10 @@ from overlap.core import Task
 from overlap.errors import ConfigError, OverlapError, RunDirError
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
+from overlap.prepared import Prepared
 from overlap.process import Interrupts, Warden, interruptible, run_name
 from overlap.record import Console, RunDir, quiet
-from overlap.session import Prepared, Session
+from overlap.session import Session
 
 
 def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_c
 
 def _conduct(session: Session, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
     try:
-        run_to_end(session, interrupts, session.skip)
+        run_to_end(session, interrupts, session.keeper.skip)
     except BaseException as error:
         session.reason = f"error: {error}" if isinstance(error, OverlapError) else session.reason
         with suppress(RunDirError):  # the first error is the one to tell
