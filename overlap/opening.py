@@ -6,10 +6,11 @@ made ──▶ start, all at once ──▶ [work] ──▶ close, the last one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from typing import Protocol
 
+from overlap.errors import OverlapError
 from overlap.process import Warden
 
 CLOSE_S = 25.0  # a door that has not closed by then is left to the warden, which kills
@@ -31,12 +32,12 @@ async def open_doors(
     """Start ``doors`` (by the names that messages call them), have ``stack`` close them, and ``warden`` watch them.
 
     They are closed, and their processes watched, also where the start fails or is cancelled; ``say`` is told of one
-    that does not close in time. Raises the first error of a door.
+    that does not close in time. Raises the first error of a door, OverlapError where the machine lets none be started.
     """
     for name, door in doors.items():
         stack.push_async_callback(_close, name, door.close, say)
     try:
-        await _start(*doors.values())
+        await _start(doors)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
     finally:
@@ -45,13 +46,14 @@ async def open_doors(
                 warden.watch_pid(pid)
 
 
-async def _start(*doors: Door) -> None:
+async def _start(doors: Mapping[str, Door]) -> None:
     """One that dies while another still starts ends it at once."""
     left, watchers = len(doors), list[asyncio.Task[None]]()
 
-    async def start(door: Door) -> None:
+    async def start(name: str, door: Door) -> None:
         nonlocal left
-        await door.start()
+        with _telling(name):
+            await door.start()
         left -= 1
         if left and hasattr(door, "wait_dead"):
             watchers.append(tasks.create_task(door.wait_dead()))
@@ -59,8 +61,20 @@ async def _start(*doors: Door) -> None:
             watcher.cancel()
 
     async with asyncio.TaskGroup() as tasks:
-        for door in doors:
-            tasks.create_task(start(door))
+        for name, door in doors.items():
+            tasks.create_task(start(name, door))
+
+
+@contextmanager
+def _telling(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OverlapError:
+        raise
+    except OSError as error:  # no process, descriptor or space is left
+        where = f"{error.filename}: " if error.filename else ""
+        way_out = "free memory, disk space or processes, and begin again"
+        raise OverlapError(f"the {name} cannot be started ({where}{error.strerror or error}); {way_out}") from error
 
 
 async def _close(name: str, close: Callable[[], Awaitable[None]], say: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Scored, Verifier
@@ -41,8 +41,9 @@ from overlap.record import (
     trajectory_row,
     write_atomic,
 )
+from overlap.scratch import run_to_end, scratch_directory
 from overlap.task import load_task
-from overlap.training import checked_file, prepare, run_to_end, scratch_directory
+from overlap.training import checked_file, prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +158,9 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         findings: list[Finding] = []
 
         async def work() -> None:
-            async with open_pool(cfg, task, scratch) as pool:
-                for pid in pool.pids():
-                    warden.watch_pid(pid)
+            pool = open_pool(cfg, task, scratch)
+            async with AsyncExitStack() as stack:
+                await open_doors({"sandbox": _Sandbox(pool)}, stack, warden, console.print)
                 with Progress(console, len(prompts)) as progress:
                     async for report in check_in_parts(pool, task, prompts, progress.live):
                         findings.extend(report.findings)
@@ -171,6 +172,22 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
     if out is not None:
         write_atomic(out, "".join(json.dumps(f.to_json(), ensure_ascii=False) + "\n" for f in report.findings))
     return 0 if report.clean else 1
+
+
+@dataclass
+class _Sandbox:
+    """The sandbox's pool as a door."""
+
+    pool: Any
+
+    async def start(self) -> None:
+        await self.pool.__aenter__()
+
+    def pids(self) -> tuple[int, ...]:
+        return tuple(self.pool.pids())
+
+    async def close(self) -> None:
+        await self.pool.close()
 
 
 class _NoTokens:

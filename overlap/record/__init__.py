@@ -15,7 +15,7 @@ from overlap.record.place import check_free, resolve
 from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary, write_picture
-from overlap.record.resume import BEGINNING, Resumed, reopen, stored_config
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir, trajectory_row
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "banner",
     "check_free",
     "check_out",
+    "check_reopen",
     "data_digest",
     "final_table",
     "find",

@@ -15,7 +15,9 @@ import pytest
 from places import ROOT, SUPPORT
 
 from overlap import cli
+from overlap.config import load_config
 from overlap.errors import ConfigError, DataError, EngineError, StageError
+from overlap.record import RunDir, RunState, save_state, writing
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +27,26 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "overlap.cli", *args]
-    return subprocess.run(command, cwd=SUPPORT, capture_output=True, text=True, timeout=90)
+# What is tested in a process of its own is how it starts and ends, so it does without the real transformers.
+LIGHT = os.environ | {"PYTHONPATH": f"{SUPPORT / 'light'}{os.pathsep}{ROOT}"}
 
 
-def test_a_dry_run_prints_config_and_plan_and_starts_nothing(policy: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def light_policy(tmp_path: Path) -> Path:
+    """A checkpoint for such a process."""
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    return folder
+
+
+def test_a_dry_run_prints_config_and_plan_and_starts_nothing(done, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("train", "--dry-run", "data.task=toy:ToyTask", f"model.policy={policy}", f"run.dir={out}")
-    assert done.returncode == 0, done.stderr
+    code, text, err = done("train", "--dry-run", "data.task=toy:ToyTask", f"run.dir={out}")
+    assert code == 0, err
     for wanted in (
         "groups_per_step: 8",
         "leases",
@@ -42,7 +55,7 @@ def test_a_dry_run_prints_config_and_plan_and_starts_nothing(policy: Path, tmp_p
         "memory",
         "pass@4 of 2 problems x 4",
     ):
-        assert wanted in done.stdout
+        assert wanted in text
     assert not out.exists()
 
 
@@ -182,12 +195,12 @@ class Waits(overlap.Task):
 class Waiting:
     """A run that waits inside the user's task before anything is started."""
 
-    def __init__(self, policy: Path, tmp_path: Path, **pipes: int) -> None:
+    def __init__(self, policy: Path, tmp_path: Path) -> None:
         (tmp_path / "waits.py").write_text(WAITS)
         (tmp_path / "tmp").mkdir()
         os.mkfifo(tmp_path / "fifo")
         args = ["data.task=waits:Waits", f"model.policy={policy}", f"run.dir={tmp_path / 'out'}"]
-        environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(ROOT)}
+        environment = LIGHT | {"TMPDIR": str(tmp_path / "tmp")}
         self.tmp = tmp_path / "tmp"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "overlap.cli", "train", *args, f"data.heldout={tmp_path / 'fifo'}"],
@@ -195,14 +208,15 @@ class Waiting:
             env=environment,
             text=True,
             start_new_session=True,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         (tmp_path / "fifo").read_text()
 
 
 @pytest.fixture
-def waiting(policy: Path, tmp_path: Path) -> Iterator[Waiting]:
-    made = Waiting(policy, tmp_path)
+def waiting(light_policy: Path, tmp_path: Path) -> Iterator[Waiting]:
+    made = Waiting(light_policy, tmp_path)
     yield made
     made.process.kill()
     made.process.communicate()
@@ -231,16 +245,30 @@ def test_a_closed_terminal_is_no_second_fault(waiting: Waiting) -> None:
 
 
 @pytest.mark.parametrize("closed", ["| true", ">&-", ">&- 2>&-", "<&-"])
-def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(policy: Path, tmp_path: Path, closed: str) -> None:
-    out = tmp_path / "out"
-    command = (
-        f"{sys.executable} -m overlap.cli train --dry-run data.task=toy:ToyTask model.policy={policy} run.dir={out}"
-    )
-    done = subprocess.run(
-        ["bash", "-c", f"{command} {closed}"], cwd=SUPPORT, capture_output=True, text=True, timeout=90
-    )
+def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(
+    light_policy: Path, tmp_path: Path, closed: str
+) -> None:
+    done = dry_run(light_policy, tmp_path, closed)
     assert done.stderr == ""
     assert done.returncode == 0  # of a pipe, that of its last command
+
+
+def dry_run(policy: Path, tmp_path: Path, more: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m overlap.cli train --dry-run data.task=toy:ToyTask model.policy={policy}"
+    return subprocess.run(
+        ["bash", "-c", f"{command} run.dir={tmp_path / 'out'} {more}"],
+        cwd=SUPPORT,
+        env=LIGHT | environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(light_policy: Path, tmp_path: Path) -> None:
+    done = dry_run(light_policy, tmp_path, "data.train='\N{GRINNING FACE}.jsonl'", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "train: \\U0001f600.jsonl" in done.stdout
 
 
 def test_a_gpu_that_is_not_there_is_refused_at_once(
@@ -254,6 +282,27 @@ def test_a_gpu_that_is_not_there_is_refused_at_once(
     assert cli.main(["train", *args]) == 2
     assert "run.device='cuda'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    same = ["data.task=toy:ToyTask", f"run.dir={run}", "model.prompt_tokens=2000"]
+    cfg = load_config(None, same)
+    opened = RunDir.create(str(run), cfg.to_dict())
+    state = RunState(2, 2, config=cfg.to_dict(), data="of other problems")
+    with writing(opened.checkpoints, 2) as folder:
+        save_state(folder, state)
+    opened.close()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    lines = [done("train", "--resume", *flags, *same, "learn.lr=1e-3") for flags in ([], ["--dry-run"])]
+    assert [code for code, _, _ in lines] == [2, 2]
+    assert lines[0] == lines[1]
+    for wanted in ("is not the same run", "learn.lr was 1e-06, is 0.001", "the problems of data.train was"):
+        assert wanted in lines[1][2]
+    code, out, err = done("train", "--resume-with-changes", "--dry-run", *same, "learn.lr=1e-3")
+    assert (code, out) == (2, "")
+    assert "holds no learner state" in err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 GOOD = {

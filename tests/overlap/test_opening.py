@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from overlap import opening
-from overlap.errors import EngineError
+from overlap.errors import EngineError, OverlapError
 from overlap.opening import open_doors
 
 
@@ -122,3 +122,14 @@ def test_processes_are_watched_also_when_the_start_is_cancelled() -> None:
     played = asyncio.run(run())
     assert played.warden.watched == [1, 2]
     assert played.events[-2:] == ["close engine", "close verifier"]
+
+
+def test_a_door_that_the_machine_does_not_let_start_is_one_line() -> None:
+    def change(made: Scene) -> None:
+        async def start() -> None:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+
+        made.engine.start = start  # type: ignore[method-assign]
+
+    with pytest.raises(OverlapError, match=r"the engine cannot be started \(Resource temporarily unavailable\); free"):
+        scene(change)

@@ -105,7 +105,7 @@ class _Pool:
     async def __aenter__(self) -> _Pool:
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
+    async def close(self) -> None:
         pass
 
     def pids(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.files import read_rows
-from overlap.record.resume import reopen, stored_config
+from overlap.record.resume import check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir
 
 PROMPTS = [Prompt(f"p{i}", (1, 2, i), data={"tests": [("1", "2")]}) for i in range(4)]
@@ -74,11 +74,20 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
 )
 def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, override, told):
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    with pytest.raises(ConfigError, match="is not the same run") as caught:
-        reopen(config(run, override), DATA, fits=fits)
-    assert told in str(caught.value)
-    assert "--resume-with-changes" in str(caught.value)
+    for ask in (reopen, check_reopen):
+        with pytest.raises(ConfigError, match="is not the same run") as caught:
+            ask(config(run, override), DATA, fits=fits)
+        assert told in str(caught.value)
+        assert "--resume-with-changes" in str(caught.value)
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    check_reopen(config(run, "run.seed=1"), DATA, fits=fits, with_changes=True)
+    check_reopen(config(run), DATA, fits=fits)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    reopen(config(run), DATA, fits=fits)[0].close()  # no lock was left
 
 
 def test_all_differences_are_listed_at_once(run):
