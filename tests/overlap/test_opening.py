@@ -95,6 +95,26 @@ def test_a_door_that_does_not_close_is_told_and_left_to_the_warden(monkeypatch: 
     assert played.events[-2:] == ["close engine", "close verifier"]
 
 
+def test_a_door_that_fails_to_close_is_told_and_hides_nothing() -> None:
+    def change(made: Scene) -> None:
+        async def close() -> None:
+            raise OSError("no more descriptors")
+
+        made.engine.close = close  # type: ignore[method-assign]
+
+    played = scene(change)
+    assert played.said == ["the engine did not close in order (OSError: no more descriptors); its processes are killed"]
+    assert played.events[-1] == "close verifier"
+
+    def dies_as_well(made: Scene) -> None:
+        change(made)
+        made.verifier.started.clear()
+        asyncio.get_running_loop().call_soon(made.engine.death.set_exception, EngineError("killed"))
+
+    with pytest.raises(EngineError, match="killed"):
+        scene(dies_as_well)
+
+
 def test_a_door_that_dies_while_another_still_starts_ends_the_start() -> None:
     seen: list[Scene] = []
 

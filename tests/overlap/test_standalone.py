@@ -12,7 +12,8 @@ from sessions import Generator, Tokenizer, Verifier
 
 from overlap import cli, opening, standalone
 from overlap.config import Config
-from overlap.core import WeightUpdate
+from overlap.core import Scored, Trajectory, WeightUpdate
+from overlap.errors import DataError
 from overlap.fakes import fake_prompts
 from overlap.prepared import Prepared
 from sandbox import Judgement, Problem, Program, SandboxError
@@ -91,6 +92,18 @@ def test_an_engine_that_does_not_close_is_left_to_the_warden(
     monkeypatch.setattr(_Serving, "close", never)
     assert cli.main(["rollout", "--split", "train"]) == 0
     assert "the engine did not close within 0.01 s" in capsys.readouterr().err
+
+
+def test_a_problem_that_cannot_be_judged_midway_is_a_run_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    async def refuse(self: Any, trajectory: Trajectory) -> Scored:
+        raise DataError("rows.jsonl:3", "x", "has no tests")
+
+    monkeypatch.setattr(Verifier, "score", refuse)
+    assert cli.main(["rollout", "--split", "train"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "overlap: failed: stage verify died on sample g0s0: DataError: rows.jsonl:3='x': has no tests"
 
 
 class _Pool:
