@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from overlap.core import Probe, Prompt, Task
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, first_error
 from sandbox.core import Judgement, Problem, Program, Verdict
-from sandbox.errors import IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -34,6 +34,8 @@ IN_FLIGHT = 32
 PART = 256
 """Prompts whose findings are kept together."""
 FAILED = "could not be judged"
+OWN_FAULTS = (InvalidProblem, CheckerError)
+"""Errors of the sandbox that are the problem's own: it, or its checker, can judge no program."""
 
 
 class Judge(Protocol):
@@ -50,7 +52,9 @@ class Finding:
     place: str
     digest: str
     reference: str = ""
-    """Verdict of its reference, ``FAILED``, or "" where the data has none. Of several, the first that is accepted."""
+    """Verdict of its reference, the name of one of ``OWN_FAULTS``, ``FAILED``, or "" where the data has none. Where
+    there are several, that of the first that is accepted.
+    """
     message: str = ""
     """Why the reference is not accepted."""
     empty: bool = False
@@ -59,6 +63,8 @@ class Finding:
     """An answer that prints (or returns) the first example is accepted."""
     weak: bool = False
     """Its reference was accepted on a token that a program could forge."""
+    broken: str = ""
+    """Why the problem can judge no program."""
     fault: str = ""
     """Why one of its probes could not be judged: our fault, which says nothing of the data."""
 
@@ -68,14 +74,14 @@ class Finding:
 
     @property
     def clean(self) -> bool:
-        return not (self.rejected or self.empty or self.example)
+        return not (self.rejected or self.empty or self.example or self.broken)
 
     @property
     def where(self) -> str:
         return self.place or self.id
 
     def to_json(self) -> dict[str, Any]:
-        names = ("id", "place", "reference", "message", "empty", "example", "weak", "fault")
+        names = ("id", "place", "reference", "message", "empty", "example", "weak", "broken", "fault")
         return {name: getattr(self, name) for name in names}
 
 
@@ -105,6 +111,8 @@ class DataReport:
             ("accept the first example printed", [f for f in self.findings if f.example]),
         ):
             lines.append(f"{len(found)} {text}" + (f", first {_first(found)}" if found else ""))
+        if broken := [f for f in self.findings if f.broken]:
+            lines.append(f"{len(broken)} can judge no program, first {broken[0].where} ({broken[0].broken})")
         if failed := [f for f in self.findings if f.fault]:
             lines.append(f"{len(failed)} {FAILED} by our fault, first {failed[0].where} ({failed[0].fault})")
         return lines
@@ -120,7 +128,7 @@ async def check_problems(
 ) -> DataReport:
     """Judge all probes of ``prompts``; at most ``IN_FLIGHT`` prompts are under way.
 
-    Raises ConfigError where the machine cannot isolate, or a package or toolchain is missing.
+    Raises ConfigError where the machine cannot isolate, or a package or toolchain is missing, and what the task raises.
     """
     places = asyncio.Semaphore(IN_FLIGHT)
     done = 0
@@ -140,7 +148,7 @@ async def check_problems(
     except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
         unable = group.subgroup((IsolationUnavailable, ToolchainMissing))
         if unable is None:
-            raise
+            raise (first := first_error(group)) from first.__cause__
         raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
     return DataReport(tuple(task.result() for task in running))
 
@@ -167,6 +175,8 @@ async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
             said[probe.kind] = verdict == Verdict.AC
         if verdict == FAILED:
             said.setdefault("fault", cause)
+        if verdict in (error.__name__ for error in OWN_FAULTS):
+            said.setdefault("broken", f"{verdict}: {cause}")
     return Finding(prompt.id, prompt.place, digest, **said)
 
 
@@ -180,6 +190,8 @@ async def _best(pool: Judge, probe: Probe) -> tuple[str, str, bool]:
             judgement = await pool.judge(probe.problem, program)
         except (IsolationUnavailable, ToolchainMissing):
             raise
+        except OWN_FAULTS as error:
+            outcomes.append((type(error).__name__, str(error), False))
         except SandboxError as error:
             outcomes.append((FAILED, f"{type(error).__name__}: {error}", False))
         else:

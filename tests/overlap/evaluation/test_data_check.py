@@ -17,9 +17,11 @@ from overlap.evaluation import DataReport, check_problems, data_check, recall, r
 from overlap.task import Task
 from sandbox import Case, Judgement, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core import CaseResult
+from sandbox.errors import CheckerError, InvalidProblem
 
 SUM = Problem("sum", "stdio", (Case("1 2", "3"),))
 FAULT, MISSING = "fault", "missing"
+OWN = {error.__name__: error for error in (InvalidProblem, CheckerError)}
 
 
 class Known(Task):
@@ -45,6 +47,8 @@ class Says:
         self.judged.append(program.source)
         if program.source == FAULT:
             raise SandboxError("no disk")
+        if program.source in OWN:
+            raise OWN[program.source]("its checker crashed")
         if program.source == MISSING:
             raise ToolchainMissing("no compiler")
         verdict = Verdict(program.source)
@@ -103,6 +107,28 @@ def test_a_reference_that_could_not_be_judged_might_have_been_the_right_one() ->
     (found,) = check(prompt("1", "WA", FAULT)).findings
     assert (found.reference, found.rejected) == ("could not be judged", False)
     assert check(prompt("1", FAULT, "AC")).findings[0].fault == ""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_problem_that_can_judge_no_program_is_a_finding(name: str) -> None:
+    report = check(prompt("1", name, empty=name, example=name), prompt("2", empty=name))
+    assert not any(finding.clean for finding in report.findings)
+    assert report.lines() == [
+        "1 of 2 problems bring a reference, 1 of those are rejected",
+        f"  1 {name}, first rows.jsonl:1 (its checker crashed)",
+        "0 accept an empty answer",
+        "0 accept the first example printed",
+        f"2 can judge no program, first rows.jsonl:1 ({name}: its checker crashed)",
+    ]
+
+
+def test_an_error_of_the_task_comes_out_as_itself() -> None:
+    class Torn(Known):
+        def probes(self, prompt: Prompt) -> Iterable[Probe]:
+            raise ConfigError("data.train", "rows.jsonl", "was moved")
+
+    with pytest.raises(ConfigError, match="was moved"):
+        asyncio.run(check_problems(Says(), Torn(), [prompt("1")]))
 
 
 def test_a_start_takes_a_reference_that_could_not_be_judged_for_not_judged(tmp_path: Path) -> None:
