@@ -50,8 +50,13 @@ def resolve_policy(name_or_path: str, cache_dir: Path | None = None) -> Path:
     """
     if name_or_path.lower() == DEFAULT_POLICY:
         return _default_policy(policies_dir(cache_dir))
-    path = Path(name_or_path).expanduser()
-    if path.exists() or name_or_path.startswith(("/", ".", "~")):
+    try:
+        path = Path(name_or_path).expanduser()
+        there = path.exists()
+    except (OSError, RuntimeError) as error:  # too long, not ours to look at, nobody's home
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(FIELD, name_or_path, f"is no usable path ({reason}): give another policy") from error
+    if there or name_or_path.startswith(("/", ".", "~")):
         return check_checkpoint(path, name_or_path)
     if _HUB_ID.fullmatch(name_or_path):
         return check_checkpoint(_from_hub(name_or_path), name_or_path)

@@ -55,6 +55,8 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool =
             raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")
         if out.is_dir():
             raise ConfigError(field, str(out), "is a folder; name a file")
+        with suppress(FileNotFoundError, NotADirectoryError):
+            out.lstat()  # raises for a name that no file system takes
         if not out.parent.is_dir():
             raise ConfigError(field, str(out), "its directory does not exist; make it, or name another place")
         if not os.access(out.parent, os.W_OK | os.X_OK):

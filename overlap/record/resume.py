@@ -34,7 +34,11 @@ def stored_config(template: str) -> Path:
     if "{time}" in template:
         raise ConfigError("run.dir", template, "a run is resumed by its own name: write the time that it began")
     path = resolve(template) / "config.yaml"
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as exc:
+        raise ConfigError("run.dir", template, f"cannot be read ({exc.strerror}); name a run of yours") from exc
+    if not there:
         raise ConfigError("run.dir", template, f"holds no run to go on with: {path} is missing")
     return path
 

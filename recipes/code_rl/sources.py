@@ -45,15 +45,15 @@ def read_rows(source: str, field: str = "data.train") -> Rows:
 
     Raises ConfigError for the source as a whole.
     """
-    path = Path(source).expanduser()
     try:
+        path = Path(source).expanduser()
         if path.is_dir():
             return _folder(path, field)
         if path.is_file():
             return _file(path, field)
         if path.exists():
             raise ConfigError(field, source, f"is neither a file nor a folder; give {_KINDS}")
-    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, holds a NUL, or is nobody's home
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(field, source, f"cannot be looked at ({error}); give {_KINDS}") from error

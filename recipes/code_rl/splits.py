@@ -53,8 +53,11 @@ def load_split(source: str, split: str, judging: Judging, field: str) -> Problem
 
 def is_split_file(source: str) -> bool:
     """Whether the first row has the columns of a split file."""
-    path = Path(source).expanduser()
-    if not path.is_file() or path.suffix != ".jsonl":
+    try:
+        path = Path(source).expanduser()
+        if not path.is_file() or path.suffix != ".jsonl":
+            return False
+    except (OSError, RuntimeError):  # whoever reads it says what is wrong with it
         return False
     first = next((row for row in read_rows(source) if isinstance(row, Row)), None)
     return first is not None and first.values.keys() >= COLUMNS

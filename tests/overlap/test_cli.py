@@ -76,6 +76,28 @@ def test_bad_input_is_one_line_and_exit_code_2(args: list[str], message: str, ca
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "model.policy=NAME"],
+        ["train", "--config=NAME"],
+        ["train", "--resume", "run.dir=NAME"],
+        ["check-data", "NAME"],
+        ["rollout", "--out=NAME"],
+        ["filter", "data.train=x.jsonl", "--out=NAME"],
+        ["export", "NAME"],
+    ],
+)
+def test_a_name_that_no_file_system_takes_is_refused_at_once(
+    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([word.replace("NAME", name) for word in words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("flag", ["--no-such-flag", "--resumed"])
 def test_a_wrong_flag_is_refused(flag: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as ended:
