@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
@@ -145,7 +144,7 @@ class Session:
 
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
         p, run = self.prepared, self.run
-        return Evaluator(p.cfg, p.heldout, doors, save, run.path / "policy-best", progress, self.course, run.losses.add)
+        return Evaluator(p.cfg, p.heldout, doors, save, run.best, progress, self.course, run.losses.add)
 
     async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -220,8 +219,8 @@ class Session:
 
     def _sweep(self) -> None:
         """What a save that was cut off has left; its ranks are gone by now."""
-        for left in (*self.run.path.glob(".policy*.partial"), *self.run.path.glob("policy*.new")):
-            shutil.rmtree(left, ignore_errors=True)
+        with self.run.losses.spared("policy/"):
+            self.run.settle()
 
     async def _on_ready(self) -> None:
         await self._evaluator.begin(self.resumed.state.step)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from overlap.atomic import write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Scored, Verifier
 from overlap.errors import ConfigError
@@ -37,7 +38,6 @@ from overlap.record import (
     plain,
     quiet,
     trajectory_row,
-    write_atomic,
 )
 from overlap.session import Prepared
 from overlap.task import load_task

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError, RunDirError
 from overlap.evaluation.evaluate import PassRate, Tally, tally
-from overlap.record import write_atomic
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from overlap.atomic import partial_path, remove, replace, sync, to_its_end
 from overlap.config import Config
 from overlap.core import Batch, StepReport, WeightUpdate
-from overlap.errors import LearnerError, RunDirError, StaleBatchError
+from overlap.errors import LearnerError, StaleBatchError
 from overlap.learner.micro_batch import flatten
 from overlap.learner.processes import RankProcesses
 from overlap.learner.state import read_state
@@ -124,13 +125,14 @@ class DeepSpeedLearner:
         ``path`` holds the whole of it or what it held before. Raises RunDirError, after which the learner goes on, and
         LearnerError.
         """
-        partial = path.with_name(f".{path.name}.partial")
+        partial = partial_path(path)
         try:
             version: int = await self._running.call("save", absolute(partial), kind, timeout_s=SAVE_S)
-            await asyncio.to_thread(_put_in_place, partial, path)
+            await asyncio.to_thread(sync, partial)
+            await to_its_end(replace, partial, path)
             return version
         finally:
-            await asyncio.to_thread(shutil.rmtree, partial, True)
+            await asyncio.to_thread(remove, partial)
 
     async def restore(self, path: Path) -> None:
         """Load what ``save(kind="state")`` wrote. Raises ConfigError when it was written by another kind of learner."""
@@ -165,20 +167,3 @@ class DeepSpeedLearner:
 def absolute(path: Path) -> Path:
     """As the ranks need it: their working directory is the one that the driver had at the start."""
     return Path(os.path.abspath(path))
-
-
-def _put_in_place(partial: Path, path: Path) -> None:
-    """Rename ``partial`` to ``path``, whose former contents go away."""
-    try:
-        for file in partial.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    os.fsync(stream.fileno())
-        former = path.with_name(f".{path.name}.former")
-        shutil.rmtree(former, ignore_errors=True)
-        if path.exists():
-            path.rename(former)
-        partial.rename(path)
-        shutil.rmtree(former, ignore_errors=True)
-    except OSError as exc:
-        raise RunDirError(f"{path}: cannot be written: {exc}") from exc

@@ -16,7 +16,7 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import RunDirError
-from overlap.evaluation.course import RECORD, Course, Evaluator, best_so_far, row, swap
+from overlap.evaluation.course import RECORD, Course, Evaluator, best_so_far, row
 from overlap.evaluation.evaluate import PassRate, Tally
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped, serial
@@ -257,24 +257,6 @@ def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earl
     assert run.course.summary(6)["best"]["step"] == 2
     assert "No space left" in run.text.getvalue()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
-
-
-def test_a_swap_that_a_kill_cut_short_leaves_the_earlier_best(tmp_path: Path) -> None:
-    best = finished(config(), tmp_path, 0.5).best
-    best.rename(tmp_path / "policy-best.former")
-    found = best_so_far(best)
-    assert found
-    assert found["step"] == 2
-    assert (best / "policy").is_file()
-
-
-def test_a_swap_that_fails_puts_the_earlier_best_back(tmp_path: Path) -> None:
-    (tmp_path / "policy-best").mkdir()
-    (tmp_path / "policy-best" / "policy").write_text("1")
-    with pytest.raises(RunDirError):
-        swap(tmp_path / "missing", tmp_path / "policy-best")
-    assert (tmp_path / "policy-best" / "policy").read_text() == "1"
-    assert [p.name for p in tmp_path.iterdir()] == ["policy-best"]
 
 
 def test_a_folder_that_is_no_best_of_ours_is_nothing_to_compare_with(tmp_path: Path) -> None:
