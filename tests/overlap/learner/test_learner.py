@@ -7,7 +7,6 @@ import errno
 import os
 import random
 import shutil
-import socket
 import threading
 from array import array
 from pathlib import Path
@@ -19,9 +18,7 @@ from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, Vers
 from overlap.errors import ConfigError, LearnerError, RunDirError, StaleBatchError
 from overlap.learner.learner import DeepSpeedLearner
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.processes import RankProcesses
 from overlap.learner.state import LearnerState, read_state, write_state
-from overlap.learner.wire import Call, RankSpec, encode, receive
 
 PROMPT = Prompt("p", (1, 2, 3))
 
@@ -82,15 +79,6 @@ def test_a_batch_without_a_counted_token_is_refused(tmp_path, empty):
 def test_a_call_before_start_says_so(tmp_path):
     with pytest.raises(LearnerError, match="start"):
         asyncio.run(learner(tmp_path).logprobs((1, 2)))
-
-
-def test_ranks_wait_passively_and_the_driver_keeps_its_environment(tmp_path):
-    spec = RankSpec(0, 2, 1, tmp_path / "meet", tmp_path, Config(), 1)
-    before = dict(os.environ)
-    environment = RankProcesses(spec, scratch=tmp_path, log=None)._environment(1)
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("1", "2")
-    assert dict(os.environ) == before
 
 
 class Saving:
@@ -171,20 +159,6 @@ def test_a_state_is_restored_only_by_a_learner_of_its_kind(tmp_path):
     (tmp_path / "learner.json").write_text("{}")
     with pytest.raises(ConfigError, match="holds no learner state"):
         read_state(tmp_path, two)
-
-
-def test_messages_arrive_whole_and_in_order():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for number in range(3):
-            ours.sendall(encode(Call(number, "step", (array("i", range(100)),))))
-        ours.sendall(encode(Call(3, "step"))[:-1])
-        ours.close()
-        with theirs.makefile("rb") as stream:
-            assert [receive(stream).number for _ in range(3)] == [0, 1, 2]
-            for _ in range(2):  # cut short, and nothing more
-                with pytest.raises(EOFError):
-                    receive(stream)
 
 
 torch = pytest.importorskip("torch")
