@@ -40,6 +40,8 @@ def main() -> int:
                 commands, value = _start(*call.args), None
             else:
                 value = getattr(commands, call.name)(*call.args)
+            with suppress(OSError):  # the log may lie on a full disk
+                sys.stdout.flush()  # a rank is killed in the end
             sock.sendall(encode(Reply(call.number, "ok", value)))
         except RunDirError as exc:
             sock.sendall(encode(Reply(call.number, "error", exc)))

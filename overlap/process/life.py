@@ -197,8 +197,11 @@ class Life:
         return f"{who} {ended(code)}{see(self.log)}"
 
     def _bury(self) -> None:
-        if not self._born:
-            return
+        if self._born:
+            self._end_tree()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_tree(self) -> None:
         left = lifeline.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
         orphans = lifeline.marked(f"{nest.LIFE}={self._token}")
         lifeline.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
@@ -207,7 +210,6 @@ class Life:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
         nest.remove_shared(self._token)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _reason(exc: OSError) -> str:
@@ -215,7 +217,7 @@ def _reason(exc: OSError) -> str:
     said = exc.strerror or str(exc)
     if exc.filename is None:
         return f"{said}; end other programs, or raise the limits that `ulimit -a` shows"
-    return f"{said}: {os.fsdecode(exc.filename)}; free space there or choose another place (TMPDIR, run.dir)"
+    return f"{said}: {exc.filename}; free space there or choose another place (TMPDIR, run.dir)"
 
 
 def ended(code: int | None) -> str:

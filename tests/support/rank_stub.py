@@ -16,6 +16,7 @@ class Commands:
         self.spec = spec
 
     def rank(self):
+        print(f"rank {self.spec.rank} was asked")
         return self.spec.rank
 
     def save(self, which):

@@ -70,6 +70,8 @@ def test_every_rank_is_called_and_rank_0_answers(ranks: Callable[[Use], Any], tm
 
     assert ranks(use) == [0, 0, 0]
     assert closed(tmp_path) == ["closed-0", "closed-1"]
+    said = (tmp_path / "log").read_text().splitlines()
+    assert sorted(said) == [f"rank {rank} was asked" for rank in (0, 0, 0, 1, 1, 1)]
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import socket
+import subprocess
 from array import array
 from collections.abc import Coroutine
 from pathlib import Path
@@ -113,6 +114,24 @@ def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and_the_w
         await life.close()
 
     run(main())
+
+
+def test_a_start_that_the_system_refuses_leaves_no_folder(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", refuse)
+            with pytest.raises(EngineError, match="cannot be started: Resource temporarily unavailable; end other"):
+                life.spawn("the process", ["-c", PAUSE], {})
+        assert life.folder.is_dir()
+        await life.close()
+
+    run(main())
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
 def test_a_process_for_which_no_descriptor_is_left_ends_the_life_with_the_limit(
