@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
+from overlap.atomic import guarded, partial_path, remove
 from overlap.config import Config, config_from_dict
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
-from overlap.record import LEARNER, check_out, find, guarded, latest, load_state
+from overlap.record import LEARNER, check_out, find, latest, load_state
 
 
 def export(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
@@ -28,13 +28,13 @@ def export(run: str, *, step: int | None = None, out: Path | None = None) -> tup
     target = out.expanduser() if out is not None else root.parent / f"policy-step-{state.step:06d}"
     check_out(target, folder=True)
     policy = resolve_policy(cfg.model.policy)
-    partial = target.absolute().with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = partial_path(target.absolute())
     try:
         version = export_policy(folder / LEARNER, cfg, policy, partial)
         with guarded(target):
             os.rename(partial, target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        remove(partial)
     return target, state.step, version
 
 

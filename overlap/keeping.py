@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,9 @@ class Keeper:
         return True
 
     def sweep(self) -> None:
-        """Remove what a save that was cut off has left; its ranks are gone by then."""
-        for left in (*self._run.path.glob(".policy*.partial"), *self._run.path.glob("policy*.new")):
-            shutil.rmtree(left, ignore_errors=True)
+        """Clear up what a save that was cut off has left; its ranks are gone by then."""
+        with self._run.losses.spared("policy/"):
+            self._run.settle()
 
     def figures(self) -> dict[str, Any]:
         """Where the policy is, or why not, and then the checkpoint that has the most of it."""

@@ -120,9 +120,7 @@ class Session:
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
         p, run = self.prepared, self.run
-        return Evaluator(
-            p.cfg, p.heldout, doors, self._save_policy, run.path / "policy-best", progress, self.course, run.losses.add
-        )
+        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
 
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")

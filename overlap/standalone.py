@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from overlap.atomic import write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Scored, Verifier
 from overlap.errors import ConfigError
@@ -39,7 +40,6 @@ from overlap.record import (
     plain,
     quiet,
     trajectory_row,
-    write_atomic,
 )
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.task import load_task

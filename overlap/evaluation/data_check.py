@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from overlap.atomic import write_atomic
 from overlap.core import Probe, Prompt, Task
 from overlap.errors import ConfigError, first_error
 from sandbox.core import Judgement, Problem, Program, Verdict
@@ -235,9 +235,7 @@ def remember(path: Path, report: DataReport) -> None:
     known = {**_known(path), **{f.digest: f.reference for f in judged}}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        making = path.with_name(f".{path.name}.{os.getpid()}")
-        making.write_text(json.dumps(known), encoding="utf-8")
-        making.replace(path)
+        write_atomic(path, json.dumps(known))
 
 
 def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:

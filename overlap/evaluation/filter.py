@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import PassRate, Tally, tally
-from overlap.record import check_out, write_atomic
+from overlap.record import check_out
 
 MARK = '"split": '
 """Stands in every row of a split file."""

@@ -55,8 +55,8 @@ class Doors:
 class StepResult:
     """One finished step. Spans are (start, end) in monotonic seconds; ``report`` is None when nothing was learned.
 
-    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats; the step ends with the
-    check that measures it.
+    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats, over the tokens that
+    count in its check (``check_parity``), with which the step ends.
     """
 
     batch: Batch

@@ -7,7 +7,7 @@ Woken by  the loop, once per step
 
 from overlap.record.checkpoint import LEARNER, RunState, find, latest, load_state, save_state, writing
 from overlap.record.digest import data_digest
-from overlap.record.files import check_out, guarded, plain, read_rows, write_atomic
+from overlap.record.files import check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import mean, result_timing, solved
@@ -35,7 +35,6 @@ __all__ = [
     "data_digest",
     "final_table",
     "find",
-    "guarded",
     "latest",
     "load_state",
     "mean",
@@ -50,7 +49,6 @@ __all__ = [
     "stored_config",
     "summary",
     "trajectory_row",
-    "write_atomic",
     "write_picture",
     "writing",
 ]

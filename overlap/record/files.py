@@ -1,47 +1,17 @@
-"""Files that appear whole or not at all, and lines that are never half there. Every failed write is a RunDirError."""
+"""Lines that are never half there, and where a command may write. Every failed write is a RunDirError."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError, RunDirError
-
-
-@contextmanager
-def guarded(path: Path) -> Iterator[None]:
-    """Turn an OSError about ``path`` into a one-line RunDirError."""
-    try:
-        yield
-    except RunDirError:
-        raise
-    except OSError as exc:
-        reason = exc.strerror or str(exc)
-        way_out = "free disk space or choose another place"
-        raise RunDirError(f"cannot write {path}: {reason}; {way_out}") from exc
-
-
-def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError.
-
-    A lone surrogate, as the name of a file or a program's output may have, is written as JSON escapes it.
-    """
-    temp = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with guarded(path):
-            with open(temp, "wb") as out:
-                out.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temp, path)
-    finally:
-        with suppress(OSError):  # the first error is the one to tell
-            temp.unlink(missing_ok=True)
+from overlap.atomic import guarded
+from overlap.errors import ConfigError
 
 
 def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool = False) -> None:

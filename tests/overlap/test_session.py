@@ -16,6 +16,7 @@ from sessions import Stage
 
 from overlap import keeping
 from overlap import session as session_module
+from overlap.atomic import partial_path
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.record import RunDir, final_table, read_rows, reopen
 from overlap.record.place import check_free
@@ -172,7 +173,8 @@ def test_what_a_save_that_was_cut_off_has_left_is_removed(stage: Make) -> None:
     session = made.session()
 
     def torn(kind: str) -> None:
-        (session.run.path / ".policy.partial").mkdir()
+        for place in (session.run.policy, partial_path(session.run.best)):
+            partial_path(place).mkdir()
         raise LearnerError("killed while writing")
 
     made.learner.on_step, made.learner.on_save = cancel_at(2), torn

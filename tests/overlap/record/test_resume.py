@@ -13,6 +13,7 @@ import pytest
 import yaml
 from places import ROOT
 
+from overlap.atomic import former_path, partial_path
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
@@ -253,9 +254,24 @@ def test_a_checkpoint_that_was_being_written_when_the_run_was_killed_does_not_co
     assert resumed.state.step == 2
 
 
-def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run):
-    (run / ".policy.former").mkdir()
-    (run / ".policy.former" / "config.json").touch()
+@pytest.mark.parametrize("name", ["policy", "policy-best"])
+def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run, name):
+    former, partial = former_path(run / name), partial_path(run / name)
+    for folder in (former, partial):
+        folder.mkdir()
+    (former / "config.json").touch()
     opened, _ = reopen(config(run), DATA, fits=fits)
     opened.close()
-    assert (run / "policy" / "config.json").is_file()
+    assert (run / name / "config.json").is_file()
+    assert not list(run.glob(".policy*"))
+
+
+@pytest.mark.parametrize("name", ["policy", "policy-best"])
+def test_a_former_policy_that_a_kill_left_beside_the_new_one_goes(run, name):
+    former_path(run / name).mkdir()
+    (run / name).mkdir()
+    (run / name / "config.json").touch()
+    opened, _ = reopen(config(run), DATA, fits=fits)
+    opened.close()
+    assert (run / name / "config.json").is_file()
+    assert not list(run.glob(".policy*"))
