@@ -13,6 +13,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _prctl = _libc["prctl"]  # a function of its own: given its types, it converts whole numbers fast
 _prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+_bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno and no lock, for which every fork would pay
+_bare_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -119,6 +121,7 @@ def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[
 
 def die_with_parent(parent: int | None = None) -> None:
     """SIGKILL for this process when its parent dies. With `parent`, exit at once if it is dead already."""
-    prctl(PR_SET_PDEATHSIG, 9)
+    if _bare_prctl(PR_SET_PDEATHSIG, 9):
+        raise OSError(22, "prctl(PR_SET_PDEATHSIG)")
     if parent is not None and os.getppid() != parent:
         os._exit(125)
