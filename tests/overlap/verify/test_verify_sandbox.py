@@ -59,7 +59,6 @@ def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:
                 os.kill(supervisor, signal.SIGKILL)
                 await asyncio.sleep(0)
             assert [(await s).reward for s in samples] == [1.0] * 12
-            assert verifier.stats().failed == 0
 
     asyncio.run(run())
 
@@ -76,7 +75,7 @@ def test_cancelled_samples_free_the_real_sandbox() -> None:
             for sample in endless:
                 sample.cancel()
             assert (await verifier.score(trajectory(HONEST))).reward == 1.0
-            await asyncio.gather(*endless, return_exceptions=True)
-            assert verifier.stats().unfinished == 8
+            ends = await asyncio.gather(*endless, return_exceptions=True)
+            assert {type(end) for end in ends} == {asyncio.CancelledError}
 
     asyncio.run(run())
