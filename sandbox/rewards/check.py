@@ -19,13 +19,15 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
+from sandbox import environment
 from sandbox.core import Problem, Program
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, not_started
 from sandbox.zoo import Sample
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
@@ -173,25 +175,35 @@ class _Caller:
         return outcome
 
     def _start(self) -> None:
-        self.sock, theirs = socket.socketpair()
-        self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, also when its process is killed
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        boot = f"import sys; sys.path.append({root!r}); from sandbox.rewards.caller import main; main()"
-        with theirs:
-            fd = str(theirs.fileno())
-            argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
-            self.process = subprocess.Popen(
-                argv,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "TMPDIR": self.directory},
-                start_new_session=True,
-            )
-        self.stream = self.sock.makefile("rw", encoding="utf-8")
+        try:
+            self._spawn()
+        except OSError as error:
+            raise SandboxError(not_started("the process that calls it", error)) from error
         ready = self._reply(_START_S)
         if not ready.get("ready"):
             self.close()
             raise RewardUnusable(ready.get("error") or "the process that imports it ended")
+
+    def _spawn(self) -> None:
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        boot = f"import sys; sys.path.append({root!r}); from sandbox.rewards.caller import main; main()"
+        with ExitStack() as undo:
+            self.sock, theirs = socket.socketpair()
+            undo.callback(self.sock.close)
+            with theirs:
+                self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, however its process ends
+                undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
+                fd = str(theirs.fileno())
+                argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
+                self.process = subprocess.Popen(
+                    argv,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env=environment.current() | {"TMPDIR": self.directory},
+                    start_new_session=True,
+                )
+            undo.pop_all()
+        self.stream = self.sock.makefile("rw", encoding="utf-8")
 
     def _call(self, sample: Sample) -> dict[str, Any]:
         self.stream.write(json.dumps(sample.wire) + "\n")

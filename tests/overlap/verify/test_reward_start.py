@@ -7,11 +7,10 @@ import errno
 import os
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from starting import Held, refuse
 from verifying import Worked, opened, trajectory
 
 from overlap.core import Prompt
@@ -49,33 +48,24 @@ def test_a_worker_that_is_slow_to_start_masks_the_sample_and_blames_no_reward_fu
 
 
 @pytest.mark.parametrize(
-    ("call", "number", "way_out"),
+    ("owner", "name", "number", "way_out"),
     [
-        ("subprocess.Popen", errno.EAGAIN, r"raise the limit on processes \(ulimit -u"),
-        ("os.pidfd_open", errno.EMFILE, r"raise the limit on open files \(ulimit -n\)"),
-        ("reward_worker.Pipe", errno.EMFILE, r"raise the limit on open files \(ulimit -n\)"),
+        (subprocess, "Popen", errno.EAGAIN, r"raise the limit on processes \(ulimit -u"),
+        (os, "pidfd_open", errno.EMFILE, r"raise the limit on open files \(ulimit -n\)"),
+        (reward_worker, "Pipe", errno.EMFILE, r"raise the limit on open files \(ulimit -n\)"),
     ],
 )
 def test_a_machine_without_room_for_a_worker_is_told_with_the_way_out_and_leaves_nothing(
-    call: str, number: int, way_out: str, monkeypatch: pytest.MonkeyPatch
+    owner: Any, name: str, number: int, way_out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*args: Any, **named: Any) -> Any:
-        raise OSError(number, os.strerror(number))
-
     async def run() -> None:
         pool = RewardPool(Worked(len), 1, wall_s=1.0)
-        before = held()
+        before = Held()
         with monkeypatch.context() as patch:
-            owner, name = call.split(".")
-            patch.setattr({"subprocess": subprocess, "os": os, "reward_worker": reward_worker}[owner], name, full)
+            patch.setattr(owner, name, refuse(number, getattr(owner, name)))
             with pytest.raises(WorkerLost, match=f"a reward worker cannot be started: .*; {way_out}"):
                 await pool.reward(Prompt("p", ()), "x")
-            assert held() == before
+            assert before.new() == set()
         await pool.close()
 
     asyncio.run(run())
-
-
-def held() -> tuple[set[str], list[psutil.Process]]:
-    """Descriptors and children of this process."""
-    return {fd.name for fd in Path("/proc/self/fd").iterdir()}, psutil.Process().children(recursive=True)

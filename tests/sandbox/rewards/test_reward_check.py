@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from places import ROOT
+from starting import Held, refuse
 
-from sandbox import Program, zoo
+from sandbox import Program, SandboxError, zoo
 from sandbox.cli import main
 from sandbox.rewards.check import Findings, Options, RewardUnusable, check
 
@@ -203,3 +206,17 @@ def test_bench_measures_each_language_and_names_the_tier(capsys: pytest.CaptureF
     report = json.loads(capsys.readouterr().out)
     assert report["tier"] in ("A", "B")
     assert {"python, 1 tests", "python, 15 tests"} <= {figure["name"] for figure in report["figures"]}
+
+
+def test_a_machine_without_room_for_the_process_that_calls_it_is_told_and_leaves_nothing(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temp := tmp_path / "temp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    before = Held()
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse(errno.EAGAIN, subprocess.Popen))
+        with pytest.raises(SandboxError, match=r"cannot be started: .*; raise the limit on processes"):
+            find(module, KNOWS)
+    assert before.new() == set()
+    assert not any(temp.iterdir())
