@@ -129,8 +129,11 @@ async def check_problems(
     try:
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(one(prompt)) for prompt in prompts]
-    except* (IsolationUnavailable, ToolchainMissing) as group:
-        raise ConfigError("verify.isolation", "auto", str(group.exceptions[0])) from group
+    except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
+        unable = group.subgroup((IsolationUnavailable, ToolchainMissing))
+        if unable is None:
+            raise
+        raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
     return DataReport(tuple(task.result() for task in running))
 
 
