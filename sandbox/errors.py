@@ -98,6 +98,6 @@ _WAYS_OUT: Final = {
 
 def not_started(what: str, error: OSError) -> str:
     """A line for something that the machine has no room for: what, why, and the way out where one is known."""
-    place = f" in {error.filename}" if error.filename else ""
+    where = f" in {error.filename}" if error.filename else ""
     way_out = _WAYS_OUT.get(error.errno or 0)
-    return f"{what} cannot be started: {error.strerror or error}{place}" + (f"; {way_out}" if way_out else "")
+    return f"{what} cannot be started: {error.strerror or error}{where}" + (f"; {way_out}" if way_out else "")

@@ -23,10 +23,8 @@ from typing import Any
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, VerifierError
 from overlap.process import lifeline
-from overlap.verify.reward_worker import Hung, RewardFault, Worker, WorkerLost, shortened
+from overlap.verify.reward_worker import KILL_S, Hung, RewardFault, Worker, WorkerLost, shortened
 from overlap.verify.shared import Dumps
-
-_KILL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ class RewardPool:
         await asyncio.to_thread(self._end, victims)
 
     def _end(self, victims: list[Worker]) -> None:
-        lifeline.kill_tree([worker.pid for worker in victims], _KILL_S, reap=False)
+        lifeline.kill_tree([worker.pid for worker in victims], KILL_S, reap=False)
         self._threads.shutdown(wait=True)  # their workers are dead, so nothing holds them up
         for worker in victims:
             self._retire(worker)

@@ -33,7 +33,7 @@ START_S = 120.0
 """A worker has this long to start and to import what the task needs."""
 _WRITE_S = 10.0
 """A worker that has started takes a message within this time."""
-_KILL_S = 5.0
+KILL_S = 5.0
 _TELL_S = 0.3
 """A worker that hangs has this long to say where."""
 _TELL: signal.Signals = signal.SIGUSR2
@@ -104,7 +104,7 @@ class Worker:
                 stderr=out,
                 start_new_session=True,  # Ctrl-C in the terminal is the driver's to handle
             )
-            undo.callback(self._wait, _KILL_S)
+            undo.callback(self._wait, KILL_S)
             undo.callback(self._process.kill)
             self._pidfd = os.pidfd_open(self._process.pid)
             undo.pop_all()
@@ -161,8 +161,8 @@ class Worker:
 
     def end(self) -> None:
         """Kill it with its descendants, and free what belongs to it."""
-        lifeline.kill_tree([self.pid], _KILL_S, reap=False)
-        self._wait(_KILL_S)
+        lifeline.kill_tree([self.pid], KILL_S, reap=False)
+        self._wait(KILL_S)
         self._pipe.close()
         os.close(self._pidfd)
 

@@ -51,7 +51,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Tried:
     """All calls with one sample."""
 
     sample: Sample
@@ -86,7 +86,7 @@ class Findings:
         return not (any(lists) or self.leaked_processes or self.leaked_files)
 
 
-def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[Outcome]]:
+def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[Tried]]:
     """Call the function with every sample. Raises RewardUnusable when it cannot be called at all."""
     idle: SimpleQueue[_Caller] = SimpleQueue()
     callers = []
@@ -95,7 +95,7 @@ def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[O
             callers.append(_Caller(options))
             idle.put(callers[-1])
 
-        def run(sample: Sample) -> Outcome:
+        def run(sample: Sample) -> Tried:
             caller = idle.get()
             try:
                 return caller.run(sample)
@@ -103,19 +103,19 @@ def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[O
                 idle.put(caller)
 
         with ThreadPoolExecutor(options.workers) as threads:
-            outcomes = list(threads.map(run, samples))
+            tried = list(threads.map(run, samples))
     finally:
         for caller in callers:
             caller.close()
-    return summarize(options, outcomes), outcomes
+    return summarize(options, tried), tried
 
 
-def summarize(options: Options, outcomes: list[Outcome]) -> Findings:
-    found = Findings(options.target, samples=len(outcomes))
+def summarize(options: Options, tried: list[Tried]) -> Findings:
+    found = Findings(options.target, samples=len(tried))
     latencies: list[float] = []
-    for outcome in outcomes:
-        name, paid = outcome.sample.id, outcome.paid(options.accept)
-        replies = outcome.replies
+    for one in tried:
+        name, paid = one.sample.id, one.paid(options.accept)
+        replies = one.replies
         found.calls += len(replies)
         latencies += [reply["latency_s"] for reply in replies if reply["score"] is not None]
         found.leaked_processes += sum(reply["processes"] for reply in replies)
@@ -126,9 +126,9 @@ def summarize(options: Options, outcomes: list[Outcome]) -> Findings:
             found.crashes.append(f"{name}: {error}")
         if len({(reply["score"], bool(reply["error"]), reply["hang"]) for reply in replies}) > 1:
             found.disagreements.append(name)
-        if not outcome.sample.right and True in paid:
+        if not one.sample.right and True in paid:
             found.false_accepts.append(name)
-        if outcome.sample.right and False in paid:
+        if one.sample.right and False in paid:
             found.false_rejects.append(name)
         if all(reply["score"] is None and not reply["error"] and not reply["hang"] for reply in replies):
             found.masked.append(name)
@@ -166,13 +166,13 @@ class _Caller:
         self.process: subprocess.Popen[bytes] | None = None
         self._start()
 
-    def run(self, sample: Sample) -> Outcome:
-        outcome = Outcome(sample)
+    def run(self, sample: Sample) -> Tried:
+        tried = Tried(sample)
         for _ in range(self.options.repeats):
-            outcome.replies.append(self._call(sample))
-            if outcome.replies[-1]["hang"]:
+            tried.replies.append(self._call(sample))
+            if tried.replies[-1]["hang"]:
                 break  # it would only hang again
-        return outcome
+        return tried
 
     def _start(self) -> None:
         try:
