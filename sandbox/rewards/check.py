@@ -179,7 +179,10 @@ class _Caller:
             self._spawn()
         except OSError as error:
             raise SandboxError(not_started("the process that calls it", error)) from error
-        ready = self._reply(_START_S)
+        try:
+            ready = self._reply(_START_S)
+        except TimeoutError:
+            ready = {"error": f"it was not imported within {_START_S:g} s"}
         if not ready.get("ready"):
             self.close()
             raise RewardUnusable(ready.get("error") or "the process that imports it ended")
@@ -208,19 +211,23 @@ class _Caller:
     def _call(self, sample: Sample) -> dict[str, Any]:
         self.stream.write(json.dumps(sample.wire) + "\n")
         self.stream.flush()
-        reply = self._reply(self.options.deadline_s + _MARGIN_S)
-        if reply:
-            return reply
+        error = "it killed the process that called it"
+        try:
+            if reply := self._reply(self.options.deadline_s + _MARGIN_S):
+                return reply
+        except TimeoutError:
+            error = "it stopped the process that called it"
         self.close()
         self._start()
-        empty = {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0}
-        return {**empty, "error": "it killed the process that called it"}
+        return {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0, "error": error}
 
     def _reply(self, timeout_s: float) -> dict[str, Any]:
-        """The next line; {} when the process is dead or silent."""
+        """The next line; {} when the process is dead. Raises TimeoutError when it is silent."""
         self.sock.settimeout(timeout_s)
         try:
             line = self.stream.readline()
+        except TimeoutError:
+            raise
         except OSError:
             return {}
         return json.loads(line) if line else {}
