@@ -78,8 +78,13 @@ class RewardPool:
         as there are workers, it is a RewardFault.
         A cancelled call that was begun keeps its worker until it ends or its deadline comes.
         """
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._reward, prompt, answer)
+            call = loop.run_in_executor(self._threads, self._reward, prompt, answer)
+        except RuntimeError as error:  # the machine has no thread left, or we are closed
+            raise WorkerLost(f"no thread can be started for a reward: {error}") from error
+        try:
+            return await call
         except Hung as hung:
             if self._tell is not None:
                 name = f"{type(self._task).__qualname__}.reward"

@@ -106,11 +106,12 @@ class Link:
                 ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(ours.close)
                 with shelf:
+                    self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
+                    undo.callback(self.store.close)
                     fds = [theirs.fileno(), shelf.fileno()]
                     tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
                     self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
             undo.pop_all()
-        self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
 
     async def write(self, problem: Problem) -> Written:
         """What the problem is known by; written now, if need be. Raises SandboxError."""

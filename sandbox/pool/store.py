@@ -11,6 +11,7 @@ A job names its problem by the digest. What a job in hand needs is held on both 
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import socket
 import sys
@@ -63,7 +64,7 @@ class Store:
         kept_max: int = KEPT_MAX,
         kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
-        """`sock` becomes ours."""
+        """`sock` becomes ours. Raises OSError when there is no thread for it."""
         self.kept_max, self.kept_bytes_max = kept_max, kept_bytes_max
         self.kept_bytes = 0
         self.written = 0
@@ -74,6 +75,10 @@ class Store:
         self._closed = False
         self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sandbox-problems")
+        try:
+            self._thread.submit(int)  # the thread is there from here on
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
         self._given: Counter[str] = Counter()
         """Entries by digest: of two problems with equal texts one is sent. Used by the thread alone."""
         self._lost: set[str] = set()

@@ -11,15 +11,15 @@ from typing import Any
 import psutil
 
 
-def refuse(number: int, call: Callable[..., Any], after: int = 0) -> Callable[..., Any]:
-    """``call``, and from the call number ``after`` on an OSError of this number."""
+def refuse(number: int, call: Callable[..., Any], after: int = 0, fault: Exception | None = None) -> Callable[..., Any]:
+    """``call``, and from the call number ``after`` on an OSError of this number, or ``fault``."""
     calls = 0
 
     def full(*args: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls > after:
-            raise OSError(number, os.strerror(number))
+            raise fault or OSError(number, os.strerror(number))
         return call(*args, **named)
 
     return full

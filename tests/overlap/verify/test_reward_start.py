@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import subprocess
+import threading
 import time
 from typing import Any
 
@@ -67,5 +68,18 @@ def test_a_machine_without_room_for_a_worker_is_told_with_the_way_out_and_leaves
                 await pool.reward(Prompt("p", ()), "x")
             assert before.new() == set()
         await pool.close()
+
+    asyncio.run(run())
+
+
+def test_a_machine_without_a_thread_for_a_reward_masks_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with opened(Worked(len)) as verifier:
+            with monkeypatch.context() as patch:
+                fault = RuntimeError("can't start new thread")
+                patch.setattr(threading.Thread, "start", refuse(0, threading.Thread.start, fault=fault))
+                scored = await verifier.score(trajectory("x"))
+            assert (scored.reward, scored.failure) == (None, f"no thread can be started for a reward: {fault}")
+            assert (await verifier.score(trajectory("x"))).reward == 1.0
 
     asyncio.run(run())

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sandbox import Pool, SandboxError, Verdict
 from sandbox.pool import link
 
 NO_ROOM = [
+    ("start", errno.EAGAIN, 0, r"raise the limit on processes \(ulimit -u"),
     ("start_process", errno.EAGAIN, 0, r"raise the limit on processes \(ulimit -u"),
     ("reserve_directory", errno.ENOSPC, 0, r"free space there, or set TMPDIR"),
     ("socketpair", errno.EMFILE, 0, r"raise the limit on open files \(ulimit -n\)"),
@@ -27,13 +29,14 @@ NO_ROOM = [
 def test_a_supervisor_that_cannot_be_started_is_our_fault_and_leaves_nothing(
     name: str, number: int, after: int, way_out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = socket if name == "socketpair" else link
+    owner = {"socketpair": socket, "start": threading.Thread}.get(name, link)
 
     async def main() -> None:
         files, before = run_directories(), Held()
         pool = Pool(1, judge_once=False)
         with monkeypatch.context() as patch:
-            patch.setattr(owner, name, refuse(number, getattr(owner, name), after))
+            fault = RuntimeError("can't start new thread") if name == "start" else None
+            patch.setattr(owner, name, refuse(number, getattr(owner, name), after, fault))
             with pytest.raises(SandboxError, match=f"the sandbox cannot be started: .*; {way_out}"):
                 await pool.judge(SUM, RIGHT)
             assert (run_directories(), before.new()) == (files, set())
