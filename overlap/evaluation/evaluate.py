@@ -20,7 +20,7 @@ from overlap.evaluation.intervals import change_interval, rate_interval
 from overlap.evaluation.sampling import answers
 from overlap.record import mean, solved
 
-Progress = Callable[[int, int], None]
+OnScored = Callable[[int, int], None]
 """Called with (scored, all) samples."""
 
 
@@ -120,7 +120,7 @@ async def measure(
     *,
     k: int = 1,
     temperature: float | None = None,
-    progress: Progress | None = None,
+    progress: OnScored | None = None,
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
@@ -140,7 +140,7 @@ async def tally(
     samples: int,
     *,
     temperature: float | None = None,
-    progress: Progress | None = None,
+    progress: OnScored | None = None,
 ) -> tuple[Tally, ...]:
     """Passes per prompt, in the order of ``prompts``; see ``measure``."""
     if samples < 1:
