@@ -25,7 +25,8 @@ def start_process(
     if not python:
         raise SandboxError("sys.executable is empty: this interpreter cannot start another")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "LD_BIND_NOW": "1"}
+    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    environment["LD_BIND_NOW"] = "1"  # else each fork resolves its symbols anew, and copies the tables for it
     if seed_hashes:
         environment["PYTHONHASHSEED"] = "0"  # one program, one verdict: the order of a set is the same in every run
     environment["SANDBOX_PATH"] = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", ""))  # where tools are found
