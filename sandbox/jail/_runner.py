@@ -2,9 +2,10 @@
 
 What is the same for every run is done once, before the fork (`prepare`), and the compiled program is kept for the runs
 that follow (descriptor 5, closed before the program's first line runs).
-The job is read from descriptor 3, marshalled, and the answer is written to descriptor 4 as `nonce + JSON`. No expected output is here.
-A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say what he could
-have returned. The nonce is fetched from the job after the last step: for an assert problem it is the completion token.
+The job is read from descriptor 3 (marshalled), the answer is written to descriptor 4 as `nonce + JSON`. No expected
+output is here. A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say
+what he could have returned. The nonce is fetched from the job after the last step: for an assert problem it is the
+completion token.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _dumps, _pread, _pwrite, _exit, _fstat = json.dumps, os.pread, os.pwrite, os._ex
 Job = dict[str, Any]
 _fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
 _join_threads: Callable[[], object] = int  # until `prepare`
+
+
 def prepare(modules: str) -> None:
     """In the zygote, once: import what programs import, and make the interpreter look freshly started.
 

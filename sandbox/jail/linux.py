@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-import struct
 from typing import Final
 
 MACHINE: Final = os.uname().machine
@@ -37,7 +36,6 @@ _NUMBERS: Final = {
     "aarch64": {"pivot_root": 41, "capset": 91},
 }
 _MOUNT_SETATTR: Final = 442
-_FD: Final = struct.Struct("=i")
 _RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
@@ -113,10 +111,12 @@ def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
 
 def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, which close themselves on exec: `socket.recv_fds` of 3.11 drops its flags."""
-    space = socket.CMSG_SPACE(fds_max * _FD.size)
-    data, ancillary, _, _ = sock.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)
-    packed = b"".join(content for level, kind, content in ancillary if (level, kind) == _RIGHTS)
-    return data, [fd for (fd,) in _FD.iter_unpack(packed[: len(packed) - len(packed) % _FD.size])]
+    fds: list[int] = []
+    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == _RIGHTS:
+            fds += memoryview(content[: len(content) & -4]).cast("i")
+    return data, fds
 
 
 def die_with_parent(parent: int | None = None) -> None:

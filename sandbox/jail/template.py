@@ -3,7 +3,8 @@
     zygote ── template ─┬─ the run in hand
                         └─ spare: forked, confined, waiting for the next run's descriptors
 
-forks     a spare before it is wanted, so that a run starts at once. Template and spares keep the zygote's uid until a
+forks     a spare before it is wanted, so that a run starts at once; it rehearses nothing, for what that saves of the
+          wait costs more in all. Template and spares keep the zygote's uid until a
           run is handed to them, so no program can signal, trace or limit them; they have Landlock, the seccomp filter,
           the limits and no capability but to become the program.
 spawns    a native program of tier A, with vfork and exec, out of a template that has the program's identity already. A
@@ -90,7 +91,8 @@ class Template:
         self.alive = True
         self._lineage = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
         self._runs, runs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._reports, reports = os.pipe2(os.O_CLOEXEC)
+        # No pipe: that could be opened once more through /proc.
+        self._reports, reports = (s.detach() for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         self.pid = os.fork()
         if self.pid == 0:
             self._runs.close()
@@ -125,7 +127,10 @@ class Template:
 
     def end(self, outcome: Outcome) -> None:
         """Take in the run's end; where it was ended, or left something behind, nothing stays, template included."""
-        report = b"" if outcome.cause else os.read(self._reports, _ENDED.size)
+        report = b""
+        if not outcome.cause:
+            with suppress(ConnectionResetError):
+                report = os.read(self._reports, _ENDED.size)
         if report:
             status, cpu_s, memory_bytes = _ENDED.unpack(report)
             outcome.set_status(status)
@@ -161,7 +166,7 @@ class _Ends(NamedTuple):
     """A template's ends of what connects it with the zygote."""
 
     runs: socket.socket
-    """Read by whoever does the next run; closed when no more will come."""
+    """Read by whoever does the next run; the other end is closed when no more will come."""
     reports: int
     """Held by the template alone, so that its death is the end of it."""
 
