@@ -131,7 +131,7 @@ def _stamp(source: str) -> tuple[int, int] | None:
     """Another one when the file was changed; None for what is no file."""
     try:
         found = Path(source).expanduser().stat()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return None
     return found.st_mtime_ns, found.st_size
 
