@@ -7,7 +7,7 @@ CompileError is the fault of whoever wrote the source, SandboxError is ours.
 from __future__ import annotations
 
 import itertools
-import json
+import marshal
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -135,4 +135,4 @@ class Prepared:
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
-        return json.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job}).encode()
+        return marshal.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job})
