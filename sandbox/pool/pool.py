@@ -145,7 +145,7 @@ class Pool:
     async def _blame(self, job: _Job, ticket: Ticket, error: WorkerDied) -> Judgement:
         """Every judge died under it. Raises `error` where the control program says that we are to blame."""
         problem, program = control.sample(job.language)
-        written = await self._with_link(lambda link: _write(link, problem))
+        written = await self._with_link(lambda link: link.write(problem))
         try:
             done = await self._ask_whole(_Job(problem, program, job.language, written), ticket)
         except WorkerDied:
