@@ -42,7 +42,6 @@ class Tree:
         except OSError as error:
             raise SandboxError(not_started("a jail", error)) from error
         self.tier: Isolation = ready["tier"]
-        self._ours = (run_dir is None) + (self.tier == "A")  # below the first process: a guard's child, a waiter's
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
 
     def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +55,7 @@ class Tree:
                 undo.callback(self.close)
                 tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
                 tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
+                self.guarded = tail[-1] == "own"
                 self.process = start_process("jail.zygote", tail, [theirs.fileno()], seed_hashes=True)
             ready, _ = self.receive(time.monotonic() + _START_S)
             if "error" in ready:
@@ -93,7 +93,8 @@ class Tree:
     def is_running(self) -> bool:
         """A program's process is alive, and has not begun to end."""
         assert self.process is not None
-        below = watch.descendants(self.process.pid)[self._ours :]
+        ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
+        below = watch.descendants(self.process.pid)[ours:]
         return not all(map(watch.is_ending, below))
 
     def close(self) -> None:
