@@ -6,6 +6,7 @@ What for: what every room speaks of. Knows nothing of how a program is judged.
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
+    REFEREE_LIMITS,
     SOURCE_BYTES_MAX,
     Case,
     CaseResult,
@@ -24,6 +25,7 @@ from sandbox.core.text import printable
 __all__ = [
     "COMPILE_LIMITS",
     "MIB",
+    "REFEREE_LIMITS",
     "SOURCE_BYTES_MAX",
     "Case",
     "CaseResult",

@@ -85,6 +85,9 @@ COMPILE_LIMITS: Final = Limits(
     open_files=256,
 )
 
+REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
+"""Of a checker's or an interactor's run; one that fails is run once more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import MIB, Case, Convention, Limits, Verdict
+from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import CompileError, Files, Prepared
 from sandbox.judging.verdicts import ACCEPTED, Decision
 
-LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
+LIMITS: Final = REFEREE_LIMITS
 HARNESS: Final = {"digits": 100_000}
 """For one in Python: int() of more digits is refused, as plain Python does from 4,300. It would take minutes."""
 _BRIEF: Final = replace(LIMITS, cpu_s=5.0, wall_s=30.0)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, TypeVar
 
-from sandbox.core import COMPILE_LIMITS, Isolation, Judgement, Problem, Program
+from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Isolation, Judgement, Problem, Program
 from sandbox.errors import PoolClosed, SandboxError, WorkerDied
 from sandbox.jail import WALL_STRETCH, find_packages
 from sandbox.judging import control
@@ -254,4 +254,6 @@ class _Job:
 def _deadline_s(problem: Problem) -> float:
     """Seconds after which a worker that still has a job counts as hanging: all limits, stretched, and a margin."""
     each = problem.limits.wall_limit_s * WALL_STRETCH + 20.0
+    if problem.checker or problem.interactor:
+        each += 3 * REFEREE_LIMITS.wall_limit_s
     return 60.0 + COMPILE_LIMITS.wall_limit_s * WALL_STRETCH + each * len(problem.cases)
