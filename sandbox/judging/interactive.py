@@ -199,7 +199,7 @@ class _Talk:
             for side in sides:
                 if side.done_fd in ready and not side.ended:
                     deadline = self._end(side)
-            if self.said.move():
+            if self.said.move() and not self.told.flooded:
                 self.told.passed = 0
             self.told.move()
             if self.said.flooded or self.told.flooded or (not ready and time.monotonic() >= deadline):

@@ -10,7 +10,6 @@ import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, members, pool_of
 
 import sandbox
-from overlap.verify.verifier import job_limit_s
 from sandbox import Case, Judgement, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.core import REFEREE_LIMITS
 from sandbox.errors import WorkerDied
@@ -94,4 +93,3 @@ def test_a_worker_whose_checker_is_slow_is_not_taken_for_hanging() -> None:
     checked = Problem("p", "stdio", plain.cases, limits=SUM.limits, compare="checker", checker=Program("1"))
     asked_twice_s = 2 * REFEREE_LIMITS.wall_limit_s
     assert _deadline_s(checked) > _deadline_s(plain) + asked_twice_s
-    assert job_limit_s(checked) >= job_limit_s(plain) + asked_twice_s
