@@ -5,6 +5,7 @@ no_new_privs, the seccomp filter and the namespaces are the zygote's already, an
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import resource
@@ -20,10 +21,11 @@ HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
 STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
 Rlimits = tuple[tuple[int, int], ...]
 _CAP_DAC_READ_SEARCH, _CAP_SETUID = 1 << 2, 1 << 7
+_SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole uid
 _LIMITED: Final = (
     resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
     resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE,
-    resource.RLIMIT_MEMLOCK,
+    resource.RLIMIT_MEMLOCK, resource.RLIMIT_SIGPENDING,
 )  # fmt: skip
 
 
@@ -43,6 +45,8 @@ class Confinement:
     """The limits that we are under ourselves: a program's cannot be higher."""
     tools_past_permissions: bool = False
     """The same for compilers and runtimes that are executed; a program's own binary never keeps it."""
+    frozen: ctypes.Structure | None = None
+    """A filter that every run adds to the jail's."""
 
 
 def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
@@ -52,6 +56,8 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
         resource.setrlimit(what, (value, value))
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
+    if how.frozen is not None:
+        linux.set_seccomp(how.frozen)
     _reset_signals(native=native)
 
 
@@ -104,6 +110,7 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 64 << 10),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS_PENDING),
     )
     return tuple((what, _at_most(value, how.hard[what])) for what, value in wanted)
 

@@ -142,7 +142,10 @@ def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
     ruleset = high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
     past, tools_past = (uid is not None and not _readable_by_all(paths) for paths in (own, tools))
     listener = _filter_calls()
-    how = Confinement("B", work, uid, ruleset, read_past_permissions=past, tools_past_permissions=tools_past)
+    frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
+    how = Confinement(
+        "B", work, uid, ruleset, read_past_permissions=past, tools_past_permissions=tools_past, frozen=frozen
+    )
     tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener)

@@ -14,6 +14,7 @@ _libc.syscall.restype = ctypes.c_long
 _prctl = _libc["prctl"]  # a function of its own: given its types, it converts whole numbers fast
 _prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 
+CLONE_PARENT = 0x00008000
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 CLONE_NEWCGROUP, CLONE_NEWTIME = 0x02000000, 0x00000080

@@ -182,7 +182,7 @@ def _bind_file(source: str, target: str, *, attributes: int) -> None:
 
 def _make_dev(root: str) -> None:
     for name in _DEVICES:
-        _bind_file(f"/dev/{name}", f"{root}/dev/{name}", attributes=2 | 8)
+        _bind_file(f"/dev/{name}", f"{root}/dev/{name}", attributes=1 | 2 | 8)  # their times are notes too
     for name, target in (("fd", "/proc/self/fd"), ("shm", WORK)):
         os.symlink(target, f"{root}/dev/{name}")
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
