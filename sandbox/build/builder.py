@@ -36,11 +36,11 @@ class Build:
 
 
 class Builder:
-    """Compiles in a jail, into `directory` (private to our uid, removed by its owner)."""
+    """Compiles in a jail, into `directory` (removed by its owner), where only `shared` is for other uids to read."""
 
     def __init__(self, directory: str | Path, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.directory = Path(directory)
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         self.headers = Headers(self.directory / "shared")
         self.shared = str(self.headers.directory)
         self._kept_bytes_max = kept_bytes_max
@@ -78,6 +78,7 @@ class Builder:
         """Atomically, so that a second worker that builds the same sees all of it or nothing."""
         part = path.with_name(f"{path.name}.{os.getpid()}")
         try:
+            part.touch(mode=0o600)
             part.write_bytes(content)
             part.replace(path)
             self._kept += 1

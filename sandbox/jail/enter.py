@@ -8,14 +8,14 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import resource
 import socket
-import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, watch
+from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, uids, watch
 from sandbox.jail.confine import Confinement, high
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
@@ -26,6 +26,7 @@ _WARM: Final = (
 
 
 _WORK_MODE: Final = 0o700
+_LIBRARY_FD: Final = 1024  # above what a program may open, and closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,11 @@ def _enter_namespaces(
 
 def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
     version = landlock.abi()
-    uid = namespaces.pool_id()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
+    uid = uids.claim()
     if os.geteuid() == 0 and uid is None:
-        raise PermissionError("root without a second uid to give to programs")
+        raise PermissionError("root without a uid for programs that no other jail has")
     if uid is None:
         _scope_signals(version)
     work = _work_directory(directory, uid)
@@ -140,13 +141,12 @@ def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
     own = (*namespaces.interpreter_roots(), *_paths(show["packages"]))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
     ruleset = high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
-    past, tools_past = (uid is not None and not _readable_by_all(paths) for paths in (own, tools))
+    closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
+    library = _import_from_descriptors(own) if uid is not None else 1 << 20
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
-    how = Confinement(
-        "B", work, uid, ruleset, read_past_permissions=past, tools_past_permissions=tools_past, frozen=frozen
-    )
-    tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()
+    how = Confinement("B", work, uid, ruleset, closed=closed, library=library, frozen=frozen)
+    tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener)
 
@@ -177,13 +177,41 @@ def _scope_signals(version: int) -> None:
     raise AssertionError("a signal left the Landlock domain")
 
 
-def _readable_by_all(paths: Iterable[str]) -> bool:
-    for path in paths:
-        while path != "/":
-            if not os.stat(path).st_mode & stat.S_IXOTH:
-                return False
-            path = os.path.dirname(path)
-    return True
+def _import_from_descriptors(own: Sequence[str]) -> int:
+    """What of `own` lies under a directory closed to other uids: a descriptor needs no permission to get there.
+
+    Returns the lowest; they lie where no program closes them with all others.
+    """
+    closed = [path for path in _import_roots(own) if not uids.may_enter(path)]
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = _LIBRARY_FD if most == resource.RLIM_INFINITY else min(_LIBRARY_FD, most - len(closed))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + len(closed), most))
+    for target, path in enumerate(closed, lowest):
+        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        os.dup2(fd, target, inheritable=False)
+        os.close(fd)
+        at = f"/proc/self/fd/{target}"
+        for places in (sys.path, *_packages()):
+            places[:] = [at + place[len(path) :] if f"{place}/".startswith(f"{path}/") else place for place in places]
+    sys.path_importer_cache.clear()
+    return lowest
+
+
+def _import_roots(own: Sequence[str]) -> list[str]:
+    """Where modules of `own` are imported from; nothing that lies in another of these."""
+    homes = {*sys.path, *(os.path.dirname(place) for places in _packages() for place in places)}
+    found: list[str] = []
+    for home in sorted(filter(os.path.isdir, homes)):
+        of_own = any(f"{home}/".startswith(f"{path}/") or os.path.dirname(path) == home for path in own)
+        if of_own and not any(home.startswith(f"{outer}/") for outer in found):
+            found.append(home)
+    return found
+
+
+def _packages() -> list[list[str]]:
+    """Where the packages that are imported have their modules."""
+    paths = (getattr(module, "__path__", None) for module in list(sys.modules.values()))
+    return [path for path in paths if isinstance(path, list)]
 
 
 def _work_directory(directory: str, uid: int | None) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, WorkerDied
-from sandbox.jail import cgroup, linux
+from sandbox.jail import cgroup, linux, uids
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
 
@@ -35,6 +35,8 @@ class Tree:
 
     def __init__(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> None:
         """Start it. Raises IsolationUnavailable, WorkerDied."""
+        if run_dir and tier == "B" and os.geteuid() == 0 and not uids.may_enter(run_dir):
+            run_dir = None  # its programs have another uid
         self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
         self.group = group_name(self.directory)
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -221,14 +221,20 @@ def namespace_tribe() -> Tribe:
     return Tribe(members, lambda: _kill(-1), atomic=True)
 
 
-def uid_tribe(uid: int) -> Tribe:
-    """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid."""
+def uid_tribe(uid: int, killer: int | None) -> Tribe:
+    """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid.
+
+    Its real uid is `killer`, which nobody else has: so it may signal them, and none of them may stop it. Without such
+    a uid, they are searched for.
+    """
+    if killer is None:
+        return searched_tribe()
 
     def kill() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                os.setresuid(uid, uid, uid)
+                os.setresuid(killer, uid, killer)
                 _kill(-1)
             finally:
                 os._exit(0)
@@ -243,7 +249,7 @@ def domain_tribe() -> Tribe:
 
 
 def searched_tribe() -> Tribe:
-    """Tier C: descendants, as /proc lists them; stopped first, so that they cannot fork while we count."""
+    """Descendants, as /proc lists them; stopped first, so that they cannot fork while we count. Tier C has no other."""
 
     def kill() -> None:
         for number in (signal.SIGSTOP, signal.SIGKILL):

@@ -100,7 +100,7 @@ class Supervisor:
             return
         if os.getppid() != caller:
             return
-        os.mkdir(self.run_dir, 0o700)
+        os.mkdir(self.run_dir, 0o711 if os.geteuid() == 0 else 0o700)  # a jail's programs may have another uid
         loop.add_reader(pidfd, gone.set)
         loop.add_reader(self.shelf, self._look)
         loop.add_signal_handler(signal.SIGTERM, gone.set)

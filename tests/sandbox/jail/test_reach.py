@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from toolchains import need
 
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.jail.jail import Jail
+from sandbox.jail.memfd import new_memfd
+from sandbox.jail.run import Run
 from sandbox.judging import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=20)
@@ -173,3 +179,33 @@ with tempfile.TemporaryDirectory() as place, open(place + '/x', 'w') as file:
 print('ok')
 """
     assert judged(judge, source).verdict is Verdict.AC
+
+
+def test_threads_that_the_user_starts_meanwhile_do_not_count_as_the_programs(tiered_jail: Jail) -> None:
+    """An ordinary user's programs have that user's uid in tier B, by which the kernel counts."""
+    source = (
+        "import threading\nprint(input(), flush=True)\ninput()\n"
+        "for k in range(4):\n    worker = threading.Thread(target=int)\n    worker.start()\n    worker.join()\n"
+        "print('ok')\n"
+    )
+    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    to_read, to_write = os.pipe()
+    from_read, from_write = os.pipe()
+    code = new_memfd("code")
+    tiered_jail.start(Run(replace(LIMITS, processes=8), job=job, pipes=(to_read, from_write), code=code))
+    for fd in (to_read, from_write):
+        os.close(fd)
+    end = threading.Event()
+    os.write(to_write, b"begun\n")
+    assert os.read(from_read, 100) == b"begun\n"
+    others = [threading.Thread(target=end.wait) for _ in range(150)]
+    try:
+        for other in others:
+            other.start()
+        os.write(to_write, b"\n")
+        done = tiered_jail.finish()
+        assert (done.exit_code, os.read(from_read, 100)) == (0, b"ok\n"), done.stderr
+    finally:
+        end.set()
+        for fd in (to_write, from_read, code):
+            os.close(fd)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any
 
 import pytest
 from pooling import RIGHT, SUM, WRONG, pool_of
+from toolchains import need
 
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
 from sandbox.pool.parcel import write
 from sandbox.pool.store import Shelf
@@ -139,3 +143,19 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
     with socket.socket() as sock:
         asyncio.run(main())
     assert (len(hired), dismissed) == (2, hired[:1])
+
+
+@pytest.mark.parametrize("isolation", ["A", "B"])
+@pytest.mark.parametrize("place", ["open", "closed"])
+def test_a_pool_judges_what_is_compiled_wherever_its_directory_lies(isolation: str, place: str) -> None:
+    """As root, programs of tier B are another user's, who must find what is theirs."""
+    need("c")
+
+    async def main() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o711 if place == "open" else 0o700)
+            async with pool_of(1, isolation=isolation, directory=folder) as pool:
+                done = await pool.judge(SUM, Program(LANGUAGES["c"].samples.adds, "c"))
+                assert done.verdict is Verdict.AC, done.compile_log
+
+    asyncio.run(main())
