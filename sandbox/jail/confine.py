@@ -45,7 +45,7 @@ class Confinement:
     closed: tuple[str, ...] = ()
     """Toolchains under a directory closed to other uids: these keep CAP_DAC_READ_SEARCH. Landlock still rules."""
     library: int = 1 << 20
-    """Descriptors from here on are where Python programs import from."""
+    """Python programs keep the descriptors from here on, to import from."""
     frozen: ctypes.Structure | None = None
     """A filter that every run adds to the jail's."""
 

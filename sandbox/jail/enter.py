@@ -8,15 +8,16 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import resource
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, uids, watch
+from sandbox.jail.clear import empty
 from sandbox.jail.confine import Confinement, high
+from sandbox.jail.library import Library
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
 _WARM: Final = (
@@ -26,7 +27,6 @@ _WARM: Final = (
 
 
 _WORK_MODE: Final = 0o700
-_LIBRARY_FD: Final = 1024  # above what a program may open, and closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,20 @@ def moved(packages: dict[str, list[str]]) -> bool:
     return any(namespaces.place(path) != path for path in _paths(packages))
 
 
-def warm_up(packages: dict[str, list[str]], *, old: str = "") -> None:
+def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
+    """How programs will reach what they import, as this process does from here on."""
+    apart = tier == "B" and os.geteuid() == 0  # they are another user's, who may not go where we may
+    return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
+
+
+def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") -> None:
     """Import what programs import. With `old`, from where the new root shows packages, and what else they need
     from the old root, which is there.
     """
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
     there = _paths(packages)
     found = (*map(namespaces.place, there), *(old + path for path in there)) if old else there
-    homes = list(dict.fromkeys(map(os.path.dirname, found)))
+    homes = list(dict.fromkeys(library.at(os.path.dirname(path)) for path in found))
     sys.path += homes
     _runner.prepare(" ".join((_WARM, *packages)))
     for home in homes:
@@ -71,17 +77,23 @@ def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
 
 
 def enter(
-    tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
+    tier: str,
+    directory: str,
+    parent: int,
+    work_bytes: int,
+    control: socket.socket,
+    show: dict[str, Any],
+    library: Library,
 ) -> Entered:
     """Move into the jail. Raises OSError, AssertionError where the machine cannot isolate so."""
     if tier == "A":
-        return _enter_namespaces(directory, parent, work_bytes, control, show)
+        return _enter_namespaces(directory, parent, work_bytes, control, show, library)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    return _enter_landlock(directory, show) if tier == "B" else _enter_nothing(directory)
+    return _enter_landlock(directory, show, library) if tier == "B" else _enter_nothing(directory)
 
 
 def _enter_namespaces(
-    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
+    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any], library: Library
 ) -> Entered:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
@@ -92,7 +104,7 @@ def _enter_namespaces(
         os.waitpid(pid, 0)
         os._exit(0)
     packages = show["packages"]
-    late = (lambda: warm_up(packages, old=namespaces.OLD)) if moved(packages) else None
+    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if moved(packages) else None
     namespaces.build_root(
         root,
         work_bytes=work_bytes,
@@ -117,7 +129,7 @@ def _enter_namespaces(
     return Entered(how, watch.namespace_tribe(), renew, mechanisms, listener)
 
 
-def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
+def _enter_landlock(directory: str, show: dict[str, Any], library: Library) -> Entered:
     version = landlock.abi()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
@@ -142,10 +154,9 @@ def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
     ruleset = high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
     closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
-    library = _import_from_descriptors(own) if uid is not None else 1 << 20
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
-    how = Confinement("B", work, uid, ruleset, closed=closed, library=library, frozen=frozen)
+    how = Confinement("B", work, uid, ruleset, closed=closed, library=library.lowest, frozen=frozen)
     tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener)
@@ -177,43 +188,6 @@ def _scope_signals(version: int) -> None:
     raise AssertionError("a signal left the Landlock domain")
 
 
-def _import_from_descriptors(own: Sequence[str]) -> int:
-    """What of `own` lies under a directory closed to other uids: a descriptor needs no permission to get there.
-
-    Returns the lowest; they lie where no program closes them with all others.
-    """
-    closed = [path for path in _import_roots(own) if not uids.may_enter(path)]
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = _LIBRARY_FD if most == resource.RLIM_INFINITY else min(_LIBRARY_FD, most - len(closed))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + len(closed), most))
-    for target, path in enumerate(closed, lowest):
-        fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.dup2(fd, target, inheritable=False)
-        os.close(fd)
-        at = f"/proc/self/fd/{target}"
-        for places in (sys.path, *_packages()):
-            places[:] = [at + place[len(path) :] if f"{place}/".startswith(f"{path}/") else place for place in places]
-    sys.path_importer_cache.clear()
-    return lowest
-
-
-def _import_roots(own: Sequence[str]) -> list[str]:
-    """Where modules of `own` are imported from; nothing that lies in another of these."""
-    homes = {*sys.path, *(os.path.dirname(place) for places in _packages() for place in places)}
-    found: list[str] = []
-    for home in sorted(filter(os.path.isdir, homes)):
-        of_own = any(f"{home}/".startswith(f"{path}/") or os.path.dirname(path) == home for path in own)
-        if of_own and not any(home.startswith(f"{outer}/") for outer in found):
-            found.append(home)
-    return found
-
-
-def _packages() -> list[list[str]]:
-    """Where the packages that are imported have their modules."""
-    paths = (getattr(module, "__path__", None) for module in list(sys.modules.values()))
-    return [path for path in paths if isinstance(path, list)]
-
-
 def _work_directory(directory: str, uid: int | None) -> str:
     work = os.path.join(directory, "work")
     os.mkdir(work, _WORK_MODE)
@@ -224,14 +198,6 @@ def _work_directory(directory: str, uid: int | None) -> str:
 
 
 def _empty(work: str) -> None:
-    """Remove all that a program left in `work`, however deep or locked, and on it."""
-    for entry in os.scandir(work):
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.path)
-            continue
-        for argv in (["/bin/chmod", "-R", "u+rwX", entry.path], ["/bin/rm", "-rf", entry.path]):
-            status = os.waitpid(os.posix_spawn(argv[0], argv, {}), 0)[1]
-        if status:
-            raise OSError(errno.ENOTEMPTY, f"cannot empty {work}")
+    empty(work)
     os.chmod(work, _WORK_MODE)
     os.utime(work, (0, 0))

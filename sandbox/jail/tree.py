@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any, Final
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, WorkerDied
 from sandbox.jail import cgroup, linux, uids
+from sandbox.jail.clear import remove_tree
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
 
@@ -92,4 +92,4 @@ class Tree:
                 self.process.kill()  # its pid 1 dies with it
                 self.process.wait()
         cgroup.remove(self.group)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_tree(self.directory)
