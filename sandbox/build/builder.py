@@ -23,7 +23,7 @@ from sandbox.languages import toolchain
 
 LOG_BYTES_MAX: Final = 64 << 10
 KEPT_BYTES_MAX: Final = 1024 * MIB
-_LOOK_EVERY: Final = 64  # artefacts kept between two looks at their size
+_SHARE: Final = 16  # between two looks at its size, a worker adds no more than such a share of what may be kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Builder:
         self.headers = Headers(self.directory / "shared")
         self.shared = str(self.headers.directory)
         self._kept_bytes_max = kept_bytes_max
-        self._kept = 0
+        self._added = 0
 
     def build(self, jail: Jail, unit: Unit, *, cancel_fd: int | None = None) -> Build:
         """Raises SandboxError for our faults only; what the compiler objects to is in the log."""
@@ -81,15 +81,19 @@ class Builder:
             part.touch(mode=0o600)
             part.write_bytes(content)
             part.replace(path)
-            self._kept += 1
-            if self._kept % _LOOK_EVERY == 0:
+            self._added += len(content)
+            if self._added * _SHARE > self._kept_bytes_max:
+                self._added = 0
                 self._make_room()
         except OSError as error:
             part.unlink(missing_ok=True)
             raise SandboxError(f"cannot keep a compiled program in {self.directory}: {error}") from error
 
     def _make_room(self) -> None:
-        """Remove what was used longest ago, until what is left is half of what may be kept."""
+        """Remove what was used longest ago, until what is left is half of what may be kept.
+
+        Other workers add to it too, so that with n of them it may be n sixteenths above that for a while.
+        """
         files = []
         for entry in os.scandir(self.directory):
             with suppress(FileNotFoundError):
