@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -129,10 +129,10 @@ signal.pause()
     assert lifeline.await_end(processes, SOON_S) == []
 
 
-@pytest.mark.parametrize("pid", [0, -1, os.getpid()])
-def test_a_pid_that_cannot_be_a_parent_is_refused(pid: int) -> None:
+@pytest.mark.parametrize("pid_of", [lambda: 0, lambda: -1, os.getpid], ids=["zero", "negative", "our own"])
+def test_a_pid_that_cannot_be_a_parent_is_refused(pid_of: Callable[[], int]) -> None:
     with pytest.raises(ValueError, match="pid="):
-        lifeline.bind_to_parent(pid if pid <= 0 else os.getpid())
+        lifeline.bind_to_parent(pid_of())
 
 
 def test_a_tree_is_killed_whole_and_its_root_is_reaped(bystander: Pid) -> None:
