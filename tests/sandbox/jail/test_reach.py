@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import shutil
 import socket
@@ -188,7 +188,7 @@ def test_threads_that_the_user_starts_meanwhile_do_not_count_as_the_programs(tie
         "for k in range(4):\n    worker = threading.Thread(target=int)\n    worker.start()\n    worker.join()\n"
         "print('ok')\n"
     )
-    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    job = marshal.dumps({"kind": "stdio", "source": source, "preamble": ""}) + bytes(32)
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     code = new_memfd("code")
