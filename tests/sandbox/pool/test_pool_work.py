@@ -92,8 +92,8 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
         worker.close()
 
 
-def answer(worker: Worker) -> dict[str, Any]:
-    body = json.dumps({"program": {"source": RIGHT.source}, "stop": True, "only": None}).encode()
+def answer(worker: Worker, source: str = RIGHT.source) -> dict[str, Any]:
+    body = json.dumps({"program": {"source": source}, "stop": True, "only": None}).encode()
     return worker.answer({"id": 1, "problem": "digest"}, body)
 
 
@@ -114,6 +114,19 @@ def test_a_jail_or_worker_that_has_grown_is_replaced(worker: Worker, monkeypatch
     monkeypatch.setattr(worker_module, "WORKER_BYTES_MAX", 1 << 20)
     last = [answer(worker) for _ in range(2)][1]
     assert (last["recycled"], last["retires"], last["judgement"]["verdict"]) == (2, True, "AC")
+
+
+def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -> None:
+    assert answer(worker)["judgement"]["verdict"] == "AC"
+    spoilt = worker.jail
+    assert spoilt is not None
+    finish = spoilt.finish
+    spoilt.finish = lambda **options: replace(finish(**options), exit_code=1)  # type: ignore[method-assign]
+    reply = answer(worker)
+    assert (reply["judgement"]["verdict"], reply["recycled"]) == ("AC", 1)
+    assert worker.jail is not spoilt
+    reply = answer(worker, "raise SystemExit(3)")
+    assert (reply["judgement"]["verdict"], reply.get("recycled")) == ("RE", None)
 
 
 def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_path: Path) -> None:
