@@ -16,7 +16,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import _runner, proof
+from sandbox.jail import _runner, linux, proof
 from sandbox.jail.confine import HIGH, STREAMS, Confinement, Rlimits, enter, restrain
 
 Request = dict[str, Any]
@@ -49,11 +49,12 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
         if is_native(request):
             _execute(request, fds, setting)
         enter(setting.how, fds[:STREAMS])
+        linux.prctl(linux.PR_SET_DUMPABLE, 1)  # a change of uid hid from our watcher what this process maps
         _check_files(request, fds)
         if request["mode"] == "probe":
             proof.try_to_escape(setting.how.tier)
             os._exit(0)
-        os.closerange(STREAMS, 1 << 20)
+        os.closerange(STREAMS, setting.how.library)
         gc.enable()
     except BaseException as error:
         fail(setting, error)
@@ -73,6 +74,11 @@ def is_native(request: Request) -> bool:
     return bool(request["mode"] == "exec")
 
 
+def tool(request: Request) -> str:
+    """What of a toolchain it executes; empty for a program of its own."""
+    return str(request["argv"][0]) if request["with_tools"] else ""
+
+
 def fail(setting: Setting, error: BaseException) -> NoReturn:
     """Complain, and end."""
     os.write(setting.voice, f"{type(error).__name__}: {error}".encode()[:4000])
@@ -82,7 +88,7 @@ def fail(setting: Setting, error: BaseException) -> NoReturn:
 def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
     program = HIGH if request["program"] is None else fds[request["program"]]
     streams = 5 if request["harness"] else 3
-    enter(setting.how, fds[:streams], with_tools=request["with_tools"])
+    enter(setting.how, fds[:streams], tool=tool(request))
     _check_files(request, fds)
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -21,7 +20,8 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
-from sandbox.jail import cgroup, linux, watch
+from sandbox.jail import cgroup, linux, uids, watch
+from sandbox.jail.clear import remove_tree
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
 
@@ -46,6 +46,8 @@ class Tree:
 
     def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
         """What the zygote says when it is ready. Nothing is left of a start that fails."""
+        if run_dir and tier == "B" and os.geteuid() == 0 and not uids.may_enter(run_dir):
+            run_dir = None  # its programs have another uid
         with ExitStack() as undo:
             self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             undo.callback(self.control.close)
@@ -107,4 +109,4 @@ class Tree:
                 self.process.kill()  # its pid 1 dies with it
                 self.process.wait()
         cgroup.remove(self.group)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_tree(self.directory)

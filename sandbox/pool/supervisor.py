@@ -106,7 +106,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGTERM, gone.set)
         reader, self.caller = await asyncio.open_connection(limit=wire.BUFFER, sock=sock)
         try:
-            os.mkdir(self.run_dir, 0o700)
+            os.mkdir(self.run_dir, 0o711 if os.geteuid() == 0 else 0o700)  # a jail's programs may have another uid
         except OSError as error:
             await self._tell({"ends": not_started("the sandbox", error)})
             self.caller.close()
