@@ -77,7 +77,7 @@ class Run:
             if came:
                 return
             time.sleep(0.05)
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         raise AssertionError(f"the moment did not come: {self.process.communicate(timeout=30)[1]}")
 
     def look(self) -> None:

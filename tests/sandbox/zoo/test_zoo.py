@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import select
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
