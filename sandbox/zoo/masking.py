@@ -106,7 +106,7 @@ ENTRIES: Final = (
             Attack(
                 "try:\n    with open('x', 'wb') as file:\n        while True:\n            file.write(bytes(1 << 20))\n"
                 "except OSError:\n    pass\nprint(8)\n",
-                "WA", "says the checker", harmful=True,
+                "WA TLE", "says the checker|limit", harmful=True,
             ),
         ),
         python("import os\nos.makedirs('output.txt')\nprint(int(input()) ** 2)\n"),
