@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from places import ROOT
 from toolchains import need
@@ -256,3 +259,16 @@ def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "ok\n", done.stderr
+
+
+def test_no_signal_is_caught_by_who_keeps_a_run_and_a_program_gets_the_usual_ones(tiered_judge: Judge) -> None:
+    """Where the kernel does not scope signals, a namespace's pid 1 gets from inside those that it has a handler for."""
+    keepers = psutil.Process(tiered_judge.jail.process.pid)
+    for process in [keepers, *keepers.children(recursive=True)]:
+        caught = re.search(r"SigCgt:\t(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+        assert caught
+        assert int(caught[1], 16) & (1 << signal.SIGINT - 1) == 0
+    source = (
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('ok')\n"
+    )
+    assert judged(tiered_judge, source, cases=3).verdict is Verdict.AC
