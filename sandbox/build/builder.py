@@ -24,6 +24,7 @@ from sandbox.languages import toolchain
 LOG_BYTES_MAX: Final = 64 << 10
 KEPT_BYTES_MAX: Final = 1024 * MIB
 _SHARE: Final = 16  # between two looks at its size, a worker adds no more than such a share of what may be kept
+_ELF: Final = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Builder:
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
             return Build(None, _objection(done) + text_log)
+        if units.is_native(language) and not done.collected.startswith(_ELF):
+            return Build(None, "the compiler made no program that can be run, but a library or nothing\n" + text_log)
         self._keep(log, text_log.encode())
         self._keep(binary, done.collected)
         return Build(done.collected, text_log)

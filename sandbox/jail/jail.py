@@ -160,6 +160,10 @@ class Jail:
             with suppress(Cancelled):
                 self.finish()
 
+    def is_running(self) -> bool:
+        """A process of the run that is under way is alive, and has not begun to end. For runs without a series."""
+        return self._tree.is_running()
+
     def forget(self) -> None:
         """The program of the last series will not run again. Nothing is answered."""
         if not self.broken:

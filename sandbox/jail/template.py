@@ -173,6 +173,7 @@ class _Ends(NamedTuple):
 
 def _serve(request: Request, fds: list[int], setting: Setting, ends: _Ends, left: int) -> NoReturn:
     """In the template: start runs, and tell how each ended."""
+    request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
     try:
         linux.die_with_parent()
         native = is_native(request)

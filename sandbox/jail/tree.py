@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
-from sandbox.jail import cgroup, linux, uids
+from sandbox.jail import cgroup, linux, uids, watch
 from sandbox.jail.clear import remove_tree
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
@@ -57,6 +57,7 @@ class Tree:
                 undo.callback(self.close)
                 tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
                 tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
+                self.guarded = tail[-1] == "own"
                 self.process = start_process("jail.zygote", tail, [theirs.fileno()], seed_hashes=True)
             ready, _ = self.receive(time.monotonic() + _START_S)
             if "error" in ready:
@@ -90,6 +91,13 @@ class Tree:
             assert cancel_fd is not None
             poller.unregister(cancel_fd)
             self.control.send(b'{"mode": "cancel"}')
+
+    def is_running(self) -> bool:
+        """A program's process is alive, and has not begun to end."""
+        assert self.process is not None
+        ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
+        below = watch.descendants(self.process.pid)[ours:]
+        return not all(map(watch.is_ending, below))
 
     def close(self) -> None:
         """End all of it; at most a few seconds. Safe to call twice."""

@@ -22,6 +22,7 @@ from sandbox.jail.weigh import read, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _GLANCE_S: Final = 0.05
+_PF_EXITING: Final = 4  # set before a process's descriptors are closed
 WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
 
 Members = Callable[[], list[int]]
@@ -259,9 +260,10 @@ def searched_tribe() -> Tribe:
     return Tribe(descendants, kill, atomic=False)
 
 
-def descendants() -> list[int]:
+def descendants(root: int | None = None) -> list[int]:
+    """Of `root`, by default of this process."""
     found: list[int] = []
-    queue = [os.getpid()]
+    queue = [os.getpid() if root is None else root]
     while queue:
         pid = queue.pop()
         try:
@@ -271,6 +273,21 @@ def descendants() -> list[int]:
             continue
         found.append(pid)
     return found[1:]
+
+
+def is_ending(pid: int) -> bool:
+    """Every thread of the process has begun to end, or it is gone."""
+    try:
+        return all(_ends(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return True
+
+
+def _ends(stat: str) -> bool:
+    try:
+        return bool(int(read(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
+    except OSError:
+        return True
 
 
 def _kill(pid: int, number: int = signal.SIGKILL) -> None:

@@ -160,6 +160,8 @@ class Keeper:
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
         run = begin(request, fds)
+        if request.get("pipes"):
+            _let_go(fds[:2])
         outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"
@@ -223,6 +225,14 @@ class Keeper:
 
 def _environment(work: str) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": work, "TMPDIR": work, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+
+
+def _let_go(pipes: list[int]) -> None:
+    """The program alone has them from here on: their numbers are closed by whoever received them."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for fd in pipes:
+        os.dup2(null, fd, inheritable=False)
+    os.close(null)
 
 
 def _rewind(stdin: int, *outputs: int) -> None:

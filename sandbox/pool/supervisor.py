@@ -9,7 +9,8 @@ produces  {"started": id}, {"failed": id} for a try that our own fault ended, an
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
 
 Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced and
-its job is tried again, twice at most: only our own faults are, for a program that crashed is a verdict.
+its job is tried again, twice at most: only our own faults are, for a program that crashed is a verdict. Whose fault
+three of them are is the caller's to find out (pool.py).
 """
 
 from __future__ import annotations
