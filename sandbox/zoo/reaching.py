@@ -55,17 +55,16 @@ ENTRIES: Final = (
         "machine", 23, "datagrams, watches, leases, flags of files, asynchronous input, a look at the mounts",
         "the filter refuses them", OPENED,
         (
-            Attack("import socket\nsocket.socketpair(type=socket.SOCK_DGRAM)\nprint('opened')\n", "RE", _DENIED,
-                   "plain"),
-            Attack(_CALL.format("294, 0"), "RE", _DENIED, "plain"),
+            Attack("import socket\nsocket.socketpair(type=socket.SOCK_DGRAM)\nprint('opened')\n", "RE", _DENIED),
+            Attack(_CALL.format("294, 0"), "RE", _DENIED),
             Attack("import fcntl, os\nfcntl.fcntl(os.open('/usr/bin', os.O_RDONLY), fcntl.F_NOTIFY, 2)\n"
-                   "print('opened')\n", "RE", _DENIED, "plain"),
+                   "print('opened')\n", "RE", _DENIED),
             Attack("import fcntl, os\nopen('f', 'w').close()\nfcntl.fcntl(os.open('f', os.O_RDONLY), 1024, 0)\n"
-                   "print('opened')\n", "RE", _DENIED, "plain"),
+                   "print('opened')\n", "RE", _DENIED),
             Attack("import fcntl, os\nopen('f', 'w').close()\n"
                    "fcntl.ioctl(os.open('f', os.O_RDONLY), 0x40086602, bytes(8))\nprint('opened')\n", "RE", "ioctl"),
-            Attack(_CALL.format("206, 1, ctypes.byref(ctypes.c_long())"), "RE", "not implemented", "plain"),
-            Attack(_CALL.format("157, 4, 0, 0, 0, 0"), "RE", _DENIED, "plain"),
+            Attack(_CALL.format("206, 1, ctypes.byref(ctypes.c_long())"), "RE", "not implemented"),
+            Attack(_CALL.format("157, 4, 0, 0, 0, 0"), "RE", _DENIED),
         ),
         python("import os, socket\na, b = socket.socketpair()\na.send(b'opened')\nos.sync()\n"
                "print(b.recv(9).decode())\n"),
