@@ -22,9 +22,11 @@ from sandbox.languages import Harness, Language, toolchain
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
 _SOLUTION: Final = re.compile(r"\b(?:class|struct)\s+Solution\b")
-# Go's comments, texts and runes are passed over, so that only the program's own `func main()` is found.
+# Go's comments, texts and runes are passed over, so that only the program's own `func main()` is found. What is never
+# closed runs to the end, so that nothing is read twice.
 _GO_MAIN: Final = re.compile(
-    r"//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\])+'|\bfunc\s+main\s*\(\s*\)", re.DOTALL
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\"(?:\\.|[^\"\\\n])*|'(?:\\.|[^'\\\n])*'?|\bfunc\s+main\s*\(\s*\)",
+    re.DOTALL,
 )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -70,7 +71,7 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
     tail = words[-2000:].strip().rpartition("\n")[2]
     if (frame and frame.get("kind") == "memory") or re.search(language.refused, words, re.MULTILINE):
         return Verdict.MLE, _REFUSED
-    if asserts_tell and re.search(language.asserted, words, re.MULTILINE):
+    if asserts_tell and _tells(words, language.asserted):
         return Verdict.WA, "an assert does not hold"
     if done.signal is not None:
         name = str(done.signal)
@@ -78,6 +79,22 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
             name = signal.Signals(done.signal).name
         return Verdict.RE, f"ended by {name}" + (f": {tail}" if tail else "")
     return Verdict.RE, f"exit code {done.exit_code}" + (f": {tail}" if tail else "")
+
+
+def _tells(stderr: str, asserted: Sequence[str]) -> bool:
+    """Do the texts stand in a line and the one after it, in their order?"""
+    lines = stderr.split("\n") if asserted else []
+    return any(_in_order(f"{line}\n{after}", asserted) for line, after in zip(lines, [*lines[1:], ""], strict=True))
+
+
+def _in_order(text: str, parts: Sequence[str]) -> bool:
+    place = 0
+    for part in parts:
+        found = text.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
 
 
 def decide_values(

@@ -121,9 +121,9 @@ class Language:
     """A header that is worth compiling ahead, and `precompile` to do so."""
     precompile: tuple[str, ...] = ()
     refused: str = r"(?!)"
-    """A pattern: how its runtime says on stderr that memory was refused."""
-    asserted: str = r"(?!)"
-    """A pattern: how its runtime says on stderr that an assert did not hold."""
+    """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
+    asserted: tuple[str, ...] = ()
+    """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
 
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):
