@@ -23,9 +23,9 @@ _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, s
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
 _SOLUTION: Final = re.compile(r"\b(?:class|struct)\s+Solution\b")
 # Go's comments, texts and runes are passed over, so that only the program's own `func main()` is found. What is never
-# closed runs to the end, so that nothing is read twice.
+# closed runs to the end, and nothing is given back (`*+`), so that nothing is read twice.
 _GO_MAIN: Final = re.compile(
-    r"//[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\"(?:\\.|[^\"\\\n])*|'(?:\\.|[^'\\\n])*'?|\bfunc\s+main\s*\(\s*\)",
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\"(?:\\.|[^\"\\\n])*+|'(?:\\.|[^'\\\n])*+'?|\bfunc\s+main\s*\(\s*\)",
     re.DOTALL,
 )
 
@@ -54,10 +54,10 @@ def compose(language: Language, problem: Problem, source: str, case: Case) -> Un
     harness = _PLAIN if problem.kind in ("stdio", "interactive") else language.harness[problem.kind]
     if problem.preamble:
         source = f"{problem.preamble}\n{source}"
-    after = harness.after.replace("{callee}", _callee(problem.fn_name or "", source)).replace("{test}", case.input)
+    after = harness.after.replace("{callee}", callee(problem.fn_name or "", source)).replace("{test}", case.input)
     text = harness.before + source + after
     if harness.rename_main:
-        text = _rename_main(text, harness.rename_main)
+        text = rename_main(text, harness.rename_main)
     content = text.encode("utf-8", "surrogatepass")
     files = ((language.source, content), *_read((*language.compile_files, *harness.files)))
     argv = toolchain.fill(language, (*language.compile, *harness.compile), _names(language))
@@ -120,7 +120,7 @@ def _file(name: str) -> bytes:
     return (_FILES / name).read_bytes()
 
 
-def _callee(fn_name: str, source: str) -> str:
+def callee(fn_name: str, source: str) -> str:
     """How C++ names a function: a name without a class is a method where there is a class Solution, as in Python."""
     cls, _, name = fn_name.rpartition(".")
     if not cls and _SOLUTION.search(source):
@@ -128,5 +128,6 @@ def _callee(fn_name: str, source: str) -> str:
     return f"&{cls}::{name}" if cls else name
 
 
-def _rename_main(text: str, name: str) -> str:
+def rename_main(text: str, name: str) -> str:
+    """Go's `func main()` under another name."""
     return _GO_MAIN.sub(lambda found: f"func {name}()" if found[0].startswith("func") else found[0], text)

@@ -2,7 +2,8 @@
 
 Integers, floats and tuples have a hash that anybody can work out: n of them with one hash take n² comparisons, and half
 a million fit into a result. So their hashes are counted before a table is made of them, and what would take more than
-`PER_ITEM` comparisons an item is refused. (The powers of two, the worst of what is honest, take 95 at the largest result.)
+`PER_ITEM` comparisons an item is refused. (The powers of two, the worst of what is honest, take 95 in the largest
+result.)
 """
 
 from __future__ import annotations

@@ -10,9 +10,12 @@ behind. `decode`, `same` and `canonical` run in the judge, on plain values that 
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from sandbox.compare import hashed
@@ -48,6 +51,18 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is complex:
         return {"c": [value.real, value.imag]}
     raise Unencodable(f"a {kind.__name__}")
+
+
+@contextmanager
+def acyclic() -> Iterator[None]:
+    """While values are made that hold no cycles: the collector would look through all of them time and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def decode(data: Any, depth: int = 0) -> Any:

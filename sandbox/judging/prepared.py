@@ -146,7 +146,8 @@ def _frame(done: RunResult, nonce: bytes) -> Frame | None:
     if not hmac.compare_digest(done.result[:_NONCE_BYTES], nonce):
         return None
     try:
-        data = values.loads(done.result[_NONCE_BYTES:])
-    except ValueError:
+        with values.acyclic():
+            data = json.loads(done.result[_NONCE_BYTES:])  # our harnesses write long integers in hexadecimal
+    except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None

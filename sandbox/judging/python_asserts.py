@@ -197,7 +197,7 @@ def _is_program_call(func: ast.expr, own: frozenset[str]) -> bool:
 
 def _safe_function(func: ast.expr) -> Callable[..., Any] | None:
     if isinstance(func, ast.Name):
-        return BOUNDED.get(func.id) or _SAFE.get(func.id)
+        return BOUNDED.get(func.id, _SAFE.get(func.id))
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "math":
         return _SAFE_MATH.get(func.attr)
     return None

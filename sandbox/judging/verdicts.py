@@ -83,7 +83,9 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
 
 def _tells(stderr: str, asserted: Sequence[str]) -> bool:
     """Do the texts stand in a line and the one after it, in their order?"""
-    lines = stderr.split("\n") if asserted else []
+    if not asserted:
+        return False
+    lines = stderr.split("\n")
     return any(_in_order(f"{line}\n{after}", asserted) for line, after in zip(lines, [*lines[1:], ""], strict=True))
 
 
@@ -114,7 +116,8 @@ def decide_values(
     if not frame.get("ok"):
         return _decide_complaint(frame)
     try:
-        found = [values.decode(item) for item in frame["values"]]
+        with values.acyclic():
+            found = [values.decode(item) for item in frame["values"]]
     except (ValueError, TypeError, KeyError, RecursionError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):

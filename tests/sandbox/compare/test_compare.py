@@ -209,6 +209,11 @@ def test_a_tolerance_reaches_floats_inside_values() -> None:
     assert same([0.1 + 0.2], [0.3], 1e-9)
     assert not same([0.31], [0.3], 1e-9)
     assert not same([3], [4], 1e9)
+    assert same([2.0000001], [2], 1e-6)
+    assert not same([2.0], [2])
+    assert not same([2.1], [2], 1e-6)
+    assert not same([True], [1], 1e-6)
+    assert not same([1e300], [10**400], 1e-6)
 
 
 class Sneaky(int):
