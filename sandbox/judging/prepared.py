@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import itertools
+import json
 import marshal
 import os
 from collections import deque

@@ -36,7 +36,7 @@ class Harness:
     """When its run is complete, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
-    """{test} stands for the case's test code, {callee} for the function as C++ names it."""
+    """{test} stands for the case's test code; {owner}, {callee}, {called} for how C++ names and calls the function."""
     files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness, beside the source when it is compiled."""
     compile: tuple[str, ...] = ()
@@ -117,6 +117,8 @@ class Language:
     environment: tuple[tuple[str, str], ...] = ()
     harness: Mapping[str, Harness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
+    asked_for: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """A word that stands in a source, and what it adds to the compile argv."""
     header: str = ""
     """A header that is worth compiling ahead, and `precompile` to do so."""
     precompile: tuple[str, ...] = ()

@@ -21,9 +21,25 @@ _NODE_RUNTIME: Final = Runtime(
 )
 _NODE: Final = ("{node}", "--max-old-space-size={heap_mib}", "--stack-size={stack_kib}")
 _WRAP: Final = "-Wl,--wrap=main"
-_GXX: Final = ("{g++}", "-O2", "-std=c++17", "-pipe", "-fmax-errors=5")
+_GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
+_C_FILES: Final = ("sandbox_threads.c",)
+_C_ASKED_FOR: Final = (("omp", ("-fopenmp",)),)
 _C_REFUSED: Final = r"std::bad_alloc|std::bad_array_new_length"
 _C_ASSERTED: Final = ("Assertion `", "' failed.")
+# Below the program, so with names that no macro of a program has.
+_CPP_CALL: Final = """
+struct sandbox_direct {
+    template <class Sandbox_job, class Sandbox_owner = {owner}>
+    auto operator()(Sandbox_job &sandbox_job) const -> decltype(sandbox_harness::sandbox_call(sandbox_job, {callee})) {
+        return sandbox_harness::sandbox_call(sandbox_job, {callee});
+    }
+};
+void sandbox_harness_call() {
+    sandbox_harness::sandbox_choose(sandbox_direct{}, [](auto &&...sandbox_given) -> decltype({called}) {
+        return {called};
+    });
+}
+"""
 _MAIN: Final = "its main has returned"
 _GO_ENVIRONMENT: Final = (
     ("GO111MODULE", "off"),
@@ -94,7 +110,12 @@ _TABLE: Final = (
         tools=("gcc",),
         version=("{gcc}", "-dumpfullversion"),
         package="gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)",
-        compile=("{gcc}", "-O2", "-std=gnu17", "-pipe", "-fmax-errors=5", "-o", "{artifact}", "{source}", "-lm"),
+        compile=(
+            *("{gcc}", "-O2", "-std=gnu17", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5"),
+            *("-o", "{artifact}", "{source}", *_C_FILES, "-lm"),
+        ),
+        compile_files=_C_FILES,
+        asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
             "assert": Harness(
@@ -135,13 +156,15 @@ _TABLE: Final = (
         tools=("g++",),
         version=("{g++}", "-dumpfullversion"),
         package="g++ (Debian, Ubuntu: apt-get install g++)",
-        compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}"),
+        compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}", *_C_FILES),
+        compile_files=_C_FILES,
+        asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
             "function": Harness(
                 "the function has returned",
                 before='#include <bits/stdc++.h>\n#include "harness.hpp"\n',
-                after="\nvoid sandbox_harness_call() { sandbox_harness::call({callee}); }\n",
+                after=_CPP_CALL,
                 files=("harness.hpp",),
                 compile=(_WRAP,),
             ),
@@ -194,7 +217,7 @@ _TABLE: Final = (
         compile_files=("Compile.java", "Launch.java"),
         compile_runtime=_JVM,
         run=(
-            *("{java}", *_JVM_FLAGS, "-Xms8m", "-Xmx{heap_mib}m", "-XX:MaxMetaspaceSize=128m"),
+            *("{java}", *_JVM_FLAGS, "-Xms8m", "-Xmx{heap_mib}m", "-XX:MaxMetaspaceSize=128m", "-DONLINE_JUDGE=true"),
             *("--add-opens", "java.base/java.io=ALL-UNNAMED", "-cp", "{artifact}", "sandbox.Launch"),
         ),
         runtime=_JVM,
