@@ -146,7 +146,7 @@ def callee(fn_name: str, source: str) -> dict[str, str]:
 
 
 def _asked_for(language: Language, text: str) -> tuple[str, ...]:
-    return tuple(part for word, parts in language.asked_for if word in text for part in parts)
+    return tuple(part for words, part in language.asked_for if any(word in text for word in words))
 
 
 def rename_main(text: str, name: str) -> str:

@@ -117,8 +117,8 @@ class Language:
     environment: tuple[tuple[str, str], ...] = ()
     harness: Mapping[str, Harness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
-    asked_for: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """A word that stands in a source, and what it adds to the compile argv."""
+    asked_for: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Words of which one stands in a source, and what that adds to the compile argv."""
     header: str = ""
     """A header that is worth compiling ahead, and `precompile` to do so."""
     precompile: tuple[str, ...] = ()

@@ -22,8 +22,8 @@ _NODE_RUNTIME: Final = Runtime(
 _NODE: Final = ("{node}", "--max-old-space-size={heap_mib}", "--stack-size={stack_kib}")
 _WRAP: Final = "-Wl,--wrap=main"
 _GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
-_C_FILES: Final = ("sandbox_threads.c",)
-_C_ASKED_FOR: Final = (("omp", ("-fopenmp",)),)
+_C_THREADS: Final = "sandbox_threads.c"
+_C_ASKED_FOR: Final = ((("thread", "async", "omp", "execution"), _C_THREADS), (("omp",), "-fopenmp"))
 _C_REFUSED: Final = r"std::bad_alloc|std::bad_array_new_length"
 _C_ASSERTED: Final = ("Assertion `", "' failed.")
 # Below the program, so with names that no macro of a program has.
@@ -112,9 +112,9 @@ _TABLE: Final = (
         package="gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)",
         compile=(
             *("{gcc}", "-O2", "-std=gnu17", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5"),
-            *("-o", "{artifact}", "{source}", *_C_FILES, "-lm"),
+            *("-o", "{artifact}", "{source}", "-lm"),
         ),
-        compile_files=_C_FILES,
+        compile_files=(_C_THREADS,),
         asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
@@ -156,8 +156,8 @@ _TABLE: Final = (
         tools=("g++",),
         version=("{g++}", "-dumpfullversion"),
         package="g++ (Debian, Ubuntu: apt-get install g++)",
-        compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}", *_C_FILES),
-        compile_files=_C_FILES,
+        compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}"),
+        compile_files=(_C_THREADS,),
         asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
