@@ -124,6 +124,8 @@ class Language:
     precompile: tuple[str, ...] = ()
     refused: str = r"(?!)"
     """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
+    said: str = r"(?!)(?P<said>)"
+    """A pattern: what its runtime says on stderr of an error that nobody caught; the same holds."""
     asserted: tuple[str, ...] = ()
     """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
 

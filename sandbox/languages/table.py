@@ -26,6 +26,12 @@ _C_THREADS: Final = "sandbox_threads.c"
 _C_ASKED_FOR: Final = ((("thread", "async", "omp", "execution"), _C_THREADS), (("omp",), "-fopenmp"))
 _C_REFUSED: Final = r"std::bad_alloc|std::bad_array_new_length"
 _C_ASSERTED: Final = ("Assertion `", "' failed.")
+_PYTHON_SAID: Final = r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<said>\S.*)"
+_CPP_SAID: Final = r"^(?P<said>terminate called .*(?:\n +what\(\): .*)?)"
+_JAVA_SAID: Final = r"^(?P<said>Exception in thread .*)"
+_NODE_SAID: Final = r"^ *\^+\n\s*(?P<said>\S.*)"
+_RUST_SAID: Final = r"^thread '[^'\n]*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)"
+_GO_SAID: Final = r"^(?P<said>(?:panic|fatal error): .*)"
 # Below the program, so with names that no macro of a program has.
 _CPP_CALL: Final = """
 struct sandbox_direct {
@@ -84,6 +90,7 @@ _TABLE: Final = (
             "function": Harness(complete="the function has returned"),
             "assert": Harness(complete="the last step of the test is done"),
         },
+        said=_PYTHON_SAID,
     ),
     Language(
         "c",
@@ -175,6 +182,7 @@ _TABLE: Final = (
         header="bits/stdc++.h",
         precompile=(*_GXX, "-x", "c++-header", "-o", "{artifact}", "{source}"),
         refused=_C_REFUSED,
+        said=_CPP_SAID,
         asserted=_C_ASSERTED,
     ),
     Language(
@@ -227,6 +235,7 @@ _TABLE: Final = (
             "assert": Harness(_MAIN, after="\n{test}\n"),
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
+        said=_JAVA_SAID,
         asserted=("Exception in thread ", " java.lang.AssertionError"),
     ),
     Language(
@@ -273,6 +282,7 @@ _TABLE: Final = (
             )
         },
         refused=r"JavaScript heap out of memory|process out of memory|Array buffer allocation failed",
+        said=_NODE_SAID,
     ),
     Language(
         "rust",
@@ -316,6 +326,7 @@ _TABLE: Final = (
             ),
         },
         refused=r"memory allocation of \d+ bytes failed",
+        said=_RUST_SAID,
         asserted=("panicked at ", "assertion"),
     ),
     Language(
@@ -358,6 +369,7 @@ _TABLE: Final = (
             ),
         },
         refused=r"^fatal error: (runtime: )?(out of memory|cannot allocate memory)",
+        said=_GO_SAID,
     ),
 )
 LANGUAGES: Final[dict[str, Language]] = {language.name: language for language in _TABLE}

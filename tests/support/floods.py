@@ -13,7 +13,7 @@ from sandbox.compare import modes
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem
 from sandbox.jail import RunResult
 from sandbox.judging import python_asserts, verdicts
-from sandbox.judging.prepared import _frame
+from sandbox.judging.frames import read_frame
 from sandbox.languages import LANGUAGES
 
 MIB = 1 << 20
@@ -92,8 +92,8 @@ def valued(text: Callable[[int], str]) -> Callable[[int], Work]:
         problem = Problem("p", "function", (Case("[]", "[1]"),), fn_name="f", compare="float(1e-6)")
 
         def work() -> object:
-            done = ended(result=b"n" * 32 + frame)
-            read = _frame(done, b"n" * 32)
+            done = ended()
+            read = read_frame(b"n" * 32 + frame, b"n" * 32)
             return verdicts.decide_values(problem, problem.cases[0], None, done, read, LANGUAGES["python"])
 
         return work
@@ -128,6 +128,10 @@ STDERR = {
     "java": 'Exception in thread " java.lang.Assertion \n java.lang.',
     "javascript": "^\n JavaScript heap out of ",
     "rust": "thread 'main' panicked at ",
+    "rust ": "thread 'main' ' ' ' ' ",
+    "rust  ": "' ",
+    "javascript ": " ^",
+    "python ": "\n",
     "go": "panic: fatal error: runtime: ",
 }
 SOURCES = {"c": "/* ", "cpp": "class  ", "java": "class A { ", "javascript": "`${", "rust": "/* "}
@@ -153,7 +157,8 @@ def crashed(language: str, unit: str) -> Callable[[int], Work]:
     problem = Problem("p", "assert", (Case("assert f()"),), language=language)
 
     def make(size: int) -> Work:
-        done = ended(stderr=repeated(unit.encode(), size))
+        opening = STDERR[language].encode()
+        done = ended(stderr=opening + repeated(unit.encode(), size - len(opening)))
         tongue, plan = LANGUAGES[language], python_asserts.plan("assert f()")
         return lambda: (
             verdicts.decide_ending(done, None, Limits(), tongue),
@@ -207,7 +212,7 @@ def floods() -> Iterator[Flood]:
     for test, value in ASSERTS.items():
         yield Flood(f"assert: {test}", asserted(test, value))
     for language, unit in STDERR.items():
-        yield Flood(f"stderr: {language}", crashed(language, unit), most=64 << 10)
+        yield Flood(f"stderr: {language.strip()} {unit!r}", crashed(language.strip(), unit), most=64 << 10)
     for language, unit in SOURCES.items():
         yield Flood(f"source: {language} {unit!r}", composed(language, unit), most=SOURCE_BYTES_MAX)
     for unit in GO_SOURCES:
