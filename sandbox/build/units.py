@@ -20,6 +20,7 @@ from sandbox.jail import Run
 from sandbox.languages import Harness, Language, toolchain
 
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
+_YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
 # C++'s comments and texts are passed over, so that only a class Solution of the program's own is found.
 _CPP_SOLUTION: Final = re.compile(
@@ -117,7 +118,8 @@ def _names(language: Language) -> dict[str, object]:
 def _sizes(language: Language, limits: Limits) -> dict[str, object]:
     heap = max(limits.memory_bytes - _RUNTIME_BYTES, limits.memory_bytes // 2)
     stack = max(min(limits.stack_bytes, language.runtime.stack_bytes_max) - MIB, MIB // 2)
-    return {"heap_mib": max(1, heap // MIB), "stack_kib": stack >> 10}
+    young = min(heap // 3, _YOUNG_BYTES)
+    return {"heap_mib": max(1, heap // MIB), "young_mib": max(1, young // MIB), "stack_kib": stack >> 10}
 
 
 def _read(names: Sequence[str]) -> tuple[tuple[str, bytes], ...]:

@@ -225,7 +225,8 @@ _TABLE: Final = (
         compile_files=("Compile.java", "Launch.java"),
         compile_runtime=_JVM,
         run=(
-            *("{java}", *_JVM_FLAGS, "-Xms8m", "-Xmx{heap_mib}m", "-XX:MaxMetaspaceSize=128m", "-DONLINE_JUDGE=true"),
+            *("{java}", *_JVM_FLAGS, "-Xms8m", "-Xmx{heap_mib}m", "-XX:MaxNewSize={young_mib}m"),
+            *("-XX:MaxMetaspaceSize=128m", "-DONLINE_JUDGE=true"),
             *("--add-opens", "java.base/java.io=ALL-UNNAMED", "-cp", "{artifact}", "sandbox.Launch"),
         ),
         runtime=_JVM,

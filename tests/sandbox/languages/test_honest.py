@@ -76,6 +76,8 @@ JAVA = {
     "System.out.println(IntStream.range(0, 8).parallel().map(x -> 1).sum()); } }",
     "a main that is inherited": "class B { public static void main(String[] a) { System.out.println(8); } }\n"
     "public class Main extends B {}",
+    "an array that takes most of the heap": "class Main { public static void main(String[] a) { int[] x = new int["
+    "80_000_000]; x[x.length - 1] = 8; System.out.println(x[x.length - 1]); } }",
     "a hook at the end": "class Main { public static void main(String[] a) { Runtime.getRuntime().addShutdownHook("
     "new Thread(() -> System.out.println(8))); } }",
 }
