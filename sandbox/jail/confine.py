@@ -161,6 +161,8 @@ def keep_only_identity(how: Confinement) -> None:
 
 
 def _reset_signals(*, native: bool) -> None:
-    if native:  # an interpreter has its own ways with these; a program expects the defaults
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+    """What the zygote ignores, and what an interpreter has its own ways with; a program expects the defaults."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL if native else signal.default_int_handler)
+    if native:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

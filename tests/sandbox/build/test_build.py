@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -187,8 +188,13 @@ def test_a_folder_that_cannot_be_made_is_our_fault(tmp_path: Path) -> None:
         Builder(tmp_path / "file" / "build")
 
 
-def test_a_header_that_cannot_be_kept_is_our_fault(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "build")
+def test_a_header_that_cannot_be_kept_is_our_fault() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o711)  # as root, tier B's programs are another user's
+        _lose_the_header(Builder(Path(place) / "build"))
+
+
+def _lose_the_header(builder: Builder) -> None:
     builder.headers.directory.rmdir()
     with Jail("B", shared=builder.shared) as jail, pytest.raises(SandboxError, match="cannot keep a compiled program"):
         builder.build(jail, unit(ALL + MAIN))
