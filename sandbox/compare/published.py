@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
@@ -75,8 +76,13 @@ def _lines(text: bytes) -> Iterator[str]:
 
 
 def _same_decimals(mine: str, theirs: str) -> bool:
-    from decimal import DecimalException
+    from decimal import (
+        Decimal,
+        DecimalException,
+    )  # here, because the zygote imports this module and forks for every run
 
+    with suppress(DecimalException):
+        return Decimal(mine) == Decimal(theirs)
     try:
         pairs = zip_longest(_decimals(mine), _decimals(theirs))
         return all(a is not None and b is not None and a == b for a, b in pairs)
@@ -85,7 +91,7 @@ def _same_decimals(mine: str, theirs: str) -> bool:
 
 
 def _decimals(line: str) -> Iterator[Decimal]:
-    from decimal import Decimal  # here, because the zygote imports this module and forks for every run
+    from decimal import Decimal
 
     return (Decimal(found[0]) for found in _TOKEN.finditer(line))
 

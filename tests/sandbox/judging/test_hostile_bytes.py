@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from sandbox import Case, Judgement, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.jail import Run, RunResult
-from sandbox.judging.frames import NONCE_BYTES
+from sandbox.judging.frames import NONCE_BYTES, read_frame
 from sandbox.judging.judge import Judge
 
 ENDS = st.fixed_dictionaries(
@@ -166,3 +168,19 @@ def test_a_forged_frame_has_its_verdict(directory: Path, frame: Any, verdict: st
 def test_a_frame_that_is_none_has_its_verdict(directory: Path, body: bytes) -> None:
     end = {"cause": None, "exit_code": 0, "signal": None}
     assert outcome(FUNCTION, Told(end, b"", b"", b"{nonce}" + body), directory).verdict is Verdict.RE
+
+
+@pytest.fixture
+def _unlimited_digits() -> Iterator[None]:
+    limit = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    yield
+    sys.set_int_max_str_digits(limit)
+
+
+@pytest.mark.usefixtures("_unlimited_digits")
+def test_a_caller_who_lifted_the_limit_of_digits_reads_no_long_integer_of_a_program() -> None:
+    nonce = b"n" * NONCE_BYTES
+    for digits, is_read in (("1" * 4000, True), ("1" * 5000, False), ("1" * (16 << 20), False)):
+        frame = read_frame(nonce + b'{"ok": true, "values": [%b]}' % digits.encode(), nonce)
+        assert (frame is not None) is is_read
