@@ -54,7 +54,8 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
     """The first half: what holds for every run of a program, and does not yet need its identity."""
     _prefer_as_oom_victim()
     for what, value in rlimits:
-        resource.setrlimit(what, (value, value))
+        # A program may ask for more stack, as many do: it takes memory like any other.
+        resource.setrlimit(what, (value, how.hard[what] if what == resource.RLIMIT_STACK else value))
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
     if how.frozen is not None:

@@ -36,7 +36,8 @@ def test_a_header_compiled_ahead_is_seen_and_used_and_cannot_be_changed(builder:
         flags = builder.headers.flags(jail, find("cpp"))
         assert flags[0] == "-I"
         source = b"#include <bits/stdc++.h>\nint main() {}\n"
-        argv = ("/usr/bin/g++", "-O2", "-std=c++17", "-pipe", "-fmax-errors=5", "-H", "-c", "main.cpp", *flags)
+        compiler = [part for part in find("cpp").precompile[1:] if part.startswith("-") and part not in ("-x", "-o")]
+        argv = ("/usr/bin/g++", *compiler, "-H", "-c", "main.cpp", *flags)
         done = jail.run(Run(find("cpp").compile_limits, argv=argv, files=(("main.cpp", source),), with_tools=True))
         assert f"! {flags[1]}/bits/stdc++.h.gch" in done.stderr.decode()  # g++ -H marks with ! what it used
         (made,) = Path(builder.shared).rglob("*.gch")
