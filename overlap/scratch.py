@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from overlap.errors import ConfigError, OverlapError
 from overlap.process import Interrupts, Warden, run_name
+from sandbox.jail import remove_tree
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def scratch_directory() -> Iterator[tuple[Path, Warden]]:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error
         warden.watch_path(path)  # before it is there: a signal may come at any time
-        stack.callback(shutil.rmtree, path, ignore_errors=True)
+        stack.callback(remove_tree, str(path))
         try:
             path.mkdir(0o700)
         except OSError as error:

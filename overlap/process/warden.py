@@ -31,10 +31,12 @@ _TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared mem
 # Stand-ins for the packages keep their __init__.py and what these import out of the bare interpreter.
 _BOOT = """
 import sys, types
-for name, folder in ("overlap", sys.argv[1]), ("overlap.process", sys.argv[1] + "/process"):
+for name in "overlap", "overlap.process", "sandbox", "sandbox.jail":
     sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [folder]
+    sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
 from overlap.process import warden
+from sandbox.jail import clear
+sys.modules["sandbox.jail"].remove_tree = clear.remove_tree
 warden.serve(int(sys.argv[2]), sys.argv[3])
 """
 
@@ -66,9 +68,9 @@ class Warden:
         if self._process is not None:
             raise RuntimeError("this warden was started before; make a new one")
         bare = {name: value for name, value in environment().items() if name != RUN}
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, package, str(os.getpid()), self.run],
+            [sys.executable, "-I", "-S", "-c", _BOOT, home, str(os.getpid()), self.run],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -243,10 +245,10 @@ def _removable(path: str) -> str:
 
 def _remove(path: str) -> bool:
     """Remove a file, link or tree; True when nothing is left of it."""
-    import shutil
+    from sandbox.jail import remove_tree  # a judged program may have been at work there
 
     if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     else:
         with contextlib.suppress(OSError):
             os.unlink(path)

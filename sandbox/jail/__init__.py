@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.jail import cgroup, landlock, linux, namespaces, seccomp, uids, watch
+    from sandbox.jail.clear import remove_tree
     from sandbox.jail.guard import end_children
     from sandbox.jail.jail import TIERS, Jail, find_packages
     from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
@@ -25,6 +26,7 @@ else:
     __getattr__ = names(
         __name__,
         {
+            "clear": ("remove_tree",),
             "guard": ("end_children",),
             "jail": ("TIERS", "Jail", "find_packages"),
             "run": ("Run", "RunResult"),
@@ -50,6 +52,7 @@ __all__ = [
     "namespaces",
     "new_memfd",
     "remove",
+    "remove_tree",
     "reserve_directory",
     "seal_memfd",
     "seccomp",

@@ -17,7 +17,6 @@ import inspect
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -28,7 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import linux, watch
+from sandbox.jail import linux, remove_tree, watch
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20
@@ -94,7 +93,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
         os.close(receive)
-        shutil.rmtree(base, ignore_errors=True)
+        remove_tree(base)
     reply = {"score": None, "error": "", "hang": False, "latency_s": None, "processes": len(left), "files": files}
     if text is None:
         return {**reply, "hang": True, "processes": 0}

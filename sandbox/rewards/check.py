@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from typing import Any, Final
 from sandbox import environment
 from sandbox.core import Problem, Program
 from sandbox.errors import SandboxError, not_started
+from sandbox.jail import remove_tree
 from sandbox.zoo import Sample
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
@@ -195,7 +195,7 @@ class _Caller:
             undo.callback(self.sock.close)
             with theirs:
                 self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, however its process ends
-                undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
+                undo.callback(remove_tree, self.directory)
                 fd = str(theirs.fileno())
                 argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
                 self.process = subprocess.Popen(
@@ -239,4 +239,4 @@ class _Caller:
             self.process.kill()
             self.process.wait()
             self.process = None
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_tree(self.directory)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +105,7 @@ def test_shared_memory_of_a_killed_run_is_removed_also_when_its_resource_tracker
     run = driver("""
 code = '''
 import sys
+import tempfile
 from multiprocessing import get_context, resource_tracker, shared_memory
 from overlap.process import name_shared
 name_shared(sys.argv[1] + "-a1")
@@ -211,6 +213,28 @@ def test_of_a_link_only_the_link_is_removed(tmp_path: Path) -> None:
     with Warden(MINE) as warden:
         warden.watch_path(tmp_path / "link")
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+@pytest.fixture
+def deep() -> Iterator[Path]:
+    """Directories in directories, as a judged program may leave them. Not in pytest's folder, which could not go."""
+    above = Path(tempfile.mkdtemp())
+    here = os.open(above, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("deep", 0o300, dir_fd=here)
+        inner = os.open("deep", os.O_PATH, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    yield above / "deep"
+    subprocess.run(["chmod", "-R", "u+rwx", above], check=True)
+    subprocess.run(["rm", "-rf", above], check=True)
+
+
+def test_a_tree_is_removed_however_deep_or_locked_it_is(deep: Path) -> None:
+    with Warden(MINE) as warden:
+        warden.watch_path(deep)
+    assert not deep.exists()
 
 
 def test_names_of_any_bytes_are_removed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +20,13 @@ from sandbox.judging import Judge
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A directory in memory, where thousands are made and removed at once."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as above:
-        os.chmod(above, 0o711)  # as root, tier B's programs are another user's
-        yield Path(above) / "place"
-        assert not os.path.exists(Path(above) / "place")
+    above = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    above.chmod(0o711)  # as root, tier B's programs are another user's
+    yield above / "place"
+    left = os.listdir(above)
+    subprocess.run(["chmod", "-R", "u+rwx", above], check=True)
+    subprocess.run(["rm", "-rf", above], check=True)
+    assert left == []
 
 
 def nest(place: Path, depth: int, mode: int = 0o700) -> None:
