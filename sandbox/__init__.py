@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
-from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.errors import (
+    CheckerError,
+    InvalidProblem,
+    InvalidProgram,
+    IsolationUnavailable,
+    SandboxError,
+    ToolchainMissing,
+)
 
 if TYPE_CHECKING:
     from sandbox.pool import Pool, PoolStats
@@ -27,6 +34,7 @@ __all__ = [
     "CaseResult",
     "CheckerError",
     "InvalidProblem",
+    "InvalidProgram",
     "IsolationUnavailable",
     "Judgement",
     "Limits",

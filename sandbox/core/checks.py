@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sandbox.compare import CHECKER, check_mode, loads
-from sandbox.errors import InvalidProblem
+from sandbox.errors import InvalidProblem, InvalidProgram, SandboxError
 
 if TYPE_CHECKING:
-    from sandbox.core.nouns import Case, Problem
+    from sandbox.core.nouns import Case, Problem, Program
+
+
+FILES_MAX: Final = 1000
 
 
 def check_problem(problem: Problem) -> None:
@@ -35,6 +38,32 @@ def check_problem(problem: Problem) -> None:
     if problem.kind == "stdio" and problem.checker is None and blank:
         raise InvalidProblem(f"{where}: every expected output is blank, so an empty program would pass")
     _check_subtasks(where, problem)
+    _check_passes(where, problem)
+
+
+def check_program(program: Program) -> None:
+    """Raises InvalidProgram."""
+    if program.source and program.files:
+        raise InvalidProgram("program: source and files are given; put the source among the files")
+    if program.files:
+        _check_files("program", program.files, InvalidProgram)
+
+
+def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
+    """Names and texts, and every name below the directory that they lie in."""
+    pairs = files if isinstance(files, tuple) else (files,)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs):
+        raise error(f"{where}: files must be pairs of a name and a text")
+    names = [name for name, _ in pairs]
+    for name in names:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 or "\0" in part for part in parts):
+            raise error(f"{where}: files: {name!r} is no name below a directory; use one like 'lib/util.py'")
+    folders = {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
+    if double := next((name for name in names if names.count(name) > 1 or name in folders), None):
+        raise error(f"{where}: files: {double!r} is there twice")
+    if len(names) > FILES_MAX:
+        raise error(f"{where}: files: {len(names)} are more than {FILES_MAX}")
 
 
 def check_keys(where: str, data: Any, known: Collection[str], required: Collection[str]) -> None:
@@ -45,6 +74,16 @@ def check_keys(where: str, data: Any, known: Collection[str], required: Collecti
         raise InvalidProblem(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
     if missing := sorted(set(required) - set(data)):
         raise InvalidProblem(f"{where}: key {missing[0]!r} is missing")
+
+
+def _check_passes(where: str, problem: Problem) -> None:
+    passes = problem.passes
+    if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
+        raise InvalidProblem(f"{where}: passes={passes!r}: must be a whole number from 1 up")
+    if passes > 1 and (problem.convention != "kattis" or not (problem.checker or problem.interactor)):
+        raise InvalidProblem(
+            f"{where}: passes={passes}: only a checker or interactor of convention 'kattis' asks for more"
+        )
 
 
 def _check_choice(where: str, field: str, value: object, known: Collection[str]) -> None:
@@ -97,6 +136,7 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         raise InvalidProblem(f"{where}: input and expected must be text")
     if not isinstance(case.group, str | None):
         raise InvalidProblem(f"{where}: group={case.group!r}: must be the name of a subtask, or null")
+    _check_extras(where, problem, case)
     if problem.kind == "assert":
         if case.expected is not None:
             raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
@@ -111,6 +151,28 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         if not isinstance(_parse_json(f"{where}.input", case.input), list):
             raise InvalidProblem(f"{where}: input must be a JSON list of positional arguments")
         _parse_json(f"{where}.expected", case.expected)
+
+
+def _check_extras(where: str, problem: Problem, case: Case) -> None:
+    """What most cases do not have."""
+    for field in ("arguments", "referee_arguments"):
+        value = getattr(case, field)
+        if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
+            raise InvalidProblem(f"{where}: {field}={value!r}: must be a list of texts")
+    if case.files:
+        _check_files(where, case.files, InvalidProblem)
+    if (case.arguments or case.files) and problem.kind not in ("stdio", "interactive"):
+        raise InvalidProblem(
+            f"{where}: arguments and files are for stdio and interactive problems, not {problem.kind!r}"
+        )
+    if case.referee_arguments and not (problem.checker or problem.interactor):
+        raise InvalidProblem(f"{where}: referee_arguments are given, but there is no checker and no interactor")
+    if case.compare is not None:
+        if problem.kind != "stdio" or CHECKER in (problem.compare, case.compare):
+            raise InvalidProblem(
+                f"{where}: compare={case.compare!r}: a case of its own mode is for stdio without a checker"
+            )
+        check_mode(case.compare)
 
 
 def _check_asserts(where: str, text: str) -> None:

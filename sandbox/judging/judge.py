@@ -20,7 +20,7 @@ from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Ver
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import interactive, python_asserts, referee
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.prepared import CompileError, Prepared, encode_files
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -51,7 +51,7 @@ class Judge:
         """Raises SandboxError for our faults only."""
         start = time.monotonic()
         language = find(program.language)
-        _check_kind(problem, language)
+        _check_kind(problem, program, language)
         results: list[CaseResult] = []
         log, weak = "", False
         tools = toolchain.toolchain(language)
@@ -162,7 +162,10 @@ class _Course:
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
-            self.prepared.start(self.problem.limits, _encode(case.input), left=left)
+            files = encode_files(case.files)
+            self.prepared.start(
+                self.problem.limits, _encode(case.input), arguments=case.arguments, files=files, left=left
+            )
             return None
         plan = None
         if kind == "assert":
@@ -183,20 +186,24 @@ def run_once(
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
             with Prepared(jail, builder, program, problem) as prepared:
-                done, frame = prepared.run(problem.limits, _encode(problem.cases[0].input))
+                case = problem.cases[0]
+                files = encode_files(case.files)
+                done, frame = prepared.run(problem.limits, _encode(case.input), arguments=case.arguments, files=files)
         except CompileError as error:
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
         decision = decide_ending(done, frame, problem.limits, prepared.language) or ACCEPTED
         return case_result(0, done, decision), done.stdout, done.stderr, jail.tier
 
 
-def _check_kind(problem: Problem, language: Language) -> None:
+def _check_kind(problem: Problem, program: Program, language: Language) -> None:
     needed = "stdio" if problem.kind == "interactive" else problem.kind
     if needed not in language.kinds:
         raise InvalidProblem(
             f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
             f"use {' or '.join(language.kinds)}"
         )
+    if program.files and problem.kind not in ("stdio", "interactive"):
+        raise InvalidProblem(f"problem {problem.id!r}: a program of several files cannot be asked for {problem.kind!r}")
     if problem.kind == "assert" and find(problem.language) is not language:
         raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
 

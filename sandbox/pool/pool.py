@@ -116,8 +116,8 @@ class Pool:
         job = _Job(problem, program, language, await self._with_link(lambda link: _write(link, problem)))
         if self._once is None:
             return await self._judge(job), False
-        parts = (job.written.digest, program.source, repr(language), self.stop_at_first_failure)
-        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        parts = (job.written.digest, program.source, program.files, program.entry, repr(language))
+        key = hashlib.sha256(json.dumps((*parts, self.stop_at_first_failure)).encode()).hexdigest()
         return await self._once.get(key, problem.limits, lambda: self._judge(job))
 
     async def _judge(self, job: _Job) -> Judgement:
@@ -230,8 +230,7 @@ class _Job:
 
     def body(self, stop: bool, only: int | None) -> bytes:
         """All but the problem, which is sent on its own way."""
-        program = {"source": self.program.source, "language": self.program.language}
-        return json.dumps({"program": program, "stop": stop, "only": only}).encode()
+        return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()
 
 
 async def _write(link: Link, problem: Problem) -> Written:
