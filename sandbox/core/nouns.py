@@ -173,6 +173,8 @@ class Problem:
     """interactive problems: talks to the program and decides; see interactive.py."""
     convention: Convention = "testlib"
     """How the checker or the interactor is called, and what its exit code says."""
+    referee_limits: Limits | None = None
+    """Of the checker or the interactor; None means those of referee.py."""
     passes: int = 1
     """How often a program may run for a case. With more than one, the checker or interactor (convention kattis) that
     accepts and leaves `nextpass.in` in its feedback directory has given the input of the next run."""
@@ -197,6 +199,7 @@ class Problem:
             "checker": asdict(self.checker) if self.checker else None,
             "interactor": asdict(self.interactor) if self.interactor else None,
             "convention": self.convention,
+            "referee_limits": asdict(self.referee_limits) if self.referee_limits else None,
             "passes": self.passes,
             "subtasks": [asdict(subtask) for subtask in self.subtasks],
             "language": self.language,
@@ -212,6 +215,7 @@ class Problem:
             "limits": _read("limits", data.get("limits") or {}, Limits),
             "checker": _read("checker", data.get("checker"), Program),
             "interactor": _read("interactor", data.get("interactor"), Program),
+            "referee_limits": _read("referee_limits", data.get("referee_limits"), Limits),
             "subtasks": _read_list("subtasks", data.get("subtasks") or [], Subtask),
         }
         return cls(**{**data, **parts})

@@ -31,7 +31,7 @@ from sandbox.core import Case, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError
 from sandbox.jail import WALL_STRETCH, RunResult
 from sandbox.judging import referee
-from sandbox.judging.prepared import CompileError, Frame, Prepared
+from sandbox.judging.prepared import CompileError, Frame, Prepared, encode_files
 from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
@@ -172,20 +172,21 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     A program that was stopped because the interactor had decided, or for its flood, has no CPU time and memory in its
     RunResult: they are 0.
     """
-    files = judge.files(case)
-    judge.check_room(files)
+    theirs = judge.files(case)
+    judge.check_room(theirs)
     start = time.monotonic()
     with ExitStack() as stack:
         talk, ends = _set_up(stack, judge, limits)
         wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
-        patient = replace(referee.LIMITS, wall_s=wall_s)  # it waits for the program, however long that may take
+        patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, however long that may take
 
         def run_program() -> Outcome:
-            return prepared.run(limits, pipes=ends[0], cancel_fd=talk.program.cancel_fd)
+            files, cancel_fd = encode_files(case.files), talk.program.cancel_fd
+            return prepared.run(limits, arguments=case.arguments, files=files, pipes=ends[0], cancel_fd=cancel_fd)
 
         def run_interactor() -> Outcome:
-            arguments, cancel_fd = judge.arguments, talk.interactor.cancel_fd
-            return judge.prepared.run(patient, arguments=arguments, files=files, pipes=ends[1], cancel_fd=cancel_fd)
+            cancel_fd = talk.interactor.cancel_fd
+            return judge.prepared.run(patient, **judge.how(case), files=theirs, pipes=ends[1], cancel_fd=cancel_fd)
 
         threads = [talk.interactor.start(run_interactor), talk.program.start(run_program)]
         try:
@@ -220,7 +221,7 @@ def _set_up(stack: ExitStack, judge: referee.Referee, limits: Limits) -> tuple[_
 
     program, interactor = side("program"), side("interactor")
     said, program_out, interactor_in = lane(program, interactor, limits.output_bytes)
-    told, interactor_out, program_in = lane(interactor, program, referee.LIMITS.output_bytes)
+    told, interactor_out, program_in = lane(interactor, program, judge.limits.output_bytes)
     talk = _Talk(program, interactor, said, told, lambda: _rejects(judge, interactor))
     return talk, [(program_in, program_out), (interactor_in, interactor_out)]
 
@@ -248,7 +249,7 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
     if talk.said.flooded:
         return Verdict.OLE, f"output limit of {limits.output_bytes} bytes"
     if talk.told.flooded:
-        raise judge.fault(f"wrote more than {referee.LIMITS.output_bytes} bytes to the program")
+        raise judge.fault(f"wrote more than {judge.limits.output_bytes} bytes to the program")
     if talk.first is interactor and _rejects(judge, interactor) and interactor.outcome:
         return judge.read(*interactor.outcome)
     if program.outcome is None:

@@ -12,14 +12,14 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sandbox.build import Builder
 from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
-from sandbox.judging import interactive, python_asserts, referee
+from sandbox.judging import interactive, passes, python_asserts, referee
 from sandbox.judging.prepared import CompileError, Prepared, encode_files
 from sandbox.judging.verdicts import (
     ACCEPTED,
@@ -91,7 +91,8 @@ class Judge:
             return None
         jail, role = (self.jail, "checker") if problem.checker else (self.jail.partner(), "interactor")
         prepared = Prepared(jail, self.builder, program, cancel_fd=self.cancel_fd)
-        return referee.Referee(prepared, problem.convention, role)
+        limits = problem.referee_limits or referee.LIMITS
+        return referee.Referee(prepared, problem.convention, role, limits=limits, passes=problem.passes)
 
     def _run_cases(
         self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
@@ -126,6 +127,14 @@ class _Course:
 
     def run(self, index: int, ahead: int | None) -> CaseResult:
         """One case; `ahead` is the one to start meanwhile. Raises CompileError, SandboxError."""
+        if self.decider is None:
+            return self._run(index, ahead)
+        self.decider.feedback = {}
+        if self.problem.passes > 1:
+            return passes.run(self.problem, self.prepared, self.decider, index)
+        return replace(self._run(index, ahead), feedback=self.decider.notes())
+
+    def _run(self, index: int, ahead: int | None) -> CaseResult:
         case, limits = self.problem.cases[index], self.problem.limits
         if self.problem.kind == "interactive":
             assert self.decider is not None

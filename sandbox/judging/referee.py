@@ -2,7 +2,9 @@
 
     testlib   arguments: input, output, answer              exit 0 accepted; 1, 2, 4, 8 wrong; 3 and all else: its fault
     kattis    arguments: input, answer, feedback directory  exit 42 accepted; 43 wrong; all else: its fault
-              a checker reads the output on stdin
+              a checker reads the output on stdin; what is left in the feedback directory is in the CaseResult
+
+A case may have arguments of its own for it, which come after these.
 
 input, output and answer are files in its work directory: the case's input, what the program wrote (an interactor may
 write there), and the case's expected output. They are placed for this run alone and removed after it: nothing of the
@@ -14,7 +16,7 @@ the author's fault: CheckerError, never a verdict. A Python traceback is told fr
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sandbox.core import MIB, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
@@ -31,14 +33,19 @@ _EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
 _CRASH_IS_TOLD: Final = ("python", "c", "cpp", "rust")
 _ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
-    "kattis": (_INPUT, _ANSWER, "./"),
+    "kattis": (_INPUT, _ANSWER, "feedback/"),
 }
+NEXT_PASS: Final = "nextpass.in"
+_NOTES: Final = ("judgemessage.txt", "teammessage.txt", "score.txt", "score_multiplier.txt", "judgeerror.txt")
+_NOTE_BYTES_MAX: Final = 16 << 10
 
 
 class Referee:
     """A checker or an interactor, ready for one case after the other. Use as a context manager."""
 
-    def __init__(self, prepared: Prepared, convention: Convention, role: str) -> None:
+    def __init__(
+        self, prepared: Prepared, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
+    ) -> None:
         """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
         name = prepared.language.name
         if convention == "testlib" and name not in _CRASH_IS_TOLD:
@@ -49,7 +56,11 @@ class Referee:
         self.prepared = prepared
         self.convention = convention
         self.role = role
-        self.arguments = _ARGUMENTS[convention]
+        self.limits = limits
+        self.passes = passes
+        self.gather = "feedback" if convention == "kattis" else None
+        self.feedback: dict[str, bytes] = {}
+        """What is in the feedback directory: the owner empties it for every case."""
 
     def __enter__(self) -> Referee:
         try:
@@ -67,14 +78,25 @@ class Referee:
         files = self.files(case) + (() if kattis else ((_OUTPUT, output),))
         self.check_room(files)
         try:
-            done, frame = self.prepared.run(LIMITS, output if kattis else b"", arguments=self.arguments, files=files)
+            stdin = output if kattis else b""
+            done, frame = self.prepared.run(self.limits, stdin, **self.how(case), files=files)
         except CompileError as error:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
         return self.read(done, frame)
 
+    def how(self, case: Case) -> dict[str, Any]:
+        """How it is run for a case."""
+        return {"arguments": (*_ARGUMENTS[self.convention], *case.referee_arguments), "gather": self.gather}
+
     def files(self, case: Case) -> Files:
         texts = ((_INPUT, case.input), (_ANSWER, case.expected or ""))
-        return tuple((name, text.encode("utf-8", "surrogateescape")) for name, text in texts)
+        files = tuple((name, text.encode("utf-8", "surrogateescape")) for name, text in texts)
+        return (*files, *((f"{self.gather}/{name}", content) for name, content in self.feedback.items()))
+
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """What it told of the case, in the files that have a meaning."""
+        told = ((name, self.feedback[name]) for name in _NOTES if name in self.feedback)
+        return tuple((name, content[:_NOTE_BYTES_MAX].decode("utf-8", "replace")) for name, content in told)
 
     def check_room(self, files: Files) -> None:
         """Raises CheckerError where the work directory cannot hold the files."""
@@ -84,7 +106,11 @@ class Referee:
 
     def read(self, done: RunResult, frame: Frame | None) -> Decision:
         """What its end says."""
-        tail = done.stderr[-1000:].decode("utf-8", "replace").strip()
+        if done.gathered is None:
+            raise self.fault("left more in its feedback directory than can be brought back")
+        self.feedback = dict(done.gathered)
+        words = done.stderr or self.feedback.get("judgeerror.txt", b"")
+        tail = words[-1000:].decode("utf-8", "replace").strip()
         if done.cause is not None:
             raise self.fault(f"was stopped: {done.cause}")
         if done.signal is not None:
@@ -94,6 +120,9 @@ class Referee:
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
             raise self.fault(f"ended with exit code {done.exit_code}, which says nothing in {self.convention}: {tail}")
+        if NEXT_PASS in self.feedback and (self.passes == 1 or verdict is not Verdict.AC):
+            why = "the problem has one pass" if self.passes == 1 else "it did not accept"
+            raise self.fault(f"wrote {NEXT_PASS}, but {why}")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
 
     def fault(self, text: str) -> CheckerError:
