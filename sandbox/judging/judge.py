@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
@@ -46,6 +46,8 @@ class Judge:
     cancel_fd: int | None = None
     only: int | None = None
     """Run this case alone: another worker runs the others."""
+    wanted: Callable[[int, Sequence[CaseResult]], bool] | None = None
+    """Asked before a case, with the results so far: is it to be run? Instead of stop_at_first_failure."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
         """Raises SandboxError for our faults only."""
@@ -102,7 +104,10 @@ class Judge:
         results: list[CaseResult] = []
         failed: set[str | None] = set()
         for index in order:
-            if self.stop_at_first_failure and problem.cases[index].group in failed:
+            if self.wanted is not None:
+                if not self.wanted(index, results):
+                    continue
+            elif self.stop_at_first_failure and problem.cases[index].group in failed:
                 continue
             # While we look at one case the jail does the next; but the first goes alone, for there most programs fail.
             ahead = index + 1 if 0 < index < order[-1] else None
