@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import itertools
-import json
+import marshal
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -158,7 +158,7 @@ class Prepared:
         if self.layout.files:  # as a directory's main file sees itself and its neighbours
             place, name = self.layout.main.rpartition("/")[0], self.layout.main
             preamble = f"__import__('sys').path.insert(0, {'./' + place!r})\n__file__ = {name!r}\n{preamble}"
-        return json.dumps({**plain, "source": self.layout.source, "preamble": preamble, **job}).encode()
+        return marshal.dumps({**plain, "source": self.layout.source, "preamble": preamble, **job})
 
     def _own_files(self) -> Files:
         """All files of a program of several are beside it when it runs."""
