@@ -116,8 +116,9 @@ class Verifier:
             if judged.cases and slowest < taken <= UNKNOWN_LIMIT_S:
                 slowest, origin = taken, submission.name
         if not origin:
-            why = "there is no time limit, and no submission that runs here bounds it; give --time-limit"
-            raise InvalidProblem(f"{self.package.path}: {why}")
+            why = "; ".join(f"{name}: {_why_no_time(judged)}" for name, judged in runs.items())
+            which = "no submission that runs here bounds it" + (f" ({why})" if why else "")
+            raise InvalidProblem(f"{self.package.path}: there is no time limit, and {which}; give --time-limit")
         steps = max(1, math.ceil(slowest * timing.ac_to_limit / timing.resolution_s - 1e-9))
         limit = steps * timing.resolution_s
         return TimeLimit(limit, f"{origin} took {slowest:.3f} s, times {timing.ac_to_limit:g}"), runs
@@ -147,6 +148,12 @@ class Verifier:
             taken = _slowest(judged, rule)
             if limit.seconds < taken < limit.seconds * timing.limit_to_tle * 0.99:
                 yield f"took {taken:.3f} s, less than {timing.limit_to_tle:g} times the limit"
+
+
+def _why_no_time(judged: Judged) -> str:
+    if not judged.cases:
+        return "does not compile"
+    return f"takes more than {UNKNOWN_LIMIT_S:g} s"
 
 
 def _slowest(judged: Judged, rule: Rule) -> float:
