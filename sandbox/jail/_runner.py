@@ -10,8 +10,10 @@ completion token.
 
 from __future__ import annotations
 
+import _thread
 import ast
 import atexit
+import functools
 import io
 import json
 import marshal
@@ -34,13 +36,14 @@ _dumps, _pread, _pwrite, _exit, _fstat = json.dumps, os.pread, os.pwrite, os._ex
 Job = dict[str, Any]
 _fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
 _join_threads: Callable[[], object] = int  # until `prepare`
+_at_thread_exit: list[object] = []
 
 
 def prepare(modules: str) -> None:
     """In the zygote, once: import what programs import, and make the interpreter look freshly started.
 
     Hooks that modules leave for a fork would cost every run a third of a millisecond, for nothing: one thread forks,
-    and chance is seeded. They are kept for the forks of the program itself.
+    and chance is seeded. They are kept for the forks of the program itself, and registered when it makes its first.
     """
     register = os.register_at_fork
     os.register_at_fork = lambda **hooks: _fork_hooks.append(hooks)
@@ -49,23 +52,32 @@ def prepare(modules: str) -> None:
             __import__(name)
     finally:
         os.register_at_fork = register
-    global _join_threads
+    global _join_threads, _at_thread_exit
     _join_threads = sys.modules["threading"]._shutdown
+    _at_thread_exit = sys.modules["threading"]._threading_atexits
     _fresh_interpreter()
     code = _compile("pass")  # the first call of a kind makes what all later ones use
     marshal.loads(marshal.dumps(code))
     _dumps(json.loads("{}"))
 
 
-def _register_hooks() -> None:
-    while _fork_hooks:
-        os.register_at_fork(**_fork_hooks.pop(0))
+def _hooked(fork: Callable[[], Any]) -> Callable[[], Any]:
+    @functools.wraps(fork)
+    def forking() -> Any:
+        while _fork_hooks:
+            os.register_at_fork(**_fork_hooks.pop(0))
+        return fork()
+
+    return forking
+
+
+_fork, _forkpty = _hooked(os.fork), _hooked(os.forkpty)
 
 
 def run(code: types.CodeType | None = None) -> NoReturn:
     """Run the job and exit; never returns, whatever the program does. `code`: what `kept` returned, if it was asked."""
     try:
-        _register_hooks()
+        os.fork, os.forkpty = _fork, _forkpty
         job = marshal.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
         sys.argv += job.get("argv", ())
         loaded = code or _load(job["source"])
@@ -171,7 +183,8 @@ def _print_error(error: BaseException) -> None:
 def _finish(status: int) -> int:
     """What the interpreter does at its end: join threads, run exit handlers, flush. 120 when the flush fails."""
     try:
-        _join_threads()
+        if _thread._count() or _at_thread_exit:
+            _join_threads()
         atexit._run_exitfuncs()
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
