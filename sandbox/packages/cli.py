@@ -1,6 +1,7 @@
 """`sandbox verify PACKAGE`, and `sandbox judge PACKAGE SUBMISSION`.
 
-Exit 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or our failure.
+Exit 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or our failure. Imports what reads and
+judges packages only when it is asked to.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import InvalidProblem, SandboxError
-from sandbox.packages import report
-from sandbox.packages.package import Package, read
-from sandbox.packages.programs import Unsupported
-from sandbox.packages.runner import Judged, Runner
-from sandbox.packages.verify import TimeLimit, Verifier, judge_one
+
+if TYPE_CHECKING:
+    from sandbox.packages.package import Package
+    from sandbox.packages.runner import Judged
+    from sandbox.packages.verify import TimeLimit
 
 
 def add_parser(actions: Any) -> argparse.ArgumentParser:
@@ -36,6 +37,11 @@ def add_time_limit(parser: argparse.ArgumentParser) -> None:
 
 def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
+    from sandbox.packages import report
+    from sandbox.packages.package import read
+    from sandbox.packages.runner import Runner
+    from sandbox.packages.verify import TimeLimit, Verifier
+
     _check_time_limit(options)
     package = read(options.package)
     scoring = package.settings.scoring
@@ -70,6 +76,8 @@ def _names(package: Package) -> list[str]:
 
 
 def _verified(package: Package, limit: TimeLimit | None, found: list[Judged], surprises: int) -> dict[str, Any]:
+    from sandbox.packages import report
+
     settings = package.settings
     return {
         "package": package.name,
@@ -86,6 +94,11 @@ def _verified(package: Package, limit: TimeLimit | None, found: list[Judged], su
 
 def judge(options: argparse.Namespace) -> int:
     """`sandbox judge` with a directory for a problem. Raises SandboxError, OSError."""
+    from sandbox.packages import report
+    from sandbox.packages.package import read
+    from sandbox.packages.programs import Unsupported
+    from sandbox.packages.verify import judge_one
+
     _check_time_limit(options)
     package = read(options.problem)
     scoring = package.settings.scoring
@@ -109,6 +122,8 @@ def judge(options: argparse.Namespace) -> int:
 
 
 def _judged_lines(judged: Judged, limit: TimeLimit, scoring: bool) -> list[str]:
+    from sandbox.packages import report
+
     log = judged.judgement.compile_log if judged.judgement else ""
     lines = [*map(report.plain, log.rstrip().splitlines()), *(f"note: {note}" for note in judged.notes)]
     lines += [*report.case_lines(judged, feedback=False), *report.group_lines(judged, scoring=scoring)]
