@@ -95,8 +95,6 @@ def _found(pattern: re.Pattern[bytes], text: bytes) -> Iterator[bytes]:
 
 
 def _same(token: bytes, expected: bytes, flags: Flags) -> bool:
-    if token.isspace() or expected.isspace():
-        return False
     if flags.numeric and (target := _number(expected)) is not None:
         number = _number(token)
         return number is not None and _close(number, target, flags)
