@@ -17,6 +17,7 @@ from typing import Any, Final
 
 DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53
+_KEY_BITS_MAX: Final = 14_000
 _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
 
 
@@ -60,7 +61,7 @@ def decode(data: Any, depth: int = 0) -> Any:
     ((tag, body),) = data.items()
     try:
         return _decode_tagged(tag, body, depth + 1)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"not a tagged value: {error}") from error
 
 
@@ -112,9 +113,14 @@ def same(value: Any, expected: Any, eps: float = 0.0) -> bool:
     if kind is dict:
         if type(value) is not dict or len(value) != len(expected):
             return False
-        named = {str(key) if type(key) is int else key: item for key, item in value.items()}
+        named = {_name(key): item for key, item in value.items()}
         return named.keys() == expected.keys() and all(same(named[key], expected[key], eps) for key in expected)
     return type(value) is kind and bool(value == expected)
+
+
+def _name(key: Any) -> Any:
+    """A key as JSON has it. One that is too long to be written in decimal is no JSON key."""
+    return str(key) if type(key) is int and key.bit_length() < _KEY_BITS_MAX else key
 
 
 def _close(value: float, expected: float, eps: float) -> bool:

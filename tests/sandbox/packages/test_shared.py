@@ -117,7 +117,9 @@ def test_kattis_examples_with_a_validator_in_place_of_the_one_that_is_not_in_thi
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, folder: str, validator: str, keep: tuple[str, ...]
 ) -> None:
     package = tmp_path / name
-    shutil.copytree(KATTIS / name, package)
+    shutil.copytree(KATTIS / name, package, copy_function=shutil.copyfile)
+    for path in (package, *package.rglob("*")):
+        path.chmod(0o700)
     (package / folder).mkdir()
     (package / folder / "validate.py").write_text(validator)
     if not ALL:
