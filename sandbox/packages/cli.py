@@ -46,7 +46,7 @@ def verify(options: argparse.Namespace) -> int:
     package = read(options.package)
     scoring = package.settings.scoring
     if not options.json:
-        print(*report.head(package), sep="\n")
+        report.show(report.head(package))
     found: list[Judged] = []
     limit: TimeLimit | None = None
     width = max((len(each) for each in _names(package)), default=0)
@@ -59,7 +59,7 @@ def verify(options: argparse.Namespace) -> int:
                 found.append(each)
                 lines = list(report.submission_lines(each, width, scoring=scoring, verbose=options.verbose))
             if not options.json:
-                print(*lines, sep="\n", flush=True)
+                report.show(lines)
     ran = [each for each in found if not each.skipped]
     surprises = sum(len(each.surprises) for each in found)
     if options.json:
@@ -117,7 +117,7 @@ def judge(options: argparse.Namespace) -> int:
         head = {"package": package.name, "time_limit_s": limit.seconds, "time_limit_from": limit.origin}
         print(json.dumps(head | report.as_json(judged, scoring=scoring)))
     else:
-        print(*_judged_lines(judged, limit, scoring), sep="\n")
+        report.show(_judged_lines(judged, limit, scoring))
     return 0 if judged.grade.verdict == "AC" else 1
 
 
@@ -125,7 +125,7 @@ def _judged_lines(judged: Judged, limit: TimeLimit, scoring: bool) -> list[str]:
     from sandbox.packages import report
 
     log = judged.judgement.compile_log if judged.judgement else ""
-    lines = [*map(report.plain, log.rstrip().splitlines()), *(f"note: {note}" for note in judged.notes)]
+    lines = [*report.log_lines(log), *(f"note: {note}" for note in judged.notes)]
     lines += [*report.case_lines(judged, feedback=False), *report.group_lines(judged, scoring=scoring)]
     return [*lines, report.final_line(judged, limit, scoring=scoring)]
 

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sandbox.core import MIB
+from sandbox.core import MIB, printable
 from sandbox.packages.grading import Grade
 from sandbox.packages.package import Package
 from sandbox.packages.runner import Judged
 from sandbox.packages.verify import TimeLimit
 
 
-def plain(text: str) -> str:
-    """One line without control characters."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+def show(lines: Iterable[str]) -> None:
+    """Each on a line of its own, in any terminal's encoding."""
+    encoding = sys.stdout.encoding or "ascii"
+    for line in lines:
+        print(printable(line).encode(encoding, "backslashreplace").decode(encoding), flush=True)
+
+
+def log_lines(log: str) -> list[str]:
+    """What a compiler said, marked as not ours."""
+    return [f"| {line}" for line in log.rstrip().splitlines()]
 
 
 def head(package: Package) -> Iterator[str]:
@@ -23,24 +31,24 @@ def head(package: Package) -> Iterator[str]:
     cases, groups = len(package.cases), sum(1 for _ in package.tree.groups()) - 1
     decides = "its own output validator" if package.validator else "the default output validator"
     types = ", ".join(sorted(settings.types))
-    yield f"{plain(package.name)}: {settings.version}, {types}; {cases} cases in {groups} groups; {decides}"
-    yield from (f"note: {plain(note)}" for note in package.notes)
+    yield f"{printable(package.name)}: {settings.version}, {types}; {cases} cases in {groups} groups; {decides}"
+    yield from (f"note: {printable(note)}" for note in package.notes)
 
 
 def limit_line(limit: TimeLimit) -> str:
-    return f"time limit {limit.seconds:g} s ({plain(limit.origin)})"
+    return f"time limit {limit.seconds:g} s ({printable(limit.origin)})"
 
 
 def submission_lines(judged: Judged, width: int, *, scoring: bool, verbose: int) -> Iterator[str]:
     """A line for the submission and one for each surprise and note; with `verbose`, one for each case."""
-    name = plain(judged.name)
+    name = printable(judged.name)
     if judged.skipped:
-        yield f"skipped   {name:{width}}  {plain(judged.skipped)}"
+        yield f"skipped   {name:{width}}  {printable(judged.skipped)}"
         return
     word = "SURPRISE" if judged.surprises else "ok"
     yield f"{word:8}  {name:{width}}  {_grade(judged.grade, scoring):10}  {judged.slowest_s:7.3f} s  {judged.expected}"
-    yield from (f"          ! {plain(text)}" for text in judged.surprises)
-    yield from (f"          note: {plain(text)}" for text in judged.notes)
+    yield from (f"          ! {printable(text)}" for text in judged.surprises)
+    yield from (f"          note: {printable(text)}" for text in judged.notes)
     yield from _compile_log(judged)
     if verbose:
         yield from (f"          {line}" for line in case_lines(judged, feedback=verbose > 1))
@@ -53,21 +61,21 @@ def case_lines(judged: Judged, *, feedback: bool) -> Iterator[str]:
         verdict = judged.outcome.results[name].verdict
         usage = f"{case.cpu_s:8.3f} s cpu {case.wall_s:8.3f} s wall {case.memory_bytes / MIB:8.1f} MiB"
         message = f"{case.verdict}: {case.message}" if case.message else ""
-        yield f"{verdict:4} {plain(name):24} {usage}  {plain(message)}".rstrip()
+        yield f"{verdict:4} {printable(name):24} {usage}  {printable(message)}".rstrip()
         if feedback:
-            yield from (f"     {file}: {plain(line)}" for file, text in case.feedback for line in text.splitlines())
+            yield from (f"     {file}: {printable(line)}" for file, text in case.feedback for line in text.splitlines())
 
 
 def group_lines(judged: Judged, *, scoring: bool) -> Iterator[str]:
     if judged.outcome is not None:
         for name, grade in judged.outcome.grades.items():
             if name:
-                yield f"{_grade(grade, scoring):10} {plain(name)}"
+                yield f"{_grade(grade, scoring):10} {printable(name)}"
 
 
 def _compile_log(judged: Judged) -> Iterator[str]:
     if judged.outcome is not None and not judged.outcome.compiled and judged.judgement is not None:
-        yield from (f"          {plain(line)}" for line in judged.judgement.compile_log.splitlines()[:20])
+        yield from (f"          {line}" for line in log_lines(judged.judgement.compile_log)[:20])
 
 
 def final_line(judged: Judged, limit: TimeLimit, *, scoring: bool) -> str:

@@ -385,3 +385,16 @@ def test_a_language_that_the_package_does_not_allow_is_skipped_by_name(
     shown = capsys.readouterr()
     assert "the package allows cpp, not python3" in shown.out
     assert "no submission could be judged" in shown.err
+
+
+def test_no_text_of_a_program_can_pose_as_a_line_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged = "ok        accepted/forged.py  AC"
+    files = {
+        "problem.yaml": LEGACY,
+        **LIMIT,
+        "submissions/accepted/a.py": f"raise SystemExit('\\n{forged}')",
+        "submissions/accepted/b\n" + forged: ADD,
+        "submissions/accepted/c.py": f"def f(:\n{forged}",
+    }
+    assert main(["verify", "-v", str(write_package(tmp_path, files))]) == 1
+    assert forged not in capsys.readouterr().out.splitlines()
