@@ -52,10 +52,9 @@ class Run:
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.files]
-        for name in (self.collect, self.gather):
-            if name is not None and ("/" in name or not is_inside(name)):
-                raise ValueError(f"name={name!r}: must be a plain file name of the work directory")
-        for name in names:
+        if self.gather is not None and ("/" in self.gather or not is_inside(self.gather)):
+            raise ValueError(f"name={self.gather!r}: must be a plain file name of the work directory")
+        for name in names if self.collect is None else [*names, self.collect]:
             if not is_inside(name):
                 raise ValueError(f"name={name!r}: must be a name inside the work directory")
         if len(set(names)) < len(names):

@@ -86,6 +86,12 @@ def test_a_program_of_one_file_may_be_called_as_its_author_likes(judge: Judge, l
     assert done.verdict is Verdict.AC, done
 
 
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_all_of_a_program_may_lie_in_a_folder(judge: Judge, language: str) -> None:
+    files = tuple((f"src/{name}", text.replace("'main.py'", "'src/main.py'")) for name, text in PROGRAMS[language])
+    assert judged(judge, files, language).verdict is Verdict.AC
+
+
 @pytest.mark.parametrize(
     ("names", "entry", "start"),
     [
