@@ -20,6 +20,7 @@ from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem
 from sandbox.errors import (
     CheckerError,
     InvalidProblem,
+    InvalidProgram,
     IsolationUnavailable,
     SandboxError,
     ToolchainMissing,
@@ -34,6 +35,7 @@ __all__ = [
     "CaseResult",
     "CheckerError",
     "InvalidProblem",
+    "InvalidProgram",
     "IsolationUnavailable",
     "Judgement",
     "Limits",

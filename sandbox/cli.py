@@ -1,4 +1,4 @@
-"""`sandbox run | judge | doctor | bench | zoo | check-reward`.
+"""`sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
 
 Exit 0: accepted (or: fine). 1: the program failed (or: something was found). 2: we failed, or bad input.
 """
@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from sandbox import judge
+from sandbox import judge, packages
 from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
 from sandbox.languages import by_suffix, find
@@ -40,7 +40,7 @@ def _say(text: str, stream: TextIO | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sandbox", description="Judge programs in a jail.")
-    actions = parser.add_subparsers(required=True, metavar="run | judge | doctor | bench | zoo | check-reward")
+    actions = parser.add_subparsers(required=True, metavar="run | judge | verify | doctor | bench | zoo | check-reward")
     run = actions.add_parser("run", help="run a program on stdin in a jail; show its output and what it used")
     run.add_argument("program", type=Path)
     run.add_argument("--input", type=Path, help="a file for stdin; default: our own stdin")
@@ -49,20 +49,22 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--memory-mib", type=int, default=Limits().memory_bytes // MIB, help="MiB (default %(default)s)")
     run.set_defaults(action=_run)
     verdict = actions.add_parser("judge", help="judge a program by a problem: a verdict per case")
-    verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json()")
-    verdict.add_argument("program", type=Path)
+    verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json(), or a problem package")
+    verdict.add_argument("program", type=Path, help="a file; for a package, a directory of files as well")
     verdict.add_argument("--all", action="store_true", help="run all cases, also after one that failed")
     verdict.set_defaults(action=_judge)
     bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
+    packages.cli.add_time_limit(verdict)
+    verify = packages.cli.add_parser(actions)
     cli_reward.add_parsers(actions)
     for part in (run, verdict):
         part.add_argument("--language", help="default: by the file's suffix")
         part.add_argument("--packages", nargs="+", default=(), metavar="NAME", help="of our Python: numpy, for example")
     doctor = actions.add_parser("doctor", help="what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
-    for part in (run, verdict, bench, doctor):
+    for part in (run, verdict, verify, bench, doctor):
         part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto")
         part.add_argument("--json", action="store_true")
     return parser
@@ -76,6 +78,10 @@ def _program(options: argparse.Namespace) -> Program:
 
 
 def _judge(options: argparse.Namespace) -> int:
+    if options.problem.is_dir():
+        return packages.cli.judge(options)
+    if options.time_limit is not None:
+        raise SandboxError("--time-limit is for packages; problem.json has limits")
     try:
         problem = Problem.from_json(json.loads(options.problem.read_text("utf-8")))
     except RecursionError as error:

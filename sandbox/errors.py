@@ -2,6 +2,7 @@
 
 SandboxError                    we failed; no verdict may be drawn from it
 ├── InvalidProblem (ValueError)     the problem cannot be judged: field, value, way out
+├── InvalidProgram (ValueError)     the files of a program cannot lie in one directory
 ├── CheckerError                    a checker or interactor, part of the problem, does not do its work
 ├── ToolchainMissing                a compiler or interpreter is not installed
 ├── IsolationUnavailable            this machine cannot isolate as strongly as asked
@@ -23,6 +24,10 @@ class SandboxError(Exception):
 
 class InvalidProblem(SandboxError, ValueError):
     """The problem cannot be judged as it stands."""
+
+
+class InvalidProgram(SandboxError, ValueError):
+    """The files of a program cannot lie in one directory: whoever puts it together is told, not its author."""
 
 
 class CheckerError(SandboxError):
@@ -61,6 +66,7 @@ _BY_NAME: dict[str, type[SandboxError]] = {
     cls.__name__: cls
     for cls in (
         InvalidProblem,
+        InvalidProgram,
         CheckerError,
         ToolchainMissing,
         IsolationUnavailable,

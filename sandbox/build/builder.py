@@ -72,7 +72,7 @@ class Builder:
             language.compile_limits,
             argv=(*unit.argv, *ahead),
             files=unit.files,
-            collect=language.artifact,
+            collect=unit.artifact,
             environment=units.environment(language, language.compile_limits),
             runtime=language.compile_runtime,
             with_tools=True,

@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from sandbox.core import MIB, Case, Limits, Problem
+from sandbox.core import MIB, Case, Limits, Problem, Program
 from sandbox.jail import Run
-from sandbox.languages import Harness, Language, toolchain
+from sandbox.languages import Harness, Language, Layout, lay_out, toolchain
 
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
 _YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
@@ -46,6 +46,8 @@ class Unit:
     argv: tuple[str, ...]
     wants_header: bool
     """Its text names the header that the language compiles ahead."""
+    artifact: str
+    """Name of what the compilation makes."""
 
     @property
     def reports(self) -> bool:
@@ -55,8 +57,17 @@ class Unit:
 _PLAIN: Final = Harness("its process has ended with exit code 0")
 
 
-def compose(language: Language, problem: Problem, source: str, case: Case) -> Unit:
-    """A compilation of `source` for a problem; of its cases only an assert's is part of it. Raises ToolchainMissing."""
+class Misnamed(Exception):
+    """A program's file is called as one of ours."""
+
+
+def compose(language: Language, problem: Problem, program: str | Layout, case: Case) -> Unit:
+    """A compilation of a program for a problem; of its cases only an assert's is part of it.
+
+    Raises ToolchainMissing, and Misnamed for the program's fault.
+    """
+    layout = lay_out(language, Program(program)) if isinstance(program, str) else program
+    source = layout.source
     harness = _PLAIN if problem.kind in ("stdio", "interactive") else language.harness[problem.kind]
     if problem.preamble:
         source = f"{problem.preamble}\n{source}"
@@ -66,18 +77,37 @@ def compose(language: Language, problem: Problem, source: str, case: Case) -> Un
     text = harness.before + source + after
     if harness.rename_main:
         text = rename_main(text, harness.rename_main)
-    content = text.encode("utf-8", "surrogatepass")
-    files = ((language.source, content), *_read((*language.compile_files, *harness.files)))
-    argv = toolchain.fill(
-        language, (*language.compile, *harness.compile, *_asked_for(language, text)), _names(language)
-    )
-    return Unit(language, harness, files, argv, bool(language.header) and language.header in text)
+    ours = _read((*language.compile_files, *harness.files))
+    files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
+    if taken := files.keys() & dict(ours).keys():
+        raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
+    texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
+    # An interpreter's artefact is the source itself, beside which it finds the other files by their names.
+    artifact = layout.main if language.artifact == language.source else language.artifact
+    parts = (*_parts(language, harness, layout), *_asked_for(language, texts))
+    argv = toolchain.fill(language, parts, {"source": layout.main, "artifact": artifact})
+    wants_header = bool(language.header) and any(language.header in text for text in texts)
+    return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact)
+
+
+def _parts(language: Language, harness: Harness, layout: Layout) -> list[str]:
+    """The compiler's argv, with one part for each source and for each part of {start}."""
+    more = {"{source}": layout.compiled, "{start}": ("-start", layout.start) if layout.start else ()}
+    return [piece for part in (*language.compile, *harness.compile) for piece in more.get(part, (part,))]
+
+
+def encode_text(text: str) -> bytes:
+    """A source as bytes: as it came, where it was no UTF-8."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def start(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> Run:
     """The run of a built unit: `artefact` is a descriptor to execute, or the file that its runtime loads."""
     language = unit.language
-    names = {**_names(language), **_sizes(language, limits)}
+    names = {"artifact": unit.artifact, **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
     native = isinstance(artefact, int)
@@ -87,7 +117,7 @@ def start(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: 
         job=job if unit.reports else None,
         argv=argv,
         program=artefact if isinstance(artefact, int) else None,
-        files=files if isinstance(artefact, int) else ((language.artifact, artefact), *files),
+        files=files if isinstance(artefact, int) else ((unit.artifact, artefact), *files),
         environment=environment(language, limits),
         runtime=language.runtime,
         with_tools=not native,
@@ -109,10 +139,6 @@ def job(problem: Problem, wanted: dict[str, Any]) -> bytes:
     head = json.dumps({"kind": problem.kind, "fn_name": problem.fn_name})
     args = wanted.get("args") or "null"
     return f'{head[:-1]}, "args": {args}}}'.encode("utf-8", "surrogatepass")
-
-
-def _names(language: Language) -> dict[str, object]:
-    return {"source": language.source, "artifact": language.artifact}
 
 
 def _sizes(language: Language, limits: Limits) -> dict[str, object]:
@@ -147,8 +173,8 @@ def callee(fn_name: str, source: str) -> dict[str, str]:
     return {"{owner}": f"::{cls}", "{callee}": f"&Sandbox_owner::{name}", "{called}": called}
 
 
-def _asked_for(language: Language, text: str) -> tuple[str, ...]:
-    return tuple(part for words, part in language.asked_for if any(word in text for word in words))
+def _asked_for(language: Language, texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(part for words, part in language.asked_for if any(word in text for word in words for text in texts))
 
 
 def rename_main(text: str, name: str) -> str:

@@ -5,6 +5,7 @@
     tokens       token by token; a token is compared as a number only where the *expected* token is written as a float
     float(eps)   token by token; two numbers, integers included, may differ by eps, absolute or relative
     lcb, sf, code_contests    as those graders do (see published.py)
+    kattis, kattis(...)       as the default output validator of contest packages, with its arguments (see kattis.py)
     checker      a program of the problem's author decides (see referee.py); there is nothing to compare here
 
 `+ignore_case` behind lines, tokens or float(eps) makes A and a the same (ASCII letters): tokens+ignore_case.
@@ -49,8 +50,18 @@ def parse_mode(mode: str) -> Matcher:
         return found
     if eps := _eps(mode):
         return _float_matcher(eps)
-    names = ", ".join([*_MODES, CHECKER, "float(1e-6)", "tokens+ignore_case"])
+    if packaged := _packaged(mode):
+        return packaged
+    names = ", ".join([*_MODES, CHECKER, "float(1e-6)", "kattis(float_tolerance 1e-6)", "tokens+ignore_case"])
     raise InvalidProblem(f"compare={mode!r} is unknown; use one of {names}")
+
+
+def _packaged(mode: str) -> Matcher | None:
+    if not mode.startswith("kattis"):
+        return None
+    from sandbox.compare import kattis  # here, because the zygote imports this module and forks for every run
+
+    return kattis.parse(mode)
 
 
 def check_mode(mode: str) -> None:

@@ -10,13 +10,15 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sandbox.compare import CHECKER, check_mode, loads
-from sandbox.errors import InvalidProblem
+from sandbox.errors import InvalidProblem, InvalidProgram, SandboxError
 
 if TYPE_CHECKING:
-    from sandbox.core.nouns import Case, Problem
+    from sandbox.core.nouns import Case, Problem, Program
 
+
+FILES_MAX: Final = 1000
 POINTS_MAX: Final = 1e12
-_MODE_LENGTH_MAX: Final = 100
+_MODE_LENGTH_MAX: Final = 200
 
 
 def check_texts(where: str, noun: object, *names: str) -> None:
@@ -46,9 +48,7 @@ def check_problem(problem: Problem) -> None:
     _check_choice(where, "convention", problem.convention, get_args(Convention))
     if not problem.cases:
         raise InvalidProblem(f"{where}: cases=() can tell nothing; give at least one case")
-    if len(problem.compare) > _MODE_LENGTH_MAX:
-        raise InvalidProblem(f"{where}: compare={shown(problem.compare)} is unknown")
-    check_mode(problem.compare)
+    _check_mode(where, problem.compare)
     _check_referee(where, problem)
     if problem.kind == "function":
         _check_fn_name(where, problem.fn_name)
@@ -58,6 +58,33 @@ def check_problem(problem: Problem) -> None:
     if problem.kind == "stdio" and problem.checker is None and blank:
         raise InvalidProblem(f"{where}: every expected output is blank, so an empty program would pass")
     _check_subtasks(where, problem)
+    _check_passes(where, problem)
+
+
+def check_program(program: Program) -> None:
+    """Raises InvalidProgram, and InvalidProblem for what is no text."""
+    check_texts("program", program, "source", "language", "entry")
+    if program.source and program.files:
+        raise InvalidProgram("program: source and files are given; put the source among the files")
+    if program.files:
+        _check_files("program", program.files, InvalidProgram)
+
+
+def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
+    """Names and texts, and every name below the directory that they lie in."""
+    pairs = files if isinstance(files, tuple) else (files,)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs):
+        raise error(f"{where}: files must be pairs of a name and a text")
+    names = [name for name, _ in pairs]
+    for name in names:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 or "\0" in part for part in parts):
+            raise error(f"{where}: files: {name!r} is no name below a directory; use one like 'lib/util.py'")
+    folders = {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
+    if double := next((name for name in names if names.count(name) > 1 or name in folders), None):
+        raise error(f"{where}: files: {double!r} is there twice")
+    if len(names) > FILES_MAX:
+        raise error(f"{where}: files: {len(names)} are more than {FILES_MAX}")
 
 
 def check_keys(where: str, data: Any, known: Collection[str], required: Collection[str]) -> None:
@@ -68,6 +95,16 @@ def check_keys(where: str, data: Any, known: Collection[str], required: Collecti
         raise InvalidProblem(f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}")
     if missing := sorted(set(required) - set(data)):
         raise InvalidProblem(f"{where}: key {missing[0]!r} is missing")
+
+
+def _check_passes(where: str, problem: Problem) -> None:
+    passes = problem.passes
+    if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
+        raise InvalidProblem(f"{where}: passes={shown(passes)}: must be a whole number from 1 up")
+    if passes > 1 and (problem.convention != "kattis" or not (problem.checker or problem.interactor)):
+        raise InvalidProblem(
+            f"{where}: passes={passes}: only a checker or interactor of convention 'kattis' asks for more"
+        )
 
 
 def _check_choice(where: str, field: str, value: object, known: Collection[str]) -> None:
@@ -126,6 +163,7 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         raise InvalidProblem(f"{where}: group={shown(case.group)}: must be the name of a subtask, or null")
     for name in ("input", "expected") if problem.kind in ("stdio", "interactive") else ():  # what is sent as bytes
         _check_encodable(f"{where}.{name}", getattr(case, name) or "")
+    _check_extras(where, problem, case)
     if problem.kind == "assert":
         if case.expected is not None:
             raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
@@ -150,6 +188,35 @@ def _check_encodable(where: str, text: str) -> None:
             f"{where}: {text[error.start]!a} is no character; write bytes that are no UTF-8 as "
             r"'\udc80' to '\udcff'"
         ) from error
+
+
+def _check_extras(where: str, problem: Problem, case: Case) -> None:
+    """What most cases do not have."""
+    for field in ("arguments", "referee_arguments"):
+        value = getattr(case, field)
+        if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
+            raise InvalidProblem(f"{where}: {field}={shown(value)}: must be a list of texts")
+    if case.files:
+        _check_files(where, case.files, InvalidProblem)
+    if (case.arguments or case.files) and problem.kind not in ("stdio", "interactive"):
+        raise InvalidProblem(
+            f"{where}: arguments and files are for stdio and interactive problems, not {problem.kind!r}"
+        )
+    if case.referee_arguments and not (problem.checker or problem.interactor):
+        raise InvalidProblem(f"{where}: referee_arguments are given, but there is no checker and no interactor")
+    if case.compare is not None:
+        check_texts(where, case, "compare")
+        if problem.kind != "stdio" or CHECKER in (problem.compare, case.compare):
+            raise InvalidProblem(
+                f"{where}: compare={shown(case.compare)}: a case of its own mode is for stdio without a checker"
+            )
+        _check_mode(where, case.compare)
+
+
+def _check_mode(where: str, mode: str) -> None:
+    if len(mode) > _MODE_LENGTH_MAX:
+        raise InvalidProblem(f"{where}: compare={shown(mode)} is unknown")
+    check_mode(mode)
 
 
 def _check_asserts(where: str, text: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from sandbox.core.checks import check_keys, check_problem, check_texts, shown
+from sandbox.core.checks import check_keys, check_problem, check_program, shown
 from sandbox.errors import InvalidProblem
 
 Kind = Literal["stdio", "function", "assert", "interactive"]
@@ -24,6 +24,15 @@ SOURCE_BYTES_MAX: Final = 4 * MIB
 SECONDS_MAX: Final = 1_000_000
 BYTES_MAX: Final = 1 << 44
 COUNT_MAX: Final = 1 << 20
+
+
+def freeze(noun: object, *names: str) -> None:
+    """Lists, as they come from JSON, are tuples in a noun."""
+    for name in names:
+        value = getattr(noun, name)
+        if isinstance(value, list) or (isinstance(value, tuple) and value):
+            frozen = tuple(tuple(item) if isinstance(item, list) else item for item in value)
+            object.__setattr__(noun, name, frozen)
 
 
 class Verdict(StrEnum):
@@ -103,6 +112,24 @@ class Case:
     expected: str | None = None
     group: str | None = None
     """The subtask that this case belongs to. Without one, a case counts for the verdict and earns no points."""
+    arguments: tuple[str, ...] = ()
+    """stdio and interactive: the program's command line."""
+    files: tuple[tuple[str, str], ...] = ()
+    """stdio and interactive: names and texts of files in the program's work directory."""
+    compare: str | None = None
+    """stdio: instead of the problem's mode."""
+    referee_arguments: tuple[str, ...] = ()
+    """For the checker or the interactor, after those of its convention."""
+
+    def __post_init__(self) -> None:
+        freeze(self, "arguments", "files", "referee_arguments")
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict; what is as by default is left out, save input, expected and group."""
+        plain = {"input": self.input, "expected": self.expected, "group": self.group}
+        return plain | {
+            item.name: value for item in fields(self) if (value := getattr(self, item.name)) != item.default
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +142,19 @@ class Subtask:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is judged."""
+    """What is judged: one source, or several files. Raises InvalidProgram where these cannot lie in one directory."""
 
-    source: str
+    source: str = ""
     language: str = "python"
+    files: tuple[tuple[str, str], ...] = ()
+    """Instead of `source`: names relative to the program's directory, and texts. All are there when it is compiled and
+    when it runs."""
+    entry: str = ""
+    """Where it starts: a file, or Java's class. Without one, by the language's rule (see languages/layout.py)."""
 
     def __post_init__(self) -> None:
-        check_texts("program", self, "source", "language")
+        freeze(self, "files")
+        check_program(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +179,11 @@ class Problem:
     """interactive problems: talks to the program and decides; see interactive.py."""
     convention: Convention = "testlib"
     """How the checker or the interactor is called, and what its exit code says."""
+    referee_limits: Limits | None = None
+    """Of the checker or the interactor; None means those of referee.py."""
+    passes: int = 1
+    """How often a program may run for a case. With more than one, the checker or interactor (convention kattis) that
+    accepts and leaves `nextpass.in` in its feedback directory has given the input of the next run."""
     subtasks: tuple[Subtask, ...] = ()
     """For a score by points; without any, the score is the share of the cases that pass."""
 
@@ -159,7 +197,7 @@ class Problem:
         return {
             "id": self.id,
             "kind": self.kind,
-            "cases": [{"input": c.input, "expected": c.expected, "group": c.group} for c in self.cases],
+            "cases": [case.to_json() for case in self.cases],
             "fn_name": self.fn_name,
             "preamble": self.preamble,
             "compare": self.compare,
@@ -167,6 +205,8 @@ class Problem:
             "checker": asdict(self.checker) if self.checker else None,
             "interactor": asdict(self.interactor) if self.interactor else None,
             "convention": self.convention,
+            "referee_limits": asdict(self.referee_limits) if self.referee_limits else None,
+            "passes": self.passes,
             "subtasks": [asdict(subtask) for subtask in self.subtasks],
             "language": self.language,
         }
@@ -181,6 +221,7 @@ class Problem:
             "limits": _read("limits", {} if data.get("limits") is None else data["limits"], Limits),
             "checker": _read("checker", data.get("checker"), Program),
             "interactor": _read("interactor", data.get("interactor"), Program),
+            "referee_limits": _read("referee_limits", data.get("referee_limits"), Limits),
             "subtasks": _read_list("subtasks", [] if data.get("subtasks") is None else data["subtasks"], Subtask),
         }
         return cls(**{**data, **parts})
@@ -196,6 +237,12 @@ class CaseResult:
     wall_s: float
     memory_bytes: int
     message: str = ""
+    feedback: tuple[tuple[str, str], ...] = ()
+    """Names and texts of the files that a checker or interactor (convention kattis) left in its feedback directory.
+    They are for the problem's author: they may hold the expected output."""
+
+    def __post_init__(self) -> None:
+        freeze(self, "feedback")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
             _execute(request, fds, setting)
         enter(setting.how, fds[:STREAMS])
         linux.let_watch()
-        _check_files(request, fds)
+        _check_files(request)
         if request["mode"] == "probe":
             proof.try_to_escape(setting.how.tier)
             os._exit(0)
@@ -61,11 +61,11 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
     _runner.run(code)
 
 
-def _check_files(request: Request, fds: list[int]) -> None:
+def _check_files(request: Request) -> None:
     """With the program's identity: what was placed for it is there, whole and readable. Raises OSError."""
-    for name, index in request.get("files", ()):  # a spare's run has none but a runtime's
+    for name, _, size in request.get("files", ()):  # a spare's run has none but a runtime's
         found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        if os.fstat(found).st_size != os.fstat(fds[index]).st_size:
+        if os.fstat(found).st_size != size:
             raise OSError(errno.EIO, f"{name} is not as it was placed")
         os.close(found)
 
@@ -89,7 +89,7 @@ def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
     program = HIGH if request["program"] is None else fds[request["program"]]
     streams = 5 if request["harness"] else 3
     enter(setting.how, fds[:streams], tool=tool(request))
-    _check_files(request, fds)
+    _check_files(request)
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself
     environment = setting.environment | dict(request["environment"])

@@ -30,7 +30,7 @@ class Run:
     program: int | None = None
     """Native: an executable as a descriptor."""
     files: tuple[tuple[str, bytes], ...] = ()
-    """Files to put into the work directory first."""
+    """Files to put into the work directory first, by names relative to it."""
     pipes: tuple[int, int] | None = None
     """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty. The
     jail lets go of its own when the program has them: who closes his as well sees that the program closes its."""
@@ -38,6 +38,8 @@ class Run:
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_memfd`)."""
     collect: str | None = None
     """A file of the work directory to bring back if the run ends with exit code 0."""
+    gather: str | None = None
+    """A directory to make in the work directory, and to bring its files back, however the run ends."""
     environment: tuple[tuple[str, str], ...] = ()
     """Native: variables added to the jail's."""
     runtime: Runtime = _PLAIN
@@ -50,9 +52,11 @@ class Run:
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.files]
+        if self.gather is not None and ("/" in self.gather or not is_inside(self.gather)):
+            raise ValueError(f"name={self.gather!r}: must be a plain file name of the work directory")
         for name in names if self.collect is None else [*names, self.collect]:
-            if name in ("", ".", "..") or "/" in name or "\0" in name:
-                raise ValueError(f"name={name!r}: must be a plain file name of the work directory")
+            if not is_inside(name):
+                raise ValueError(f"name={name!r}: must be a name inside the work directory")
         if len(set(names)) < len(names):
             raise ValueError(f"files={names}: a name is there twice")
 
@@ -72,6 +76,14 @@ class RunResult:
     stderr: bytes
     result: bytes
     collected: bytes | None
+    gathered: tuple[tuple[str, bytes], ...] | None = ()
+    """Files of the directory that was asked for; None when there were more than can be brought back."""
+
+
+def is_inside(name: str) -> bool:
+    """Does a relative name stay below the directory that it is relative to?"""
+    parts = name.split("/")
+    return "\0" not in name and not any(part in ("", ".", "..") for part in parts)
 
 
 class Sent:
@@ -101,14 +113,25 @@ class Sent:
         if run.program is not None:
             program = len(fds)
             fds.append(run.program if os.geteuid() == 0 else self._own_copy(run.program))
-        files = [[name, len(fds) + k] for k, (name, _) in enumerate(run.files)]
-        fds += [self._memfd("file", content, seal=True) for _, content in run.files]
+        files, packed = [], None
+        if run.files:
+            packed, offset = len(fds), 0
+            for name, content in run.files:
+                files.append([name, offset, len(content)])
+                offset += len(content)
+            fds.append(self._memfd("files", b"".join(content for _, content in run.files), seal=True))
+        self.gathered = None if run.gather is None else self._memfd("gathered")
+        if self.gathered is not None:
+            fds.append(self.gathered)
         request = {
             "mode": "exec" if native else "python",
             "argv": run.argv,
             "program": program,
             "files": files,
+            "packed": packed,
             "collect": run.collect,
+            "gather": run.gather,
+            "gathered": len(fds) - 1,
             "outputs": outputs,
             "limits": _wire_limits(run),
             "environment": run.environment,
@@ -143,7 +166,17 @@ class Sent:
             stderr=_read_ends(self.stderr, _EXCERPT_BYTES),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
+            gathered=None if reply["gathered"] is None else _unpack(reply["gathered"], self.gathered),
         )
+
+
+def _unpack(sizes: list[list[Any]], fd: int | None) -> tuple[tuple[str, bytes], ...]:
+    offset, found = 0, []
+    for name, size in sizes:
+        assert fd is not None
+        found.append((name, os.pread(fd, size, offset)))
+        offset += size
+    return tuple(found)
 
 
 def _read_ends(fd: int, cap: int) -> bytes:

@@ -15,11 +15,10 @@ import json
 import os
 import signal
 import socket
-import stat
 import sys
 from typing import Any, Final
 
-from sandbox.jail import cgroup, guard, linux, template, watch
+from sandbox.jail import cgroup, files, guard, linux, template, watch
 from sandbox.jail.child import Setting
 from sandbox.jail.confine import STREAMS, high
 from sandbox.jail.enter import Entered, enter, moved, reach_library, warm_up
@@ -108,7 +107,7 @@ class Keeper:
         limits |= {"headroom_bytes": 64 << 20, "address_space": True}
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
-        request["series"] = (0, 0)
+        request |= {"series": (0, 0), "gather": None}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
             reply, fds = self.run(request, [null] * STREAMS)
@@ -143,20 +142,24 @@ class Keeper:
     def run(self, request: Request, fds: list[int]) -> tuple[dict[str, Any], list[int]]:
         """One run, from files placed to nothing left. The reply's `error` is our fault, never the program's."""
         if "cancelled" in request:
-            return _reply(watch.Outcome("cancelled")), []
+            return _reply(watch.Outcome("cancelled")) | {"gathered": []}, []
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
             self._complaint()
             self._tidy()
             _rewind(fds[0], *(fds[index] for index in request["outputs"]))
             outcome = self._attempt(request, fds, self.starter.fork)
-        out = self._collect(request["collect"]) if outcome.exit_code == 0 else []
+        work, gather = self.setting.how.work, request["gather"]
+        out = files.collect(work, request["collect"]) if outcome.exit_code == 0 else []
+        found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
         self._tidy()
-        return _reply(outcome, self._complaint()), out
+        return _reply(outcome, self._complaint()) | {"gathered": found}, out
 
     def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.Outcome:
-        for name, index in request["files"]:
-            self._place(name, fds[index])
+        for name, offset, size in request["files"]:
+            files.place(self.setting.how.work, name, fds[request["packed"]], offset, size)
+        if request["gather"] is not None:
+            files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
         run = begin(request, fds)
@@ -198,29 +201,6 @@ class Keeper:
             return os.read(self.complaint, 4096).decode(errors="replace")
         except BlockingIOError:
             return ""
-
-    def _place(self, name: str, source: int) -> None:
-        target = os.open(f"{self.setting.how.work}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        try:
-            os.fchmod(target, 0o644)
-            offset, size = 0, os.fstat(source).st_size
-            while offset < size:
-                offset += os.sendfile(target, source, offset, size - offset)
-        finally:
-            os.close(target)
-
-    def _collect(self, name: str | None) -> list[int]:
-        """A regular file that the run made, as a descriptor; no link, no device, no pipe."""
-        if name is None:
-            return []
-        try:
-            fd = os.open(f"{self.setting.how.work}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return []
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            return [fd]
-        os.close(fd)
-        return []
 
 
 def _environment(work: str) -> dict[str, str]:

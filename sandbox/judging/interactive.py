@@ -40,7 +40,7 @@ from sandbox.errors import Cancelled, CheckerError
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.prepared import CompileError, Prepared, encode_files
 from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
@@ -231,15 +231,18 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     A program that was stopped because the interactor had decided, or for its flood, has no CPU time and memory in its
     RunResult: they are 0.
     """
-    files = judge.files(case)
-    judge.check_room(files)
+    theirs = judge.files(case)
+    judge.check_room(theirs)
     start = time.monotonic()
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
         wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
-        patient = replace(referee.LIMITS, wall_s=wall_s)  # it waits for the program, however long that may take
-        how = {"arguments": judge.arguments, "files": files, "job": referee.HARNESS}
-        threads = [talk.interactor.start(judge.prepared, patient, **how), talk.program.start(prepared, limits)]
+        patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, however long that may take
+        mine = {"arguments": case.arguments, "files": encode_files(case.files)}
+        threads = [
+            talk.interactor.start(judge.prepared, patient, **judge.how(case), files=theirs),
+            talk.program.start(prepared, limits, **mine),
+        ]
         try:
             talk.pump(prepared.cancel_fd)
         finally:
@@ -276,7 +279,7 @@ def _set_up(stack: ExitStack, prepared: Prepared, judge: referee.Referee, limits
 
     program, interactor = side("program", prepared.jail), side("interactor", judge.prepared.jail)
     said = lane(program, interactor, limits.output_bytes)
-    told = lane(interactor, program, referee.LIMITS.output_bytes)
+    told = lane(interactor, program, judge.limits.output_bytes)
     return _Talk(program, interactor, said, told, lambda: _rejects(judge, interactor))
 
 
@@ -303,7 +306,7 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
     if talk.said.flooded:
         return Verdict.OLE, f"output limit of {limits.output_bytes} bytes"
     if talk.told.flooded:
-        return _blame(talk, judge, f"wrote more than {referee.LIMITS.output_bytes} bytes to the program")
+        return _blame(talk, judge, f"wrote more than {judge.limits.output_bytes} bytes to the program")
     if talk.first is interactor and _rejects(judge, interactor) and interactor.outcome:
         return _read(talk, judge, interactor.outcome)
     if program.outcome is None:

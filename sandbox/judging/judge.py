@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sandbox.build import Builder
 from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
-from sandbox.judging import interactive, python_asserts, referee
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging import interactive, passes, python_asserts, referee
+from sandbox.judging.prepared import CompileError, Prepared, encode_files
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -46,12 +46,14 @@ class Judge:
     cancel_fd: int | None = None
     only: int | None = None
     """Run this case alone: another worker runs the others."""
+    wanted: Callable[[int, Sequence[CaseResult]], bool] | None = None
+    """Asked before a case, with the results so far: is it to be run? Instead of stop_at_first_failure."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
         """Raises SandboxError for our faults only."""
         start = time.monotonic()
         language = find(program.language)
-        _check_kind(problem, language)
+        _check_kind(problem, program, language)
         results: list[CaseResult] = []
         log, weak = "", False
         tools = toolchain.toolchain(language)
@@ -90,7 +92,8 @@ class Judge:
         if program is None:
             return None
         prepared = Prepared(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
-        return referee.Referee(prepared, problem.convention, "checker" if problem.checker else "interactor")
+        role, limits = "checker" if problem.checker else "interactor", problem.referee_limits or referee.LIMITS
+        return referee.Referee(prepared, problem.convention, role, limits=limits, passes=problem.passes)
 
     def _run_cases(
         self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
@@ -100,7 +103,10 @@ class Judge:
         results: list[CaseResult] = []
         failed: set[str | None] = set()
         for index in order:
-            if self.stop_at_first_failure and problem.cases[index].group in failed:
+            if self.wanted is not None:
+                if not self.wanted(index, results):
+                    continue
+            elif self.stop_at_first_failure and problem.cases[index].group in failed:
                 continue
             # While we look at one case the jail does the next; but the first goes alone, for there most programs fail.
             ahead = index + 1 if 0 < index < order[-1] else None
@@ -125,6 +131,14 @@ class _Course:
 
     def run(self, index: int, ahead: int | None) -> CaseResult:
         """One case; `ahead` is the one to start meanwhile. Raises CompileError, SandboxError."""
+        if self.decider is None:
+            return self._run(index, ahead)
+        self.decider.feedback = {}
+        if self.problem.passes > 1:
+            return passes.run(self.problem, self.prepared, self.decider, index)
+        return replace(self._run(index, ahead), feedback=self.decider.notes())
+
+    def _run(self, index: int, ahead: int | None) -> CaseResult:
         case, limits = self.problem.cases[index], self.problem.limits
         if self.problem.kind == "interactive":
             assert self.decider is not None
@@ -156,7 +170,10 @@ class _Course:
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._compiles_each else self.last - index + 1
         if kind == "stdio":
-            self.prepared.start(self.problem.limits, _encode(case.input), left=left)
+            files = encode_files(case.files)
+            self.prepared.start(
+                self.problem.limits, _encode(case.input), arguments=case.arguments, files=files, left=left
+            )
             return None
         plan = None
         if kind == "assert":
@@ -177,20 +194,24 @@ def run_once(
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
             with Prepared(jail, builder, program, problem) as prepared:
-                done, frame = prepared.run(problem.limits, _encode(problem.cases[0].input))
+                case = problem.cases[0]
+                files = encode_files(case.files)
+                done, frame = prepared.run(problem.limits, _encode(case.input), arguments=case.arguments, files=files)
         except CompileError as error:
             return CaseResult(0, Verdict.CE, 0.0, 0.0, 0, "does not compile"), b"", str(error).encode(), jail.tier
         decision = decide_ending(done, frame, problem.limits, prepared.language) or ACCEPTED
         return case_result(0, done, decision), done.stdout, done.stderr, jail.tier
 
 
-def _check_kind(problem: Problem, language: Language) -> None:
+def _check_kind(problem: Problem, program: Program, language: Language) -> None:
     needed = "stdio" if problem.kind == "interactive" else problem.kind
     if needed not in language.kinds:
         raise InvalidProblem(
             f"problem {problem.id!r}: kind={problem.kind!r} cannot be judged in {language.name}; "
             f"use {' or '.join(language.kinds)}"
         )
+    if program.files and problem.kind not in ("stdio", "interactive"):
+        raise InvalidProblem(f"problem {problem.id!r}: a program of several files cannot be asked for {problem.kind!r}")
     if problem.kind == "assert" and find(problem.language) is not language:
         raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
 

@@ -18,7 +18,7 @@ from sandbox.build import Builder, units
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
 from sandbox.jail import Jail, Run, RunResult, make_memfd, new_memfd, seal_memfd
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
-from sandbox.languages import find
+from sandbox.languages import Layout, NoEntry, find, lay_out
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
@@ -38,8 +38,9 @@ class Prepared:
     ) -> None:
         self.jail, self.builder, self.cancel_fd = jail, builder, cancel_fd
         self.language = find(program.language)
-        self.source = program.source
+        self.program = program
         self.problem = problem
+        self.layout: Layout | None = None
         self.unit: units.Unit | None = None
         self.artefact: bytes | int = b""
         self.code = -1
@@ -50,8 +51,12 @@ class Prepared:
 
     def __enter__(self) -> Prepared:
         """Raises CompileError, SandboxError."""
-        if len(self.source) > SOURCE_BYTES_MAX:
+        if len(self.program.source) + sum(len(text) for _, text in self.program.files) > SOURCE_BYTES_MAX:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
+        try:
+            self.layout = lay_out(self.language, self.program)
+        except NoEntry as error:
+            raise CompileError(str(error)) from error
         if self.language.warm:
             self.code = new_memfd("code")
         elif self.problem.kind != "assert":
@@ -61,7 +66,11 @@ class Prepared:
     def build(self, case: Case) -> None:
         """Compile the program; an assert problem's with the test of the case. Nothing may be under way."""
         self._release()
-        self.unit = units.compose(self.language, self.problem, self.source, case)
+        assert self.layout is not None
+        try:
+            self.unit = units.compose(self.language, self.problem, self.layout, case)
+        except units.Misnamed as error:
+            raise CompileError(str(error)) from error
         build = self.builder.build(self.jail, self.unit, cancel_fd=self.cancel_fd)
         self.log = build.log
         if build.artefact is None:
@@ -98,21 +107,27 @@ class Prepared:
         files: Files = (),
         pipes: tuple[int, int] | None = None,
         left: int = 0,
+        gather: str | None = None,
     ) -> None:
         """Hand a run to the jail, which does it when those before it have ended; `finish` takes them in order.
 
         job: what the harness does besides running the source. pipes: descriptors for stdin and stdout, instead
-        of `stdin` and of collecting the output. left: runs that are expected from here on. Raises SandboxError.
+        of `stdin` and of collecting the output. left: runs that are expected from here on. gather: a directory
+        that is made, and whose files come back. Raises SandboxError.
         """
         nonce = os.urandom(NONCE_BYTES)
         series = (self.number, left)
         self.in_series |= left > 0
         if self.unit is not None:
             run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
-            run = replace(run, argv=(*run.argv, *arguments), files=(*run.files, *files), pipes=pipes, series=series)
+            placed = _over(self._own_files(), run.files, files)
+            run = replace(run, argv=(*run.argv, *arguments), files=placed, pipes=pipes, series=series, gather=gather)
         else:
             harness = self._job(job or {}, arguments) + nonce
-            run = Run(limits, stdin, job=harness, files=files, pipes=pipes, code=self.code, series=series)
+            placed = _over(self._own_files(), files)
+            run = Run(
+                limits, stdin, job=harness, files=placed, pipes=pipes, code=self.code, series=series, gather=gather
+            )
         self.jail.start(run)
         self._nonces.append(nonce)
 
@@ -134,5 +149,24 @@ class Prepared:
             self.jail.drop()
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
+        assert self.layout is not None
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
-        return marshal.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job})
+        preamble = self.problem.preamble
+        if self.layout.files:  # as a directory's main file sees itself and its neighbours
+            place, name = self.layout.main.rpartition("/")[0], self.layout.main
+            preamble = f"__import__('sys').path.insert(0, {'./' + place!r})\n__file__ = {name!r}\n{preamble}"
+        return marshal.dumps({**plain, "source": self.layout.source, "preamble": preamble, **job})
+
+    def _own_files(self) -> Files:
+        """All files of a program of several are beside it when it runs."""
+        assert self.layout is not None
+        return encode_files(self.layout.files)
+
+
+def _over(*layers: Files) -> Files:
+    """Later files take the place of earlier ones of the same name."""
+    return tuple({name: content for layer in layers for name, content in layer}.items())
+
+
+def encode_files(files: tuple[tuple[str, str], ...]) -> Files:
+    return tuple((name, units.encode_text(text)) for name, text in files)

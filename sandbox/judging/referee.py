@@ -2,7 +2,9 @@
 
     testlib   arguments: input, output, answer              exit 0 accepted; 1, 2, 4, 8 wrong; 3 and all else: its fault
     kattis    arguments: input, answer, feedback directory  exit 42 accepted; 43 wrong; all else: its fault
-              a checker reads the output on stdin
+              a checker reads the output on stdin; what is left in the feedback directory is in the CaseResult
+
+A case may have arguments of its own for it, which come after these.
 
 input, output and answer are files in its work directory: the case's input, what the program wrote (an interactor may
 write there), and the case's expected output. They are placed for this run alone and removed after it, in a jail where
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
@@ -43,8 +45,11 @@ _EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
 _CRASH_IS_TOLD: Final = ("python", "c", "cpp", "rust")
 _ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
-    "kattis": (_INPUT, _ANSWER, "./"),
+    "kattis": (_INPUT, _ANSWER, "feedback/"),
 }
+NEXT_PASS: Final = "nextpass.in"
+_NOTES: Final = ("judgemessage.txt", "teammessage.txt", "score.txt", "score_multiplier.txt", "judgeerror.txt")
+_NOTE_BYTES_MAX: Final = 16 << 10
 
 
 class Crash(CheckerError):
@@ -58,7 +63,9 @@ class Crash(CheckerError):
 class Referee:
     """A checker or an interactor, ready for one case after the other. Use as a context manager."""
 
-    def __init__(self, prepared: Prepared, convention: Convention, role: str) -> None:
+    def __init__(
+        self, prepared: Prepared, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
+    ) -> None:
         """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
         name = prepared.language.name
         if convention == "testlib" and name not in _CRASH_IS_TOLD:
@@ -69,7 +76,11 @@ class Referee:
         self.prepared = prepared
         self.convention = convention
         self.role = role
-        self.arguments = _ARGUMENTS[convention]
+        self.limits = limits
+        self.passes = passes
+        self.gather = "feedback" if convention == "kattis" else None
+        self.feedback: dict[str, bytes] = {}
+        """What is in the feedback directory: the owner empties it for every case."""
 
     def __enter__(self) -> Referee:
         try:
@@ -83,13 +94,17 @@ class Referee:
 
     def check(self, case: Case, output: bytes) -> Decision:
         """Is the output right? Raises CheckerError, and SandboxError for our own faults."""
+        before = self.feedback
         self.check_room(self.files(case))
         if not self._fits((*self.files(case), (_OUTPUT, output))):
             return Verdict.OLE, f"an output of {len(output)} bytes does not fit beside the {self.role}'s other files"
         try:
-            return self._ask(case, output, LIMITS)
+            return self._ask(case, output, self.limits)
         except Crash as crash:
-            if not self._works(case):
+            self.feedback = before
+            works = self._works(case)
+            self.feedback = before
+            if not works:
                 raise CheckerError(str(crash)) from crash
             return Verdict.WA, f"on this output, and not on others, the {self.role} {crash.brief}"
 
@@ -98,7 +113,7 @@ class Referee:
         files = self.files(case) + (() if kattis else ((_OUTPUT, output),))
         stdin = output if kattis else b""
         try:
-            done, frame = self.prepared.run(limits, stdin, arguments=self.arguments, files=files, job=HARNESS)
+            done, frame = self.prepared.run(limits, stdin, **self.how(case), files=files)
         except CompileError as error:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
         return self.read(done, frame)
@@ -116,13 +131,24 @@ class Referee:
 
     def _others(self, case: Case) -> Iterator[tuple[bytes, Limits]]:
         if case.expected is not None:
-            yield _encode(case.expected), LIMITS
+            yield _encode(case.expected), self.limits
             return
         yield from ((output, _BRIEF) for output in (*_PLAIN_OUTPUTS, _encode(case.input)))
 
+    def how(self, case: Case) -> dict[str, Any]:
+        """How it is run for a case."""
+        arguments = (*_ARGUMENTS[self.convention], *case.referee_arguments)
+        return {"arguments": arguments, "gather": self.gather, "job": HARNESS}
+
     def files(self, case: Case) -> Files:
         texts = ((_INPUT, case.input), (_ANSWER, case.expected or ""))
-        return tuple((name, _encode(text)) for name, text in texts)
+        files = tuple((name, _encode(text)) for name, text in texts)
+        return (*files, *((f"{self.gather}/{name}", content) for name, content in self.feedback.items()))
+
+    def notes(self) -> tuple[tuple[str, str], ...]:
+        """What it told of the case, in the files that have a meaning."""
+        told = ((name, self.feedback[name]) for name in _NOTES if name in self.feedback)
+        return tuple((name, content[:_NOTE_BYTES_MAX].decode("utf-8", "replace")) for name, content in told)
 
     def check_room(self, files: Files) -> None:
         """Raises CheckerError where the work directory cannot hold the files."""
@@ -135,7 +161,11 @@ class Referee:
 
     def read(self, done: RunResult, frame: Frame | None) -> Decision:
         """What its end says. Raises Crash, and CheckerError where it says that its author is at fault."""
-        tail = done.stderr[-1000:].decode("utf-8", "replace").strip()
+        if done.gathered is None:
+            raise self._crash("left more in its feedback directory than can be brought back")
+        self.feedback = dict(done.gathered)
+        words = done.stderr or self.feedback.get("judgeerror.txt", b"")
+        tail = words[-1000:].decode("utf-8", "replace").strip()
         if done.cause is not None:
             raise self._crash(f"was stopped: {done.cause}")
         if done.signal is not None:
@@ -147,6 +177,10 @@ class Referee:
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
             raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
+        if NEXT_PASS in self.feedback and self.passes == 1:
+            raise self.fault(f"wrote {NEXT_PASS}, but the problem has one pass")
+        if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
+            raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
 
     def fault(self, text: str) -> CheckerError:

@@ -65,7 +65,7 @@ def decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language
 def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
     """Question 4 for stdio without a checker."""
     expected = (case.expected or "").encode("utf-8", "surrogateescape")
-    if modes.parse_mode(problem.compare)(done.stdout, expected):
+    if modes.parse_mode(case.compare or problem.compare)(done.stdout, expected):
         return ACCEPTED
     return Verdict.WA, "wrong output"
 

@@ -5,6 +5,18 @@ What for: everything that is particular to a language. Knows nothing of jails.
 
 from sandbox.languages import toolchain
 from sandbox.languages.language import Harness, Language, Runtime
+from sandbox.languages.layout import Layout, NoEntry, lay_out
 from sandbox.languages.table import LANGUAGES, by_suffix, find
 
-__all__ = ["LANGUAGES", "Harness", "Language", "Runtime", "by_suffix", "find", "toolchain"]
+__all__ = [
+    "LANGUAGES",
+    "Harness",
+    "Language",
+    "Layout",
+    "NoEntry",
+    "Runtime",
+    "by_suffix",
+    "find",
+    "lay_out",
+    "toolchain",
+]

@@ -106,6 +106,12 @@ class Language:
     package: str = ""
     """What to install when the toolchain is missing."""
     compile: tuple[str, ...] = ()
+    together: bool = False
+    """All sources of a program are compiled at once; otherwise the one that it starts in (see layout.py)."""
+    one_folder: bool = False
+    """They must lie in one directory."""
+    starts_in_class: bool = False
+    """`Program.entry` names a class, no file."""
     compile_files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness that every compilation needs."""
     compile_limits: Limits = COMPILE_LIMITS

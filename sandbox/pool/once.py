@@ -80,4 +80,5 @@ def repeatable(done: Judgement, limits: Limits) -> bool:
 
 
 def _bytes(done: Judgement) -> int:
-    return _CASE_BYTES + 4 * len(done.compile_log) + sum(_CASE_BYTES + 4 * len(case.message) for case in done.cases)
+    texts = ("".join((case.message, *(text for _, text in case.feedback))) for case in done.cases)
+    return _CASE_BYTES + 4 * len(done.compile_log) + sum(_CASE_BYTES + 4 * len(text) for text in texts)

@@ -53,7 +53,10 @@ def write(problem: Problem) -> tuple[Parcel, Written]:
     parcel = Parcel(new_memfd("problem"))
     with open(parcel.fd, "wb", buffering=MIB, closefd=False) as file:
         writer = _Writer(file)
-        cases = [[writer.text(case.input), writer.text(case.expected), case.group] for case in problem.cases]
+        cases = [
+            {**case.to_json(), "input": writer.text(case.input), "expected": writer.text(case.expected)}
+            for case in problem.cases
+        ]
         start = writer.size
         writer.put(json.dumps({**problem.to_json(), "cases": cases}).encode())
         writer.put(_WHERE.pack(start))
@@ -69,8 +72,8 @@ def read(parcel: Parcel) -> Problem:
         head = json.loads(bytes(view[start : -_WHERE.size]))
         reader = _Reader(view)
         cases = [
-            {"input": reader.text(given), "expected": reader.text(expected), "group": group}
-            for given, expected, group in head["cases"]
+            {**case, "input": reader.text(case["input"]), "expected": reader.text(case["expected"])}
+            for case in head["cases"]
         ]
     return Problem.from_json({**head, "cases": cases})
 

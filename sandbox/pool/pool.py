@@ -121,8 +121,8 @@ class Pool:
         job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)))
         if self._once is None:
             return await self._judge(job), False
-        parts = (job.written.digest, program.source, repr(language), self.stop_at_first_failure)
-        key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        parts = (job.written.digest, program.source, program.files, program.entry, repr(language))
+        key = hashlib.sha256(json.dumps((*parts, self.stop_at_first_failure)).encode()).hexdigest()
         return await self._once.get(key, problem.limits, lambda: self._judge(job))
 
     async def _judge(self, job: _Job) -> Judgement:
@@ -247,8 +247,7 @@ class _Job:
 
     def body(self, stop: bool, only: int | None) -> bytes:
         """All but the problem, which is sent on its own way."""
-        program = {"source": self.program.source, "language": self.program.language}
-        return json.dumps({"program": program, "stop": stop, "only": only}).encode()
+        return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()
 
 
 def _deadline_s(problem: Problem) -> float:

@@ -1,6 +1,7 @@
-// Compiles Java sources into one jar, in one JVM: `java Compile.java out.jar source...`. Exit 1: does not compile.
-// A public class may have any name in any file. The first source's class to start is written into the manifest as
-// Program-Class: `Main` if it has a main, otherwise the first class in the file, outermost first, that has one.
+// Compiles Java sources into one jar, in one JVM: `java Compile.java out.jar [-start Class] source...`. Exit 1: does not
+// compile. A public class may have any name in any file. The class to start is written into the manifest as
+// Program-Class: the one that was named; or else `Main` if it has a main, or the first class, outermost first, that has
+// one. The last source is the judge's own and is not looked into.
 
 import java.io.*;
 import java.net.URI;
@@ -36,14 +37,14 @@ public class Compile {
     static class Memory extends ForwardingJavaFileManager<StandardJavaFileManager> {
         final Map<String, Output> classes = new LinkedHashMap<>();
         final List<String> ofProgram = new ArrayList<>();
-        final JavaFileObject program;
+        final JavaFileObject own;
 
-        Memory(StandardJavaFileManager base, JavaFileObject program) { super(base); this.program = program; }
+        Memory(StandardJavaFileManager base, JavaFileObject own) { super(base); this.own = own; }
 
         @Override public JavaFileObject getJavaFileForOutput(Location l, String name, JavaFileObject.Kind k, FileObject from) {
             Output output = new Output(name);
             classes.put(name, output);
-            if (from == program) ofProgram.add(name);
+            if (from != own) ofProgram.add(name);
             return output;
         }
     }
@@ -65,22 +66,29 @@ public class Compile {
     public static void main(String[] arguments) throws Exception {
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
         if (compiler == null) throw new IllegalStateException("this Java has no compiler: it is a JRE, not a JDK");
+        String start = arguments[1].equals("-start") ? arguments[2] : "";
         List<Source> sources = new ArrayList<>();
-        for (String name : Arrays.asList(arguments).subList(1, arguments.length)) sources.add(new Source(name));
+        for (String name : Arrays.asList(arguments).subList(start.isEmpty() ? 1 : 3, arguments.length)) sources.add(new Source(name));
         StandardJavaFileManager base = compiler.getStandardFileManager(null, null, StandardCharsets.UTF_8);
-        Memory memory = new Memory(base, sources.get(0));
+        Memory memory = new Memory(base, sources.get(sources.size() - 1));
         List<String> options = List.of("-nowarn", "-proc:none", "-Xmaxerrs", "5", "-g:none", "-Xlint:none");
         boolean done = compiler.getTask(new PrintWriter(System.err, true), memory, null, options, null, sources).call();
         if (!done) System.exit(1);
-        write(arguments[0], memory, mainClass(memory));
+        String mainClass = mainClass(memory, start);
+        if (!start.isEmpty() && mainClass.isEmpty()) {
+            System.err.println("error: no class " + start + " has a main(String[])");
+            System.exit(1);
+        }
+        write(arguments[0], memory, mainClass);
     }
 
-    static String mainClass(Memory memory) {
+    static String mainClass(Memory memory, String start) {
         Loader loader = new Loader(memory.classes);
         String first = "";
         List<String> names = new ArrayList<>(memory.ofProgram);
         names.sort(Comparator.comparingInt(name -> name.indexOf('$') < 0 ? 0 : 1));
         for (String name : names) {
+            if (!start.isEmpty() && !name.equals(start)) continue;
             try {
                 loader.loadClass(name).getDeclaredMethod("main", String[].class);
             } catch (NoSuchMethodException | ClassNotFoundException | LinkageError error) {

@@ -126,7 +126,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     worker.inbox = worker.listener = None  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
     request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
-    reply, _ = worker.run(request, [])
+    reply, _ = worker.run(request | {"gather": None}, [])
     assert reply["cause"] == "memory"
     assert group.asked[0] == (1000 + 200 + 30 + 4 + 7, 3 + zygote._OWN_PROCESSES)
 

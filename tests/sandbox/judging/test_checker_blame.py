@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
 from sandbox.core import MIB
-from sandbox.jail import make_memfd
 from sandbox.jail.child import _check_files
 from sandbox.judging.judge import Judge
 
@@ -143,15 +141,11 @@ def test_no_program_takes_a_file_from_the_checker(tiered_judge: Judge, robber: s
 
 def test_what_is_not_as_it_was_placed_is_our_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    content = make_memfd("file", b"answer", seal=True)
-    try:
-        request = {"files": [["answer.txt", 0]]}
-        with pytest.raises(FileNotFoundError):
-            _check_files(request, [content])
-        Path("answer.txt").write_bytes(b"ans")
-        with pytest.raises(OSError, match="not as it was placed"):
-            _check_files(request, [content])
-        Path("answer.txt").write_bytes(b"answer")
-        _check_files(request, [content])
-    finally:
-        os.close(content)
+    request = {"files": [["answer.txt", 0, 6]]}
+    with pytest.raises(FileNotFoundError):
+        _check_files(request)
+    Path("answer.txt").write_bytes(b"ans")
+    with pytest.raises(OSError, match="not as it was placed"):
+        _check_files(request)
+    Path("answer.txt").write_bytes(b"answer")
+    _check_files(request)

@@ -1,0 +1,130 @@
+"""The default output validator of the Kattis problem package format, as the mode `kattis` or `kattis(ARGUMENTS)`.
+
+    case_sensitive                  letters must have the same case; without it A and a are the same (ASCII)
+    space_change_sensitive          white space must be the same, byte for byte; without it it only parts tokens
+    float_absolute_tolerance eps    where the expected token is a number, any number within eps will do
+    float_relative_tolerance eps    the same with eps times the expected number; given both, either is enough
+    float_tolerance eps             eps for both
+
+Under a tolerance a whole number is a number as any other, so 1 and 1.0 are the same. A number is written in decimal,
+with an exponent or without; nan, inf and hexadecimal are text. Numbers are compared as doubles, as the reference does;
+one that is past the largest double is text too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Final
+
+from sandbox.errors import InvalidProblem
+
+_MODE: Final = re.compile(r"kattis(?:\(([^()]*)\))?")
+_NUMBER: Final = re.compile(rb"([-+]?)(\d*)(?:\.(\d*))?(?:[eE]([-+]?\d+))?", re.ASCII)
+_RUN: Final = re.compile(rb"[ \t\n\r\f\v]+|[^ \t\n\r\f\v]+")
+_TOKEN: Final = re.compile(rb"[^ \t\n\r\f\v]+")
+_PLAIN_MAX: Final = 512  # longer numbers are cut to the digits that can decide a double
+_DIGITS_MAX: Final = 800
+_TOLERANCES: Final = {
+    "float_absolute_tolerance": ("absolute",),
+    "float_relative_tolerance": ("relative",),
+    "float_tolerance": ("absolute", "relative"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    case_sensitive: bool = False
+    space_change_sensitive: bool = False
+    absolute: float | None = None
+    relative: float | None = None
+
+    @property
+    def numeric(self) -> bool:
+        return self.absolute is not None or self.relative is not None
+
+
+def parse(mode: str) -> Callable[[bytes, bytes], bool] | None:
+    """The comparison of a mode `kattis(...)`; None for another mode. Raises InvalidProblem for its arguments."""
+    if not (found := _MODE.fullmatch(mode)):
+        return None
+    flags = read_flags((found[1] or "").split())
+    return lambda output, expected: matches(output, expected, flags)
+
+
+def read_flags(arguments: Sequence[str]) -> Flags:
+    """Raises InvalidProblem for an argument that the default validator does not have, or that is there twice."""
+    found: dict[str, bool | float] = {}
+    left = iter(arguments)
+    for name in left:
+        if name in ("case_sensitive", "space_change_sensitive"):
+            found[name] = True
+        elif name in _TOLERANCES:
+            eps = _eps(name, next(left, ""))
+            for side in _TOLERANCES[name]:
+                if side in found:
+                    raise InvalidProblem(f"kattis({' '.join(arguments)}): {name}: the {side} tolerance is given twice")
+                found[side] = eps
+        else:
+            known = ", ".join(("case_sensitive", "space_change_sensitive", *_TOLERANCES))
+            raise InvalidProblem(f"kattis({' '.join(arguments)}): argument {name!r} is unknown; use {known}")
+    return Flags(**found)  # type: ignore[arg-type]
+
+
+def _eps(name: str, text: str) -> float:
+    number = _number(text.encode())
+    if number is None or number < 0:
+        raise InvalidProblem(f"kattis: {name} {text!r}: give a number from 0 up, as in {name} 1e-6")
+    return number
+
+
+def matches(output: bytes, expected: bytes, flags: Flags) -> bool:
+    """Runs and tokens are taken one at a time: an output may be 16 MB of either."""
+    if output == expected:
+        return True
+    find = _RUN if flags.space_change_sensitive else _TOKEN
+    pairs = zip_longest(_found(find, output), _found(find, expected))
+    return all(a is not None and b is not None and (a == b or _same(a, b, flags)) for a, b in pairs)
+
+
+def _found(pattern: re.Pattern[bytes], text: bytes) -> Iterator[bytes]:
+    return (found[0] for found in pattern.finditer(text))
+
+
+def _same(token: bytes, expected: bytes, flags: Flags) -> bool:
+    if flags.numeric and (target := _number(expected)) is not None:
+        number = _number(token)
+        return number is not None and _close(number, target, flags)
+    return not flags.case_sensitive and len(token) == len(expected) and token.lower() == expected.lower()
+
+
+def _close(number: float, target: float, flags: Flags) -> bool:
+    apart = abs(number - target)
+    return (flags.absolute is not None and apart <= flags.absolute) or (
+        flags.relative is not None and apart <= flags.relative * abs(target)
+    )
+
+
+def _number(token: bytes) -> float | None:
+    found = _NUMBER.fullmatch(token)
+    if not found or not (found[2] or found[3]):
+        return None
+    value = float(token) if len(token) <= _PLAIN_MAX else _long_number(found)
+    return value if math.isfinite(value) else None
+
+
+def _long_number(found: re.Match[bytes]) -> float:
+    """A number of any length: the first digits, and one more where others follow, decide the nearest double."""
+    whole, part, power = found[2], found[3] or b"", found[4] or b"0"
+    sign, digits = power[:1] if power[:1] in b"+-" else b"", power.lstrip(b"+-").lstrip(b"0") or b"0"
+    exponent = int(sign + digits) if len(digits) < 18 else 10**18 * (-1 if sign == b"-" else 1)
+    mantissa = (whole + part).lstrip(b"0")
+    if not mantissa:
+        return 0.0
+    exponent += len(mantissa) - len(part)
+    kept = mantissa[:_DIGITS_MAX] + (b"1" if mantissa[_DIGITS_MAX:].strip(b"0") else b"")
+    exponent = max(-(10**6), min(10**6, exponent))
+    return float(found[1] + b"0." + kept + b"e" + str(exponent).encode())

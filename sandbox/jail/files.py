@@ -1,0 +1,93 @@
+"""Files of a run's work directory, as the zygote places and fetches them. The names that it is sent were checked.
+
+consumes  descriptors with the contents; produces files before a run, and descriptors of what it left
+waits for nothing
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import Final
+
+GATHERED_MAX: Final = 64
+"""Files of a directory that are brought back."""
+GATHERED_BYTES_MAX: Final = 64 << 20
+
+
+def place(work: str, name: str, source: int, offset: int, size: int) -> None:
+    """Part of `source` as a new file, readable by all, below the directory `work`."""
+    parent = work
+    for part in name.split("/")[:-1]:
+        parent = f"{parent}/{part}"
+        with suppress(FileExistsError):
+            os.mkdir(parent)
+        os.chmod(parent, 0o755)
+    target = os.open(f"{work}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        os.fchmod(target, 0o644)
+        end = offset + size
+        while offset < end:
+            offset += os.sendfile(target, source, offset, end - offset)
+    finally:
+        os.close(target)
+
+
+def open_to_all(work: str, name: str) -> None:
+    """A directory in which the program may write, and change what we have placed there."""
+    path = f"{work}/{name}"
+    with suppress(FileExistsError):
+        os.mkdir(path)
+    os.chmod(path, 0o777)
+    for entry in os.scandir(path):
+        os.chmod(entry.path, 0o666)
+
+
+def collect(work: str, name: str | None) -> list[int]:
+    """A regular file that the run made, as a descriptor; no link, no device, no pipe."""
+    fd = None if name is None else _open_regular(f"{work}/{name}")
+    return [] if fd is None else [fd]
+
+
+def gather(work: str, name: str, packed: int) -> list[tuple[str, int]] | None:
+    """All regular files of a directory, one after the other into `packed`: their names and sizes.
+
+    None where there is more than can be brought back.
+    """
+    try:
+        directory = os.open(f"{work}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:  # the run has removed it, or made something else of it
+        return []
+    try:
+        return _pack(directory, packed)
+    finally:
+        os.close(directory)
+
+
+def _pack(directory: int, packed: int) -> list[tuple[str, int]] | None:
+    found: list[tuple[str, int]] = []
+    for name in sorted(os.listdir(directory)):
+        if (fd := _open_regular(name, directory)) is None:
+            continue
+        try:
+            offset, size = 0, os.fstat(fd).st_size
+            if len(found) == GATHERED_MAX or size + sum(size for _, size in found) > GATHERED_BYTES_MAX:
+                return None
+            while offset < size:
+                offset += os.sendfile(packed, fd, offset, size - offset)
+        finally:
+            os.close(fd)
+        found.append((name, size))
+    return found
+
+
+def _open_regular(path: str, directory: int | None = None) -> int | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None

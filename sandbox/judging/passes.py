@@ -1,0 +1,49 @@
+"""A case in several runs of the program: what the checker or the interactor leaves is the input of the next.
+
+    run the program ─▶ the referee accepts, and left nextpass.in? ─▶ run it again with that ─▶ ...
+
+Time and memory are limited for each run; the CaseResult has those of the most costly one. All other files of the
+feedback directory are there for the next run of the referee.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sandbox.core import Case, CaseResult, Problem, Verdict
+from sandbox.jail import RunResult
+from sandbox.judging import interactive
+from sandbox.judging.prepared import Prepared, encode_files
+from sandbox.judging.referee import NEXT_PASS, Referee
+from sandbox.judging.verdicts import Decision, case_result, decide_ending
+
+
+def run(problem: Problem, prepared: Prepared, referee: Referee, index: int) -> CaseResult:
+    """All runs of a case. Raises CompileError, CheckerError for a referee that asks for too many, SandboxError."""
+    case = problem.cases[index]
+    runs: list[CaseResult] = []
+    for _ in range(problem.passes):
+        runs.append(case_result(index, *_pass(problem, prepared, referee, case)))
+        following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
+        if following is None:
+            return _together(runs, referee)
+        case = replace(case, input=following.decode("utf-8", "surrogateescape"))
+    raise referee.fault(f"asked for more than {problem.passes} runs of case {index + 1}")
+
+
+def _pass(problem: Problem, prepared: Prepared, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
+    if problem.kind == "interactive":
+        return interactive.converse(prepared, referee, problem.limits, case)
+    files = encode_files(case.files)
+    stdin = case.input.encode("utf-8", "surrogateescape")
+    done, frame = prepared.run(problem.limits, stdin, arguments=case.arguments, files=files)
+    ending = decide_ending(done, frame, problem.limits, prepared.language)
+    return done, ending or referee.check(case, done.stdout)
+
+
+def _together(runs: list[CaseResult], referee: Referee) -> CaseResult:
+    most = {name: max(getattr(run, name) for run in runs) for name in ("cpu_s", "wall_s", "memory_bytes")}
+    message = runs[-1].message
+    if message and len(runs) > 1:
+        message = f"run {len(runs)}: {message}"
+    return replace(runs[-1], **most, message=message, feedback=referee.notes())

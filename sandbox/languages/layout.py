@@ -1,0 +1,67 @@
+"""Where a program of several files starts, and what of it is compiled: the language's own rule.
+
+    together    C, C++, Java, Go: all its sources are compiled at once; Go's only beside the one that it starts in
+    alone       Python, JavaScript, Rust: the one that it starts in, which names the others
+
+It starts in the file, or Java's class, that `Program.entry` names. Otherwise in the one source; or in `main` with any
+ending, in any case of letters; or in Python's `__main__.py`; or in the source that comes first by name. Java looks
+there, and in all classes after it, for a `main`, the class Main first; a linker finds the `main` of C, C++ and Go
+anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox.core import Program
+from sandbox.languages.language import Language
+
+
+class NoEntry(Exception):
+    """There is no file to start in: the fault of whoever wrote the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of a program by what they are for."""
+
+    main: str
+    """Name of the file that it starts in."""
+    source: str
+    """Its text."""
+    compiled: tuple[str, ...]
+    """Names that are given to the compiler, `main` first."""
+    files: tuple[tuple[str, str], ...]
+    """All files, where there are several."""
+    start: str = ""
+    """Java: the class that was named."""
+
+
+def lay_out(language: Language, program: Program) -> Layout:
+    """Raises NoEntry."""
+    if not program.files:
+        return Layout(language.source, program.source, (language.source,), (), start=program.entry)
+    names = sorted(name for name, _ in program.files if name.endswith(language.suffixes))
+    if not names:
+        raise NoEntry(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
+    main = _main(language, program.entry, names)
+    compiled = [name for name in names if name != main] if language.together else []
+    if language.one_folder:
+        compiled = [name for name in compiled if name.rpartition("/")[0] == main.rpartition("/")[0]]
+    start = program.entry if language.starts_in_class else ""
+    return Layout(main, dict(program.files)[main], (main, *compiled), program.files, start)
+
+
+def _main(language: Language, entry: str, names: list[str]) -> str:
+    if entry and not language.starts_in_class:
+        if entry not in names:
+            raise NoEntry(f"entry={entry!r} is none of its sources: {', '.join(names)}")
+        return entry
+    wanted = [f"{entry.replace('.', '/')}{suffix}".lower() for suffix in language.suffixes] if entry else []
+    for name in names:
+        if name.lower() in wanted:
+            return name
+    by_name = [name for name in names if name.rpartition("/")[2].lower().partition(".")[0] == "main"]
+    by_name += [name for name in names if name.rpartition("/")[2] == "__main__.py"]
+    top = [name for name in by_name if "/" not in name] or by_name
+    return (top or [name for name in names if "/" not in name] or names)[0]

@@ -1,0 +1,291 @@
+"""The test data of a package: a tree of groups, and cases as its leaves, in the order in which they are used.
+
+    data/ ──▶ Group("data") ── sample, secret ──▶ Group ... ──▶ TestCase(name, input, answer, arguments)
+
+Two kinds of settings: testdata.yaml (legacy; 2023-07-draft where there is one) nests to any depth and is inherited key
+by key; test_group.yaml (2025-09) is for sample, secret and the groups of secret, and only arguments are inherited.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox.errors import InvalidProblem
+from sandbox.packages.documents import Keys, load
+from sandbox.packages.settings import Settings
+
+_NOT_JUDGED: Final = (
+    *("invalid_input", "invalid_inputs", "invalid_output", "invalid_outputs", "invalid_answers"),
+    *("valid_output", "valid_outputs", "bad"),
+)
+_VERDICT_FLAGS: Final = ("worst_error", "first_error", "always_accept")
+_SCORE_FLAGS: Final = ("sum", "avg", "min", "max")
+_OTHER_FLAGS: Final = ("ignore_sample", "accept_if_any_accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class TestCase:
+    name: str
+    """Relative to data/, without a suffix."""
+    input: Path
+    answer: Path
+    arguments: tuple[str, ...] = ()
+    validator_arguments: tuple[str, ...] = ()
+    files: Path | None = None
+    """A directory whose files the program finds beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldRules:
+    """How a grader makes a group's result of its parts (testdata.yaml)."""
+
+    stop: bool = True
+    """on_reject: break."""
+    custom: bool = False
+    flags: tuple[str, ...] = ()
+    accept_score: float = 1.0
+    reject_score: float = 0.0
+    low: float = float("-inf")
+    high: float = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class NewRules:
+    """How a group's score is made of its parts (test_group.yaml)."""
+
+    aggregation: str
+    """pass-fail | sum | min"""
+    max_score: float | None
+    """None: unbounded."""
+    require_pass: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    """Relative to data/; "" for data itself."""
+    rules: OldRules | NewRules
+    parts: tuple[Group | TestCase, ...] = field(default=())
+
+    def cases(self) -> Iterator[TestCase]:
+        """All below it, in order."""
+        for part in self.parts:
+            if isinstance(part, TestCase):
+                yield part
+            else:
+                yield from part.cases()
+
+    def groups(self) -> Iterator[Group]:
+        """Itself and all below it."""
+        yield self
+        for part in self.parts:
+            if isinstance(part, Group):
+                yield from part.groups()
+
+
+def read_cases(package: Path, settings: Settings) -> tuple[Group, list[str]]:
+    """The tree, and notes of what has no effect. Raises InvalidProblem."""
+    data = package / "data"
+    if not data.is_dir():
+        raise InvalidProblem(f"{package}: has no directory data/")
+    notes: list[str] = []
+    old = settings.legacy or (settings.version == "2023-07-draft" and any(data.rglob("testdata.yaml")))
+    tree = _OldReader(data, settings, notes).group(data, {}) if old else _NewReader(data, settings, notes).tree()
+    if not any(tree.cases()):
+        raise InvalidProblem(f"{data}: has no test case: a file X.in with X.ans beside it")
+    return tree, notes
+
+
+def _case(data: Path, path: Path, **how: Any) -> TestCase:
+    return TestCase(str(path.relative_to(data).with_suffix("")), path, path.with_suffix(".ans"), **how)
+
+
+def _visible(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.name[0] not in ".-")
+
+
+@dataclass(slots=True)
+class _OldReader:
+    data: Path
+    settings: Settings
+    notes: list[str]
+
+    def group(self, directory: Path, inherited: dict[str, Any]) -> Group:
+        path = directory / "testdata.yaml"
+        keys = load(path) if path.is_file() else Keys(str(path), {})
+        merged = {**inherited, **keys.left, **self.settings.old_group_keys}
+        keys.left = {name: value for name, value in merged.items() if value is not None}
+        rules, flags = self._rules(keys)
+        parts: list[Group | TestCase] = []
+        for entry in _visible(directory):
+            if entry.is_dir() and entry.suffix != ".files":
+                if directory == self.data and entry.name in _NOT_JUDGED:
+                    self.notes.append(f"data/{entry.name} is for validators, and not used")
+                else:
+                    parts.append(self.group(entry, merged))
+            elif entry.suffix == ".in":
+                if not entry.with_suffix(".ans").is_file():
+                    raise InvalidProblem(f"{entry}: has no answer file {entry.with_suffix('.ans').name} beside it")
+                parts.append(_case(self.data, entry, validator_arguments=flags))
+        name = "" if directory == self.data else str(directory.relative_to(self.data))
+        return Group(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
+
+    def _rules(self, keys: Keys) -> tuple[OldRules, tuple[str, ...]]:
+        """And the validator's arguments."""
+        keys.skip("input_validator_flags")
+        stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
+        custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
+        flags = tuple(keys.text("grader_flags").split())
+        if not custom:
+            for flag in flags:
+                if flag not in (*_VERDICT_FLAGS, *_SCORE_FLAGS, *_OTHER_FLAGS):
+                    known = ", ".join((*_VERDICT_FLAGS, *_SCORE_FLAGS, *_OTHER_FLAGS))
+                    raise keys.wrong("grader_flags", flag, f"one of {known}")
+        own = keys.take("output_validator_flags", "")
+        if not isinstance(own, str):
+            raise InvalidProblem(
+                f"{keys.where}: output_validator_flags is not supported as a map with name and flags; give the flags"
+            )
+        accept, reject = keys.number("accept_score", 1.0), keys.number("reject_score", 0.0)
+        low, high = _range(keys)
+        keys.done()
+        assert accept is not None
+        assert reject is not None
+        breaks = stop in ("break", "first_error")
+        return OldRules(breaks, custom, flags, accept, reject, low, high), (
+            *self.settings.validator_flags,
+            *shlex.split(own),
+        )
+
+
+def _range(keys: Keys) -> tuple[float, float]:
+    value = keys.text("range", "-inf +inf").split()
+    if len(value) != 2:
+        raise keys.wrong("range", " ".join(value), "two numbers")
+    low, high = (keys.as_number("range", part) for part in value)
+    return low, high
+
+
+_ARGUMENTS: Final = ("args", "output_validator_args")
+
+
+@dataclass(slots=True)
+class _NewReader:
+    data: Path
+    settings: Settings
+    notes: list[str]
+
+    def tree(self) -> Group:
+        if (stray := self.data / "test_group.yaml").exists():
+            raise InvalidProblem(f"{stray}: is not supported here; put it into sample, secret or a group of secret")
+        sample, secret = self.data / "sample", self.data / "secret"
+        if not secret.is_dir():
+            raise InvalidProblem(f"{self.data}: has no directory secret/")
+        parts = [self._sample(sample)] if sample.is_dir() else []
+        parts.append(self._secret(secret))
+        self.notes += [
+            f"data/{entry.name} is for validators, and not used"
+            for entry in _visible(self.data)
+            if entry.name in _NOT_JUDGED
+        ]
+        full = [part for part in parts if any(part.cases())]
+        return Group("", NewRules("pass-fail", None), tuple(full))
+
+    def _sample(self, directory: Path) -> Group:
+        keys, how = self._keys(directory, {})
+        for name in ("max_score", "score_aggregation", "require_pass"):
+            if keys.has(name):
+                raise InvalidProblem(f"{keys.where}: {name} is not permitted in sample")
+        keys.done()
+        return Group("sample", NewRules("pass-fail", None), tuple(self._cases(directory, how)))
+
+    def _secret(self, directory: Path) -> Group:
+        keys, how = self._keys(directory, {})
+        rules = self._rules(keys, 100.0, "sum")
+        groups = [entry for entry in _visible(directory) if entry.is_dir() and entry.suffix != ".files"]
+        here = any(entry.suffix == ".in" for entry in _visible(directory))
+        if here and groups:
+            raise InvalidProblem(
+                f"{directory}: holds test cases beside the group {groups[0].name!r}; use one or the other"
+            )
+        parts = self._cases(directory, how) if here else [self._group(entry, how, rules) for entry in groups]
+        return Group("secret", rules, tuple(parts))
+
+    def _group(self, directory: Path, inherited: dict[str, Any], above: NewRules) -> Group:
+        keys, how = self._keys(directory, inherited)
+        rules = self._rules(keys, None, "pass-fail")
+        if self.settings.scoring:
+            if rules.max_score is None and above.max_score is not None:
+                raise InvalidProblem(f"{keys.where}: max_score is missing: secret has one of {above.max_score:g}")
+            if above.aggregation == "pass-fail" and rules.aggregation != "pass-fail":
+                raise InvalidProblem(f"{keys.where}: score_aggregation must be pass-fail, as that of secret")
+        for inner in sorted(directory.rglob("test_group.yaml")):
+            if inner.parent != directory:
+                raise InvalidProblem(f"{inner}: groups are not nested in this version of the format")
+        return Group(str(directory.relative_to(self.data)), rules, tuple(self._cases(directory, how)))
+
+    def _keys(self, directory: Path, inherited: dict[str, Any]) -> tuple[Keys, dict[str, Any]]:
+        """The settings of a directory, and the arguments of its cases."""
+        path = directory / "test_group.yaml"
+        keys = load(path) if path.is_file() else Keys(str(path), {})
+        return keys, self._arguments(keys, inherited)
+
+    def _arguments(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
+        keys.skip("input_validator_args", "input_visualizer_args", "output_visualizer_args", "full_feedback")
+        keys.refuse("static_validation_score", "static_validator_args", why="there are no static validators here")
+        keys.refuse("scoring", "static_validation", why="it is of an early draft; use max_score and score_aggregation")
+        found = dict(inherited)
+        for name in _ARGUMENTS:
+            if keys.has(name):
+                found[name] = tuple(self._constant(text) for text in keys.texts(name))
+            keys.asked.append(name)
+        return found
+
+    def _constant(self, text: str) -> str:
+        for name, value in self.settings.constants.items():
+            text = text.replace("{{" + name + "}}", value)
+        return text
+
+    def _rules(self, keys: Keys, max_score: float | None, aggregation: str) -> NewRules:
+        if not self.settings.scoring:
+            for name in ("max_score", "score_aggregation", "require_pass"):
+                if keys.has(name):
+                    raise InvalidProblem(f"{keys.where}: {name} is for problems of type scoring")
+        if keys.has("max_score"):
+            value = keys.take("max_score")
+            max_score = None if value == "unbounded" else keys.as_number("max_score", value, low=0)
+        keys.asked.append("max_score")
+        aggregation = keys.choice("score_aggregation", aggregation, ("pass-fail", "sum", "min"))
+        if aggregation == "pass-fail" and max_score is None and self.settings.scoring:
+            raise InvalidProblem(f"{keys.where}: max_score is missing: a group that is pass-fail has one")
+        require = keys.texts("require_pass", single=True)
+        keys.done()
+        return NewRules(aggregation, max_score, require)
+
+    def _cases(self, directory: Path, how: dict[str, Any]) -> list[TestCase]:
+        found = []
+        for path in sorted(directory.rglob("*.in")):
+            inside = path.relative_to(self.data).parts
+            if any(part[0] in ".-" or part.endswith(".files") for part in inside) or not path.is_file():
+                continue
+            if not path.with_suffix(".ans").is_file():
+                raise InvalidProblem(f"{path}: has no answer file {path.with_suffix('.ans').name} beside it")
+            own, files = path.with_suffix(".yaml"), path.with_suffix(".files")
+            keys = load(own) if own.is_file() else Keys(str(own), {})
+            keys.skip("hint", "description")
+            mine = self._arguments(keys, how)
+            keys.done()
+            found.append(
+                _case(
+                    self.data,
+                    path,
+                    arguments=mine.get("args", ()),
+                    validator_arguments=mine.get("output_validator_args", ()),
+                    files=files if files.is_dir() else None,
+                )
+            )
+        return found

@@ -1,0 +1,145 @@
+"""YAML files of a package, read strictly: every key is asked for by name, and one that nobody asks for is an error.
+
+    load(path) ──▶ Keys ── text("name"), number("time_limit"), ... ──▶ values ── done() ──▶ InvalidProblem for the rest
+
+PyYAML is imported here alone, and only when a package is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from sandbox.errors import InvalidProblem, ToolchainMissing
+
+DOCUMENT_BYTES_MAX = 1 << 20
+
+
+def load(path: Path) -> Keys:
+    """The map in a YAML file; empty where the file is. Raises InvalidProblem, ToolchainMissing, OSError."""
+    return Keys(str(path), _parse(path))
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise ToolchainMissing("packages are described in YAML: install PyYAML (pip install pyyaml)") from error
+
+    class Loader(yaml.SafeLoader):
+        """Refuses a key that is there twice, where YAML would take the last."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value]
+            if double := next((name for name in names if names.count(name) > 1), None):
+                raise InvalidProblem(f"{path}: key {double!r} is there twice")
+            return super().construct_mapping(node, deep=deep)
+
+    if path.stat().st_size > DOCUMENT_BYTES_MAX:
+        raise InvalidProblem(f"{path}: is longer than {DOCUMENT_BYTES_MAX} bytes")
+    try:
+        data = yaml.load(path.read_text("utf-8"), Loader)  # a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, InvalidProblem):
+            raise
+        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise InvalidProblem(f"{path}: must be a map of names to values")
+    return data
+
+
+class Keys:
+    """The keys of one map, each asked for once. All methods raise InvalidProblem that names file, key and value."""
+
+    def __init__(self, where: str, data: dict[str, Any]) -> None:
+        self.where = where
+        self.left = dict(data)
+        self.asked: list[str] = []
+
+    def take(self, name: str, default: Any = None) -> Any:
+        self.asked.append(name)
+        found = self.left.pop(name, None)
+        return default if found is None else found
+
+    def has(self, name: str) -> bool:
+        return self.left.get(name) is not None
+
+    def wrong(self, name: str, value: object, must: str) -> InvalidProblem:
+        return InvalidProblem(f"{self.where}: {name}: {value!r}: must be {must}")
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.take(name, default)
+        if isinstance(value, bool | dict | list):
+            raise self.wrong(name, value, "a text")
+        return str(value)
+
+    def choice(self, name: str, default: str, known: Collection[str]) -> str:
+        value = self.text(name, default)
+        if value not in known:
+            raise self.wrong(name, value, f"one of {', '.join(known)}")
+        return value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self.take(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "true or false")
+        return value
+
+    def number(self, name: str, default: float | None = None, *, low: float = -math.inf) -> float | None:
+        value = self.take(name, default)
+        return None if value is None else self.as_number(name, value, low=low)
+
+    def as_number(self, name: str, value: object, *, low: float = -math.inf) -> float:
+        try:
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise ValueError
+            found = float(value)
+        except (ValueError, OverflowError):
+            raise self.wrong(name, value, "a number") from None
+        if math.isnan(found) or found < low:
+            raise self.wrong(name, value, f"a number from {low:g} up")
+        return found
+
+    def whole(self, name: str, *, low: int = 1) -> int | None:
+        value = self.number(name, low=low)
+        if value is not None and (math.isinf(value) or value != int(value)):
+            raise self.wrong(name, value, "a whole number")
+        return None if value is None else int(value)
+
+    def texts(self, name: str, default: tuple[str, ...] = (), *, single: bool = False) -> tuple[str, ...]:
+        """A list of texts; with `single`, one text is a list of one."""
+        value = self.take(name)
+        if value is None:
+            return default
+        if single and isinstance(value, str):
+            return (value,)
+        if not isinstance(value, list) or any(isinstance(item, bool | dict | list) or item is None for item in value):
+            raise self.wrong(name, value, "a list of texts")
+        return tuple(map(str, value))
+
+    def inner(self, name: str) -> Keys:
+        """The map under a key; empty where there is none."""
+        value = self.take(name, {})
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise self.wrong(name, value, "a map of names to values")
+        return Keys(f"{self.where}: {name}", value)
+
+    def refuse(self, *names: str, why: str) -> None:
+        """Known keys that are not supported."""
+        for name in names:
+            if name in self.left:
+                raise InvalidProblem(f"{self.where}: {name} is not supported: {why}")
+
+    def skip(self, *names: str) -> None:
+        """Known keys that say nothing about judging."""
+        for name in names:
+            self.take(name)
+
+    def done(self) -> None:
+        if self.left:
+            unknown, known = min(self.left), ", ".join(sorted(set(self.asked)))
+            raise InvalidProblem(f"{self.where}: unknown key {unknown!r}; known keys: {known}")

@@ -1,0 +1,178 @@
+"""A package as it lies on disk, read: settings, test data, the program that decides, the submissions.
+
+directory ──▶ Package ── problem() ──▶ sandbox.Problem, which a Judge judges programs by
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.core import Case, Limits, Problem, Program
+from sandbox.errors import InvalidProblem
+from sandbox.packages.cases import Group, OldRules, TestCase, read_cases
+from sandbox.packages.programs import (
+    Sources,
+    Unsupported,
+    language_of,
+    make_program,
+    read_include,
+    read_sources,
+)
+from sandbox.packages.settings import Settings, read_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    path: Path
+    settings: Settings
+    tree: Group
+    validator: Program | None
+    """The program that checks or talks; None: the default output validator."""
+    grader: Program | None
+    notes: tuple[str, ...]
+    """What is there and has no effect here."""
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def cases(self) -> tuple[TestCase, ...]:
+        return tuple(self.tree.cases())
+
+    def problem(self, cpu_s: float, answers: dict[str, str] | None = None) -> Problem:
+        """What submissions are judged by, its cases in the order of `cases`. Raises InvalidProblem.
+
+        answers: of a submit-answer problem, by the cases' names; the program then finds its answer in a file.
+        """
+        bounds = self.settings.bounds
+        fields: dict[str, Any] = {"kind": "stdio", "compare": "kattis"}
+        if self.validator is not None:
+            fields |= {
+                "convention": "kattis",
+                "passes": bounds.passes,
+                "referee_limits": Limits(
+                    cpu_s=bounds.validation_s,
+                    memory_bytes=bounds.validation_memory_bytes,
+                    output_bytes=bounds.validation_output_bytes,
+                ),
+            }
+            interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
+            fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
+        limits = Limits(cpu_s=cpu_s, memory_bytes=bounds.memory_bytes, output_bytes=bounds.output_bytes)
+        cases = tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases)
+        return Problem(self.name, cases=cases, limits=limits, **fields)
+
+    def _case(self, case: TestCase, answer: str | None) -> Case:
+        files = [] if case.files is None else list(read_sources(case.files).files.items())
+        texts = [(name, content.decode("utf-8", "surrogateescape")) for name, content in files]
+        how: dict[str, Any] = {"arguments": case.arguments, "files": tuple(texts)}
+        if answer is not None:
+            how["files"] = ((ANSWER_FILE, answer),)
+        if self.validator is not None:
+            how["referee_arguments"] = case.validator_arguments
+        elif case.validator_arguments:
+            joined = isinstance(self.tree.rules, OldRules)
+            arguments = _last_wins(case.validator_arguments) if joined else case.validator_arguments
+            how["compare"] = f"kattis({' '.join(arguments)})"
+        return Case(_text(case.input), _text(case.answer), **how)
+
+    def submission(self, sources: Sources, *, code: str = "", entry: str = "") -> Program:
+        """Raises Unsupported, InvalidProgram."""
+        language = language_of(sources, code)
+        include = read_include(self.path, language)
+        return make_program(sources, language, self.settings, include=include, entry=entry)
+
+
+ANSWER_FILE = "answer.out"
+
+
+def read(path: Path) -> Package:
+    """Raises InvalidProblem for what is wrong or not supported, ToolchainMissing without PyYAML, OSError."""
+    settings = read_settings(path)
+    tree, notes = read_cases(path, settings)
+    validator, more = _validator(path, settings)
+    if (static := path / "static_validator").exists():
+        raise InvalidProblem(f"{static}: static validators are not supported")
+    if settings.interactive and validator is None:
+        raise InvalidProblem(f"{path}: is interactive, and has no output validator to talk to")
+    if "multi-pass" in settings.types and validator is None:
+        raise InvalidProblem(f"{path}: is multi-pass, and has no output validator that asks for more passes")
+    grader = _only_program(path / "graders", settings, "grader")
+    package = Package(path, settings, tree, validator, grader, (*settings.notes, *notes, *more))
+    package.problem(1.0)  # so that arguments and answers are checked before anything is run
+    return package
+
+
+def _validator(path: Path, settings: Settings) -> tuple[Program | None, list[str]]:
+    """The program in output_validators/ (legacy) or output_validator/, where it is to be used."""
+    folders = [path / name for name in ("output_validator", "output_validators") if (path / name).is_dir()]
+    if settings.custom_validator is False:
+        return None, [f"{folder.name}/ is not used: validation is default" for folder in folders]
+    if not folders:
+        if settings.custom_validator:
+            raise InvalidProblem(f"{path}: validation is custom, and there is no output_validators/")
+        return None, []
+    if len(folders) > 1:
+        raise InvalidProblem(f"{path}: has output_validator/ and output_validators/; keep one")
+    program = _only_program(folders[0], settings, "output validator")
+    if program is None:
+        raise InvalidProblem(f"{folders[0]}: holds no program")
+    return program, []
+
+
+def _only_program(folder: Path, settings: Settings, role: str) -> Program | None:
+    """The one program in a directory: a file, a directory, or the directory itself."""
+    if not folder.is_dir():
+        return None
+    entries = [
+        path for path in sorted(folder.iterdir()) if path.name[0] not in ".-" and not path.name.startswith("README")
+    ]
+    if not entries:
+        return None
+    programs = [path for path in entries if path.is_dir() or _is_program(path)]
+    whole = not settings.legacy and len(entries) > 1
+    if len(programs) > 1 and not whole:
+        names = ", ".join(path.name for path in programs)
+        raise InvalidProblem(f"{folder}: {names}: more than one {role} is not supported")
+    alone = whole or not programs or (len(entries) > 1 and programs[0].is_file())
+    sources = read_sources(folder if alone else programs[0])
+    for script in ("build", "run"):
+        if script in sources.files:
+            raise InvalidProblem(f"{sources.path}: {role}s with a script {script!r} are not supported")
+    try:
+        return make_program(sources, language_of(sources), settings)
+    except Unsupported as error:
+        raise InvalidProblem(f"{sources.path}: the {role} cannot be run: {error}") from error
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        language_of(Sources(path, {path.name: path.read_bytes()[:100]}))
+    except Unsupported:
+        return False
+    return True
+
+
+def _last_wins(arguments: tuple[str, ...]) -> list[str]:
+    """Legacy flags of problem and group one after the other, as the default validator reads them."""
+    found: dict[str, list[str]] = {}
+    left = list(arguments)
+    while left:
+        name = left.pop(0)
+        if name == "float_tolerance":
+            found.pop("float_absolute_tolerance", None)
+            found.pop("float_relative_tolerance", None)
+        values = [left.pop(0)] if name.endswith("_tolerance") and left else []
+        if name in ("float_absolute_tolerance", "float_relative_tolerance") and "float_tolerance" in found:
+            both = found.pop("float_tolerance")
+            other = {"float_absolute_tolerance", "float_relative_tolerance"} - {name}
+            found[other.pop()] = both
+        found[name] = values
+    return [part for name, values in found.items() for part in (name, *values)]
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape")

@@ -1,0 +1,141 @@
+"""Programs of a package: a file, or a directory of files, with what include/ adds and constants replaced.
+
+path ── files ─▶ language by the endings ─▶ include/default, include/LANGUAGE ─▶ {{constants}} ─▶ Program
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandbox.core import MIB, Program
+from sandbox.errors import InvalidProblem
+from sandbox.languages import Language, by_suffix, find
+from sandbox.packages.settings import Settings
+
+FILES_BYTES_MAX: Final = 16 * MIB
+CODES: Final = {
+    "c": "c",
+    "cpp": "cpp",
+    "go": "go",
+    "java": "java",
+    "javascript": "javascript",
+    "python3": "python",
+    "rust": "rust",
+}
+"""The format's codes of the languages that are here."""
+_PYTHON_2: Final = re.compile(r"#!.*python2\b")
+
+
+class Unsupported(Exception):
+    """No language here runs the program; the text says which it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """A program as its author put it down."""
+
+    path: Path
+    files: dict[str, bytes]
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.files.values()))
+
+
+def read_sources(path: Path) -> Sources:
+    """A file, or a directory with all that is in it but hidden files. Raises InvalidProblem, OSError."""
+    if not path.exists():
+        raise InvalidProblem(f"{path}: is no file and no directory")
+    if path.is_file():
+        return Sources(path, {path.name: _read(path)})
+    found = {}
+    for each in sorted(path.rglob("*")):
+        inside = each.relative_to(path)
+        if each.is_file() and not any(part[0] in ".-" for part in inside.parts):
+            found[str(inside)] = _read(each)
+    if sum(map(len, found.values())) > FILES_BYTES_MAX:
+        raise InvalidProblem(f"{path}: holds more than {FILES_BYTES_MAX} bytes")
+    return Sources(path, found)
+
+
+def _read(path: Path) -> bytes:
+    if path.stat().st_size > FILES_BYTES_MAX:
+        raise InvalidProblem(f"{path}: is longer than {FILES_BYTES_MAX} bytes")
+    return path.read_bytes()
+
+
+def language_of(sources: Sources, code: str = "") -> Language:
+    """By the format's code where one is given, or else by the endings of the files. Raises Unsupported."""
+    if code:
+        if code not in CODES:
+            raise Unsupported(f"the language {code!r} is not here; there are {', '.join(sorted(CODES))}")
+        return find(CODES[code])
+    counts: dict[str, int] = {}
+    for name, content in sources.files.items():
+        language = by_suffix(Path(name).suffix)
+        if language is not None and not _is_python_2(language, content):
+            counts[language.name] = counts.get(language.name, 0) + 1
+    if not counts:
+        endings = sorted({Path(name).suffix for name in sources.files})
+        if any(by_suffix(ending) for ending in endings):
+            raise Unsupported("Python 2 is not here")
+        raise Unsupported(f"no language here has the ending {', '.join(map(repr, endings))}")
+    if len(counts) > 1 and max(counts.values()) == sorted(counts.values())[-2]:
+        raise Unsupported(
+            f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"
+        )
+    return find(max(counts, key=lambda name: counts[name]))
+
+
+def _is_python_2(language: Language, content: bytes) -> bool:
+    return language.name == "python" and bool(_PYTHON_2.match(content[:100].decode("latin-1")))
+
+
+def make_program(
+    sources: Sources,
+    language: Language,
+    settings: Settings,
+    *,
+    include: Mapping[str, bytes] | None = None,
+    entry: str = "",
+) -> Program:
+    """Raises InvalidProgram for names that cannot be files."""
+    files = {**sources.files, **(include or {})}
+    texts = {name: _constants(_decode(content, language, name), settings.constants) for name, content in files.items()}
+    if len(texts) == 1 and not entry:
+        (source,) = texts.values()
+        return Program(source, language.name)
+    return Program(language=language.name, files=tuple(texts.items()), entry=entry)
+
+
+def read_include(package: Path, language: Language) -> dict[str, bytes]:
+    """Files that lie beside every submission in a language."""
+    found: dict[str, bytes] = {}
+    codes = [code for code, name in CODES.items() if name == language.name]
+    for folder in ("default", *codes):
+        if (package / "include" / folder).is_dir():
+            found |= read_sources(package / "include" / folder).files
+    return found
+
+
+def _decode(content: bytes, language: Language, name: str) -> str:
+    """Text; a Python source by the coding that it declares."""
+    if language.name == "python" and by_suffix(Path(name).suffix) is language:
+        try:
+            coding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+            return content.decode(coding)
+        except (SyntaxError, UnicodeDecodeError, LookupError):
+            pass  # as text of unknown letters, which the compiler refuses
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _constants(text: str, constants: Mapping[str, str]) -> str:
+    for name, value in constants.items():
+        text = text.replace("{{" + name + "}}", value)
+    return text

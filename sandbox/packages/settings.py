@@ -1,0 +1,210 @@
+"""problem.yaml of the four versions of the format, as one noun.
+
+legacy, legacy-icpc      validation, validator_flags, grading, limits.time_multiplier ...
+2023-07-draft, 2025-09   type, limits.time_limit, limits.time_multipliers, constants, languages ...
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from sandbox.core import MIB
+from sandbox.errors import InvalidProblem
+from sandbox.packages.documents import Keys, load
+
+LEGACY: Final = ("legacy", "legacy-icpc")
+NEW: Final = ("2023-07-draft", "2025-09")
+_TYPES: Final = ("pass-fail", "scoring", "multi-pass", "interactive", "submit-answer")
+_EXCLUDE: Final = (
+    ("pass-fail", "scoring"),
+    ("multi-pass", "submit-answer"),
+    ("interactive", "submit-answer"),
+)
+_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
+_TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=\s*['\"]?([0-9.]+)['\"]?\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the time limit is found. Seconds of CPU time."""
+
+    fixed_s: float | None
+    fixed_by: str
+    ac_to_limit: float
+    limit_to_tle: float
+    resolution_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a submission and its validator may use, in the units of a jail."""
+
+    memory_bytes: int
+    output_bytes: int
+    code_bytes: int
+    validation_s: float
+    validation_memory_bytes: int
+    validation_output_bytes: int
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    version: str
+    types: frozenset[str]
+    timing: Timing
+    bounds: Bounds
+    custom_validator: bool | None
+    """Legacy says so; None: custom where there is one."""
+    custom_score: bool
+    validator_flags: tuple[str, ...]
+    minimise: bool
+    languages: tuple[str, ...] | None
+    """Codes of those allowed; None means all."""
+    constants: dict[str, str]
+    old_group_keys: dict[str, object]
+    """Keys of test groups that the oldest packages have in problem.yaml."""
+    notes: tuple[str, ...] = field(default=())
+    """What is in the package and has no effect here."""
+
+    @property
+    def legacy(self) -> bool:
+        return self.version in LEGACY
+
+    @property
+    def scoring(self) -> bool:
+        return "scoring" in self.types
+
+    @property
+    def interactive(self) -> bool:
+        return "interactive" in self.types
+
+
+def read_settings(package: Path) -> Settings:
+    """Raises InvalidProblem for a version, key or value that is not known or not supported."""
+    path = package / "problem.yaml"
+    if not path.is_file():
+        raise InvalidProblem(f"{package}: has no problem.yaml; give the directory of a problem package")
+    keys = load(path)
+    version = keys.text("problem_format_version", "legacy")
+    if version not in (*LEGACY, *NEW):
+        raise keys.wrong("problem_format_version", version, f"one of {', '.join((*LEGACY, *NEW))}")
+    return _read_legacy(package, version, keys) if version in LEGACY else _read_new(package, version, keys)
+
+
+def _read_legacy(package: Path, version: str, keys: Keys) -> Settings:
+    keys.skip(*_SILENT, "author", "source_url")
+    types = {"pass-fail" if version == "legacy-icpc" else keys.choice("type", "pass-fail", ("pass-fail", "scoring"))}
+    words = keys.text("validation", "default").split() or ["default"]
+    if words[0] not in ("default", "custom") or (words[0] == "default" and len(words) > 1):
+        raise keys.wrong("validation", " ".join(words), "default, or custom with any of score, interactive, multi-pass")
+    for word in words[1:]:
+        if word not in ("score", "interactive", "multi-pass"):
+            raise keys.wrong("validation", word, "one of score, interactive, multi-pass")
+        if word == "score" and "scoring" not in types:
+            raise keys.wrong("validation", " ".join(words), "without score, for the problem's type is not scoring")
+    types |= {word for word in words[1:] if word != "score"}
+    flags = tuple(keys.text("validator_flags").split())
+    grading = keys.inner("grading")
+    minimise = grading.choice("objective", "max", ("max", "min")) == "min"
+    grading.skip("show_test_data_groups")
+    old = {name: grading.take(name) for name in ("on_reject", "accept_score", "reject_score", "range")}
+    grading.done()
+    limits = keys.inner("limits")
+    multiplier, margin = (
+        limits.number(name, value, low=1) for name, value in (("time_multiplier", 5.0), ("time_safety_margin", 2.0))
+    )
+    assert multiplier is not None
+    assert margin is not None
+    fixed = _fixed_beside(package)
+    timing = Timing(*fixed, multiplier, margin, 1.0)
+    bounds, notes = _read_bounds(limits, types)
+    limits.done()
+    keys.done()
+    return Settings(
+        version, frozenset(types), timing, bounds, words[0] == "custom", "score" in words, flags, minimise, None, {},
+        {name: value for name, value in old.items() if value is not None}, tuple(notes),
+    )  # fmt: skip
+
+
+def _fixed_beside(package: Path) -> tuple[float | None, str]:
+    """A time limit that judging systems leave beside problem.yaml."""
+    for name in (".timelimit", "domjudge-problem.ini"):
+        path = package / name
+        if not path.is_file():
+            continue
+        text = path.read_text("utf-8", "replace")
+        found = text.strip() if name == ".timelimit" else "".join(_TIMELIMIT_INI.findall(text)[:1])
+        if found:
+            return Keys(str(path), {}).as_number("time limit", found, low=0.001), name
+    return None, ""
+
+
+def _read_new(package: Path, version: str, keys: Keys) -> Settings:
+    keys.skip(*_SILENT, "version", "credits", "embargo_until")
+    types = set(keys.texts("type", ("pass-fail",), single=True))
+    for name in sorted(types):
+        if name not in _TYPES:
+            raise keys.wrong("type", name, f"one of {', '.join(_TYPES)}")
+    for pair in _EXCLUDE:
+        if types.issuperset(pair):
+            raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
+    languages = keys.texts("languages", ("all",), single=True)
+    constants = keys.inner("constants")
+    values = {name: constants.text(name) for name in list(constants.left)}
+    notes = []
+    if not keys.flag("allow_file_writing", default=False):
+        notes.append("allow_file_writing is false, and not enforced: a program may write in its own work directory")
+    limits = keys.inner("limits")
+    multipliers = limits.inner("time_multipliers")
+    ac, tle = (
+        multipliers.number(name, value, low=1)
+        for name, value in (("ac_to_time_limit", 2.0), ("time_limit_to_tle", 1.5))
+    )
+    multipliers.done()
+    fixed, resolution = limits.number("time_limit", low=0.001), limits.number("time_resolution", 1.0, low=0.001)
+    assert ac is not None
+    assert tle is not None
+    assert resolution is not None
+    by = "problem.yaml" if fixed is not None else ""
+    if fixed is None:
+        fixed, by = _fixed_beside(package)
+    bounds, more = _read_bounds(limits, types)
+    limits.done()
+    keys.done()
+    return Settings(
+        version, frozenset(types), Timing(fixed, by, ac, tle, resolution), bounds, None, "scoring" in types, (), False,
+        None if "all" in languages else languages, values, {}, (*notes, *more),
+    )  # fmt: skip
+
+
+def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
+    """Defaults are those that the format calls typical, save that an interactor may say more than 8 MiB."""
+
+    def of(name: str, default: int, unit: int = 1) -> int:
+        found = limits.whole(name)
+        return (default if found is None else found) * unit
+
+    notes = [
+        f"limits.{name} is given, and not followed: compilers have limits of their own here"
+        for name in ("compilation_time", "compilation_memory")
+        if limits.whole(name) is not None
+    ]
+    passes = 1
+    if "multi-pass" in types:
+        passes = limits.whole("validation_passes", low=2) or 2
+    elif limits.has("validation_passes"):
+        raise InvalidProblem(f"{limits.where}: validation_passes is for problems of type multi-pass")
+    bounds = Bounds(
+        memory_bytes=of("memory", 2048, MIB),
+        output_bytes=of("output", 8, MIB),
+        code_bytes=of("code", 128, 1024),
+        validation_s=of("validation_time", 60),
+        validation_memory_bytes=of("validation_memory", 2048, MIB),
+        validation_output_bytes=of("validation_output", 64, MIB),
+        passes=passes,
+    )
+    return bounds, notes

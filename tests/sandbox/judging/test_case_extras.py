@@ -1,0 +1,73 @@
+"""What a case may have besides its input: arguments, files, a mode of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from toolchains import need
+
+from sandbox import Case, InvalidProblem, Problem, Program
+from sandbox.judging import Judge
+from sandbox.pool.parcel import read, write
+
+
+def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") -> list[str]:
+    done = judge.judge(Problem("p", "stdio", cases), Program(source, language))
+    return [case.verdict.value for case in done.cases]
+
+
+def test_a_case_gives_its_arguments_to_the_program(judge: Judge) -> None:
+    cases = (Case("", "a b|", arguments=("a b", "")), Case("", "x", arguments=("x",)), Case("", ""))
+    assert verdicts(judge, "import sys\nprint('|'.join(sys.argv[1:]))", *cases) == ["AC", "AC", "AC"]
+    need("c")
+    source = "#include <stdio.h>\nint main(int n, char **v) { while (--n) puts(*++v); }"
+    assert verdicts(judge, source, *cases[1:], Case("", "1 2", arguments=("1", "2")), language="c") == [
+        "AC",
+        "AC",
+        "AC",
+    ]
+
+
+def test_a_cases_files_are_there_for_it_alone(judge: Judge) -> None:
+    source = "import os\nprint(open('in/words').read() if os.path.exists('in') else 'none')"
+    cases = (Case("", "a", files=(("in/words", "a"),)), Case("", "none"), Case("", "b", files=(("in/words", "b"),)))
+    assert verdicts(judge, source, *cases) == ["AC", "AC", "AC"]
+
+
+def test_a_case_may_be_compared_in_a_mode_of_its_own(judge: Judge) -> None:
+    cases = (Case("", "yes"), Case("", "yes", compare="kattis"), Case("", "YES", compare="exact"))
+    assert verdicts(judge, "print('YES')", *cases) == ["WA", "AC", "WA"]
+
+
+def test_a_problem_with_such_cases_crosses_borders_whole() -> None:
+    checker = Program(files=(("main.py", "import a"), ("a.py", "\udcff")), entry="main.py")
+    case = Case("i", "e", arguments=("1",), files=(("a/b", "\udcff"),), referee_arguments=("x", "y"))
+    problem = Problem("p", "stdio", (case, Case("")), compare="checker", checker=checker, convention="kattis", passes=3)
+    assert Problem.from_json(problem.to_json()) == problem
+    parcel, _ = write(problem)
+    assert read(parcel) == problem
+
+
+CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("")}
+
+
+@pytest.mark.parametrize(
+    ("case", "fields", "word"),
+    [
+        (Case("", "1", arguments=("a\0",)), {}, "arguments"),
+        (Case("", "1", arguments="ab"), {}, "arguments"),  # type: ignore[arg-type]
+        (Case("", "1", files=(("../x", ""),)), {}, "'../x'"),
+        (Case("", "1", files=(("x", 1),)), {}, "files"),  # type: ignore[arg-type]
+        (Case("", "1", compare="no such"), {}, "no such"),
+        (Case("", "1", compare="exact"), CHECKED, "'exact'"),
+        (Case("", "1", referee_arguments=("a",)), {}, "no checker"),
+        (Case("[]", "1", arguments=("a",)), {"kind": "function", "fn_name": "f"}, "not 'function'"),
+        (Case("", "1"), {"passes": 2}, "passes=2"),
+        (Case("", "1"), {**CHECKED, "passes": 2}, "kattis"),
+        (Case("", "1"), {**CHECKED, "convention": "kattis", "passes": 0}, "passes=0"),
+    ],
+)
+def test_what_nobody_would_heed_is_refused(case: Case, fields: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidProblem, match=word):
+        Problem("p", **{"kind": "stdio", "cases": (case,), **fields})

@@ -1,0 +1,142 @@
+"""Checkers and interactors of the convention kattis: arguments, feedback directory, several runs of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
+from sandbox.judging import Judge
+
+HEAD = """
+import os, sys
+given, answer, feedback, *more = sys.argv[1:]
+given, answer = open(given).read(), open(answer).read()
+def note(name, text): open(feedback + name, "a").write(text)
+"""
+ECHO = "print(input())"
+
+
+def judged(judge: Judge, referee: str, source: str = ECHO, *cases: Case, **fields: Any) -> Judgement:
+    fields = {"compare": "checker", "checker": Program(HEAD + referee), "convention": "kattis", **fields}
+    problem = Problem("p", fields.pop("kind", "stdio"), cases or (Case("1\n", "1"),), **fields)
+    return judge.judge(problem, Program(source))
+
+
+def interactive(judge: Judge, referee: str, source: str, *cases: Case, **fields: Any) -> Judgement:
+    fields |= {"kind": "interactive", "compare": "tokens", "checker": None, "interactor": Program(HEAD + referee)}
+    return judged(judge, referee, source, *cases, **fields)
+
+
+def test_a_case_gives_its_arguments_to_the_checker_and_to_the_interactor(judge: Judge) -> None:
+    cases = (Case("1\n", "1", referee_arguments=("a b", "")), Case("1\n", "1"))
+    wanted = "sys.exit(42 if more == (['a b', ''] if answer == '1' and len(more) else []) else 43)"
+    assert judged(judge, wanted, ECHO, *cases).verdict is Verdict.AC
+    assert interactive(judge, wanted, "pass", *cases).verdict is Verdict.AC
+
+
+def test_the_feedback_directory_is_empty_ends_in_a_slash_and_is_told(judge: Judge) -> None:
+    referee = """
+assert feedback.endswith("/") and os.listdir(feedback) == []
+note("judgemessage.txt", "expected " + answer); note("score.txt", "0.5\\n"); note("own.txt", "x")
+sys.exit(43)
+"""
+    cases = (Case("1\n", "1"), Case("2\n", "2"))
+    for done in (judged(judge, referee, ECHO, *cases), interactive(judge, referee, ECHO, *cases)):
+        assert [case.verdict for case in done.cases] == [Verdict.WA, Verdict.WA]
+        notes = [dict(case.feedback) for case in done.cases]
+        assert notes == [{"judgemessage.txt": f"expected {n}", "score.txt": "0.5\n"} for n in "12"]
+        assert "expected" not in done.cases[0].message
+
+
+def test_a_program_that_fails_has_no_feedback_of_the_case_before(judge: Judge) -> None:
+    cases = (Case("1\n", "1"), Case("", "2"))
+    done = judged(judge, "note('judgemessage.txt', 'x'); sys.exit(42)", ECHO, *cases)
+    assert [(case.verdict, bool(case.feedback)) for case in done.cases] == [(Verdict.AC, True), (Verdict.RE, False)]
+
+
+def test_more_feedback_than_can_be_brought_back_is_the_referees_fault(judge: Judge) -> None:
+    with pytest.raises(CheckerError, match="feedback directory"):
+        judged(judge, "for i in range(100): note(str(i), '')\nsys.exit(42)")
+
+
+def test_limits_of_the_problem_hold_for_its_referee(judge: Judge) -> None:
+    with pytest.raises(CheckerError, match="was stopped: cpu"):
+        judged(judge, "while True: pass", referee_limits=Limits(cpu_s=0.2))
+
+
+COUNTING = """
+passes = int(open(feedback + "count").read()) + 1 if os.path.exists(feedback + "count") else 1
+open(feedback + "count", "w").write(str(passes))
+note("judgemessage.txt", f"run {passes} was given {given.strip()} and said {sys.stdin.read().strip()}\\n")
+if passes < int(answer): note("nextpass.in", str(10 * passes) + "\\n")
+sys.exit(42)
+"""
+
+
+def test_a_checker_that_leaves_an_input_has_the_program_run_again(judge: Judge) -> None:
+    done = judged(judge, COUNTING, ECHO, Case("1\n", "3"), Case("2\n", "1"), passes=3)
+    assert [case.verdict for case in done.cases] == [Verdict.AC, Verdict.AC]
+    assert dict(done.cases[0].feedback)["judgemessage.txt"] == (
+        "run 1 was given 1 and said 1\nrun 2 was given 10 and said 10\nrun 3 was given 20 and said 20\n"
+    )
+    assert dict(done.cases[1].feedback)["judgemessage.txt"] == "run 1 was given 2 and said 2\n"
+
+
+def test_every_run_is_a_fresh_process_with_limits_of_its_own(judge: Judge) -> None:
+    spend = "import time\nopen('mark', 'x')\nwhile time.process_time() < 0.4: pass\n" + ECHO
+    done = judged(judge, COUNTING, spend, Case("1\n", "3"), passes=3, limits=Limits(cpu_s=0.7))
+    assert done.verdict is Verdict.AC
+    assert 0.4 <= done.cases[0].cpu_s < 0.7
+
+
+def test_a_later_run_that_fails_is_named(judge: Judge) -> None:
+    done = judged(judge, COUNTING, "x = int(input())\nprint(1 // (x - 10))", Case("1\n", "3"), passes=3)
+    assert done.verdict is Verdict.RE
+    assert done.cases[0].message.startswith("run 2: ")
+
+
+@pytest.mark.parametrize(
+    ("referee", "passes", "word"),
+    [
+        ("note('nextpass.in', '1\\n'); sys.exit(42)", 2, "more than 2 runs"),
+        ("note('nextpass.in', '1\\n'); sys.exit(43)", 2, "did not accept"),
+        ("note('nextpass.in', '1\\n'); sys.exit(42)", 1, "one pass"),
+    ],
+)
+def test_a_referee_that_asks_for_what_it_may_not_is_at_fault(
+    judge: Judge, referee: str, passes: int, word: str
+) -> None:
+    with pytest.raises(CheckerError, match=word):
+        judged(judge, referee, passes=passes)
+    if word != "did not accept":  # to which the program may have brought an interactor
+        with pytest.raises(CheckerError, match=word):
+            interactive(judge, referee, "pass", passes=passes)
+
+
+def test_an_output_on_which_a_checker_falls_leaves_no_feedback_of_another_output(judge: Judge) -> None:
+    referee = """
+note("judgemessage.txt", "saw " + str(len(os.listdir(feedback))))
+if sys.stdin.read().strip() != "1": raise ValueError
+sys.exit(42)
+"""
+    done = judged(judge, referee, "print(2)")
+    assert done.verdict is Verdict.WA
+    assert done.cases[0].feedback == ()
+
+
+def test_an_interactor_may_have_the_program_run_again(judge: Judge) -> None:
+    referee = """
+print(given.strip(), flush=True)
+said = input()
+note("judgemessage.txt", said + " ")
+if said != str(2 * int(given)): sys.exit(43)
+if int(given) < 4: note("nextpass.in", said + "\\n")
+sys.exit(42)
+"""
+    done = interactive(judge, referee, "print(2 * int(input()))", Case("1\n"), passes=3)
+    assert done.verdict is Verdict.AC
+    assert dict(done.cases[0].feedback)["judgemessage.txt"] == "2 4 8 "
+    wrong = interactive(judge, referee, "n = int(input())\nprint(2 * n + (n == 2))", Case("1\n"), passes=3)
+    assert wrong.verdict is Verdict.WA

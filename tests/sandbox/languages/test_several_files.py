@@ -1,0 +1,165 @@
+"""Programs of several files: where they start, and that they find one another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from toolchains import need
+
+from sandbox import Case, InvalidProblem, InvalidProgram, Judgement, Limits, Pool, Problem, Program, Verdict
+from sandbox.core import MIB
+from sandbox.judging import Judge
+from sandbox.languages import NoEntry, find, lay_out
+
+LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
+PROBLEM = Problem("add", "stdio", (Case("3 4\n", "7"), Case("5 6\n", "11")), limits=LIMITS)
+PROGRAMS = {
+    "python": (
+        (
+            "main.py",
+            "from lib.add import add\nimport util\nassert __file__ == 'main.py'\nprint(add(*util.read()))",
+        ),
+        ("util.py", "def read():\n    return map(int, open(0).read().split())"),
+        ("lib/add.py", "import operator\nadd = operator.add"),
+    ),
+    "c": (
+        ("a.c", '#include "b.h"\n#include <stdio.h>\n'
+         'int main(void) { int a, b; scanf("%d%d", &a, &b); printf("%d\\n", add(a, b)); }'),
+        ("b.c", '#include "b.h"\nint add(int a, int b) { return a + b; }'),
+        ("b.h", "int add(int a, int b);"),
+    ),
+    "cpp": (
+        ("z.cc", '#include "lib/b.hpp"\n#include <iostream>\n'
+         "int main() { int a, b; std::cin >> a >> b; std::cout << add(a, b) << std::endl; }"),
+        ("lib/b.cpp", '#include "b.hpp"\nint add(int a, int b) { return a + b; }'),
+        ("lib/b.hpp", "int add(int a, int b);"),
+    ),
+    "java": (
+        ("Zeta.java", "public class Zeta { public static void main(String[] a) { System.out.println(0); } }"),
+        ("Main.java", "import java.util.*;\npublic class Main { public static void main(String[] a) { "
+         "var in = new Scanner(System.in); System.out.println(lib.Add.add(in.nextInt(), in.nextInt())); } }"),
+        ("lib/Add.java", "package lib;\npublic class Add { public static int add(int a, int b) { return a + b; } }"),
+    ),
+    "javascript": (
+        ("main.js", "const { add } = require('./lib/add')\n"
+         "console.log(add(...require('fs').readFileSync(0, 'utf8').split(' ').map(Number)))"),
+        ("lib/add.js", "exports.add = (a, b) => a + b"),
+    ),
+    "rust": (
+        ("main.rs", "mod add;\nuse std::io::*;\nfn main() { let mut s = String::new(); stdin().read_to_string(&mut s)"
+         ".unwrap(); println!(\"{}\", add::add(s.split_whitespace().map(|x| x.parse().unwrap()).collect())); }"),
+        ("add.rs", "pub fn add(v: Vec<i64>) -> i64 { v.iter().sum() }"),
+    ),
+    "go": (
+        ("b.go", 'package main\nimport "fmt"\nfunc main() { var a, b int; fmt.Scan(&a, &b); fmt.Println(add(a, b)) }'),
+        ("a.go", "package main\nfunc add(a, b int) int { return a + b }"),
+        ("test/c.go", "package test"),
+    ),
+}  # fmt: skip
+
+
+def judged(judge: Judge, files: tuple[tuple[str, str], ...], language: str, entry: str = "") -> Judgement:
+    need(language)
+    return judge.judge(PROBLEM, Program(language=language, files=files, entry=entry))
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_several_files_are_one_program(judge: Judge, language: str) -> None:
+    done = judged(judge, PROGRAMS[language], language)
+    assert (done.verdict, done.passed) == (Verdict.AC, 2), done
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_what_is_missing_or_wrong_is_a_compile_error_or_a_crash(judge: Judge, language: str) -> None:
+    files = tuple(
+        (name, text) for name, text in PROGRAMS[language] if not name.startswith(("lib/", "b.c", "add", "a.go"))
+    )
+    done = judged(judge, files, language)
+    assert done.verdict is (Verdict.RE if language in ("python", "javascript") else Verdict.CE)
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_a_program_of_one_file_may_be_called_as_its_author_likes(judge: Judge, language: str) -> None:
+    source = find(language).samples.adds
+    done = judged(judge, ((f"my-sol.v2{find(language).suffixes[0]}", source),), language)
+    assert done.verdict is Verdict.AC, done
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_all_of_a_program_may_lie_in_a_folder(judge: Judge, language: str) -> None:
+    files = tuple((f"src/{name}", text.replace("'main.py'", "'src/main.py'")) for name, text in PROGRAMS[language])
+    assert judged(judge, files, language).verdict is Verdict.AC
+
+
+@pytest.mark.parametrize(
+    ("names", "entry", "start"),
+    [
+        (("b.py", "a.py"), "", "a.py"),
+        (("b.py", "a.py", "Main.py"), "", "Main.py"),
+        (("b.py", "x/main.py"), "", "x/main.py"),
+        (("a.py", "__main__.py", "__init__.py"), "", "__main__.py"),
+        (("b.py", "a.py", "main.py"), "b.py", "b.py"),
+        (("x/b.py", "y.py", "readme.txt"), "", "y.py"),
+        (("only.py", "data.txt"), "", "only.py"),
+    ],
+)
+def test_where_a_program_starts(names: tuple[str, ...], entry: str, start: str) -> None:
+    program = Program(files=tuple((name, f"# {name}") for name in names), entry=entry)
+    layout = lay_out(find("python"), program)
+    assert (layout.main, layout.source, layout.compiled) == (start, f"# {start}", (start,))
+
+
+def test_java_starts_in_the_class_that_is_named(judge: Judge) -> None:
+    files = (
+        ("A.java", "public class A { public static void main(String[] a) { System.out.println(1); } }"),
+        ("B.java", "import java.util.*;\npublic class B { public static void main(String[] a) { "
+         "var in = new Scanner(System.in); System.out.println(in.nextInt() + in.nextInt()); } }"),
+    )  # fmt: skip
+    assert judged(judge, files, "java").verdict is Verdict.WA
+    assert judged(judge, files, "java", "B").verdict is Verdict.AC
+    assert "no class C has a main" in judged(judge, files, "java", "C").compile_log
+
+
+def test_no_place_to_start_is_the_programs_fault(judge: Judge) -> None:
+    with pytest.raises(NoEntry, match=r"\.py"):
+        lay_out(find("python"), Program(files=(("a.txt", ""),)))
+    done = judged(judge, (("a.py", ""), ("b.py", "")), "python", "c.py")
+    assert (done.verdict, done.compile_log) == (Verdict.CE, "entry='c.py' is none of its sources: a.py, b.py")
+
+
+def test_a_file_called_as_one_of_the_judges_is_the_programs_fault(judge: Judge) -> None:
+    done = judged(judge, (*PROGRAMS["java"], ("Launch.java", "")), "java")
+    assert done.verdict is Verdict.CE
+    assert "Launch.java" in done.compile_log
+
+
+@pytest.mark.parametrize("name", ["", "/etc/x.py", "../x.py", "a//b.py", "a/./b.py", "a\0.py", "x" * 300])
+def test_a_name_that_leads_out_is_refused(name: str) -> None:
+    with pytest.raises(InvalidProgram, match="files"):
+        Program(files=((name, "pass"),))
+
+
+def test_files_that_exclude_one_another_are_refused() -> None:
+    for names in (("a.py", "a.py"), ("a", "a/b.py")):
+        with pytest.raises(InvalidProgram, match="twice"):
+            Program(files=tuple((name, "") for name in names))
+    with pytest.raises(InvalidProgram, match="source and files"):
+        Program("pass", files=(("a.py", ""),))
+
+
+def test_a_function_problem_takes_no_program_of_several_files(judge: Judge) -> None:
+    problem = Problem("f", "function", (Case("[]", "1"),), fn_name="f")
+    with pytest.raises(InvalidProblem, match="several files"):
+        judge.judge(problem, Program(files=(("main.py", "def f(): return 1"),)))
+
+
+def test_a_pool_tells_programs_apart_by_all_their_files() -> None:
+    main = ("main.py", "import util\nprint(util.add(*map(int, input().split())))")
+    files = [(main, ("util.py", f"def add(a, b): return a {sign} b")) for sign in "+-"]
+
+    async def both() -> list[Verdict]:
+        async with Pool(1) as pool:
+            return [(await pool.judge(PROBLEM, Program(files=several))).verdict for several in files]
+
+    assert asyncio.run(both()) == [Verdict.AC, Verdict.WA]

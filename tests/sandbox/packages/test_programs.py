@@ -1,0 +1,110 @@
+"""Programs of a package: their language, what include/ adds, constants, coding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from package_files import LEGACY, NEW, write_package
+
+from sandbox.core import Program
+from sandbox.packages.package import read
+from sandbox.packages.programs import Sources, Unsupported, language_of, read_sources
+
+
+def sources(**files: str) -> Sources:
+    return Sources(Path("x"), {name.replace("_", "."): text.encode() for name, text in files.items()})
+
+
+def test_a_language_is_known_by_the_endings_of_most_files() -> None:
+    assert language_of(sources(a_py="")).name == "python"
+    assert language_of(sources(a_cc="", b_h="", c_cpp="", d_py="")).name == "cpp"
+    assert language_of(sources(a_C="")).name == "cpp"
+    assert language_of(sources(a_txt=""), "java").name == "java"
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "word"),
+    [
+        ({"a_kt": ""}, "", r"'\.kt'"),
+        ({"a_py": "#!/usr/bin/env python2\n"}, "", "Python 2"),
+        ({"a_py": "", "b_java": ""}, "", "java and python"),
+        ({"a_py": ""}, "haskell", "'haskell'"),
+        ({"README": ""}, "", "no language"),
+    ],
+)
+def test_a_language_that_is_not_here_is_named(files: dict[str, str], code: str, word: str) -> None:
+    with pytest.raises(Unsupported, match=word):
+        language_of(sources(**files), code)
+
+
+def test_include_lies_over_a_submission_by_language_and_constants_are_filled_in(tmp_path: Path) -> None:
+    package = write_package(
+        tmp_path,
+        {
+            "problem.yaml": NEW + "constants: {most: 10}\n",
+            "include/default/words.txt": "{{most}} {{other}}",
+            "include/default/util.py": "default = 1",
+            "include/python3/util.py": "most = {{most}}",
+            "include/java/Main.java": "class Main {}",
+            "submissions/accepted/a.py": "import util # {{most}}",
+            "submissions/accepted/b/main.py": "",
+            "submissions/accepted/b/util.py": "mine = 1",
+            "submissions/accepted/b/.git/x": "",
+        },
+    )
+    read_package = read(package)
+    one = read_package.submission(read_sources(package / "submissions/accepted/a.py"))
+    assert dict(one.files) == {"a.py": "import util # 10", "words.txt": "10 {{other}}", "util.py": "most = 10"}
+    several = read_package.submission(read_sources(package / "submissions/accepted/b"))
+    assert dict(several.files) == {"main.py": "", "util.py": "most = 10", "words.txt": "10 {{other}}"}
+
+
+def test_a_single_file_is_a_plain_program(tmp_path: Path) -> None:
+    package = read(write_package(tmp_path, {"problem.yaml": LEGACY, "submissions/accepted/a.py": "pass"}))
+    assert package.submission(read_sources(package.path / "submissions/accepted/a.py")) == Program("pass", "python")
+
+
+def test_a_python_source_is_read_by_the_coding_that_it_declares(tmp_path: Path) -> None:
+    package = read(write_package(tmp_path, {"problem.yaml": LEGACY}))
+    content = "# coding: latin-1\nx = 'ä'".encode("latin-1")
+    assert package.submission(Sources(tmp_path, {"a.py": content})).source.endswith("'ä'")
+    assert "\udce4" in package.submission(Sources(tmp_path, {"a.cpp": content})).source
+
+
+@pytest.mark.parametrize(
+    ("version", "files", "names"),
+    [
+        (LEGACY + "validation: custom\n", {"output_validators/v.py": "1"}, []),
+        (
+            LEGACY + "validation: custom\n",
+            {"output_validators/v/a.cc": "1", "output_validators/v/a.h": "2"},
+            ["a.cc", "a.h"],
+        ),
+        (
+            LEGACY + "validation: custom\n",
+            {"output_validators/a.cc": "1", "output_validators/a.h": "2"},
+            ["a.cc", "a.h"],
+        ),
+        (NEW, {"output_validator/v.py": "1"}, []),
+        (NEW, {"output_validator/v/a.cc": "1", "output_validator/v/a.h": "2"}, ["a.cc", "a.h"]),
+        (
+            NEW,
+            {"output_validator/__main__.py": "1", "output_validator/__init__.py": ""},
+            ["__init__.py", "__main__.py"],
+        ),
+        (NEW, {"output_validator/README.md": "x", "output_validator/v.py": "1"}, []),
+    ],
+)
+def test_a_validator_is_a_file_or_a_directory(
+    tmp_path: Path, version: str, files: dict[str, str], names: list[str]
+) -> None:
+    validator = read(write_package(tmp_path, {"problem.yaml": version, **files})).validator
+    assert validator is not None
+    assert [name for name, _ in validator.files] == names
+
+
+def test_a_validator_that_the_package_does_not_ask_for_is_said_to_be_unused(tmp_path: Path) -> None:
+    package = read(write_package(tmp_path, {"problem.yaml": LEGACY, "output_validators/v.py": "1"}))
+    assert package.validator is None
+    assert any("output_validators/ is not used" in note for note in package.notes)

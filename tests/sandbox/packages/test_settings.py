@@ -1,0 +1,127 @@
+"""problem.yaml: what is read, and what is refused by name."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from package_files import LEGACY, NEW, write_package
+
+from sandbox.core import MIB
+from sandbox.errors import InvalidProblem, ToolchainMissing
+from sandbox.packages.settings import Settings, read_settings
+
+
+def settings(root: Path, text: str, **files: str) -> Settings:
+    return read_settings(write_package(root, {"problem.yaml": text, **files}))
+
+
+def test_a_legacy_package_without_a_word_has_the_formats_defaults(tmp_path: Path) -> None:
+    found = settings(tmp_path, LEGACY)
+    assert (found.version, found.types, found.custom_validator) == ("legacy", {"pass-fail"}, False)
+    assert (found.timing.fixed_s, found.timing.ac_to_limit, found.timing.limit_to_tle) == (None, 5, 2)
+    assert (found.bounds.memory_bytes, found.bounds.output_bytes, found.bounds.passes) == (2048 * MIB, 8 * MIB, 1)
+
+
+def test_legacy_keys_are_read(tmp_path: Path) -> None:
+    text = """
+    type: scoring
+    validation: custom score interactive
+    validator_flags: case_sensitive float_tolerance 1e-6
+    limits: {time_multiplier: 3, time_safety_margin: 1.5, memory: 512, output: 1, code: 2, validation_time: 7}
+    grading: {objective: min, show_test_data_groups: yes}
+    """
+    found = settings(tmp_path, text)
+    assert found.types == {"scoring", "interactive"}
+    assert (found.custom_validator, found.custom_score, found.minimise) == (True, True, True)
+    assert found.validator_flags == ("case_sensitive", "float_tolerance", "1e-6")
+    assert (found.timing.ac_to_limit, found.timing.limit_to_tle) == (3, 1.5)
+    bounds = found.bounds
+    assert (bounds.memory_bytes, bounds.output_bytes, bounds.code_bytes) == (512 * MIB, MIB, 2048)
+    assert bounds.validation_s == 7
+
+
+def test_new_keys_are_read(tmp_path: Path) -> None:
+    text = NEW + (
+        "type: [scoring, multi-pass]\nlanguages: [cpp, python3]\nconstants: {most: 10, name: x}\n"
+        "limits: {time_limit: 2.5, time_multipliers: {ac_to_time_limit: 4}, validation_passes: 5, "
+        "compilation_time: 9}\n"
+    )
+    found = settings(tmp_path, text)
+    assert found.types == {"scoring", "multi-pass"}
+    assert (found.languages, found.constants) == (("cpp", "python3"), {"most": "10", "name": "x"})
+    assert (found.timing.fixed_s, found.timing.fixed_by, found.timing.ac_to_limit) == (2.5, "problem.yaml", 4)
+    assert found.bounds.passes == 5
+    assert [note.split()[0] for note in found.notes] == ["allow_file_writing", "limits.compilation_time"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "seconds"),
+    [
+        (".timelimit", "3\n", 3.0),
+        ("domjudge-problem.ini", "probid='A'\ntimelimit='1.5'\n", 1.5),
+        ("domjudge-problem.ini", "probid=A\n", None),
+    ],
+)
+def test_a_fixed_limit_may_lie_beside(tmp_path: Path, name: str, text: str, seconds: float | None) -> None:
+    assert settings(tmp_path, LEGACY, **{name: text}).timing.fixed_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LEGACY + "colour: red\n", ["'colour'", "known keys"]),
+        (LEGACY + "type: interactive\n", ["type", "interactive"]),
+        (LEGACY + "limits: {time_limit: 3}\n", ["limits", "'time_limit'"]),
+        (LEGACY + "limits: {memory: -1}\n", ["memory", "-1"]),
+        (LEGACY + "limits: {memory: 1.5}\n", ["memory", "whole"]),
+        (LEGACY + "limits: 5\n", ["limits", "map"]),
+        (LEGACY + "limits: {time_multiplier: fast}\n", ["time_multiplier", "'fast'"]),
+        (LEGACY + "validation: special\n", ["validation", "special"]),
+        (LEGACY + "validation: custom fast\n", ["'fast'"]),
+        (LEGACY + "validation: default score\n", ["default"]),
+        (LEGACY + "validation: custom score\n", ["not scoring"]),
+        (LEGACY + "grading: {objective: most}\n", ["objective", "'most'"]),
+        ("problem_format_version: legacy-icpc\ntype: scoring\n", ["'type'"]),
+        ("problem_format_version: 2026-01\n", ["2026-01", "2025-09"]),
+        (NEW + "type: [pass-fail, scoring]\n", ["without pass-fail"]),
+        (NEW + "type: [interactive, submit-answer]\n", ["submit-answer"]),
+        (NEW + "type: guess\n", ["'guess'"]),
+        (NEW + "validation: custom\n", ["'validation'"]),
+        (NEW + "limits: {validation_passes: 3}\n", ["multi-pass"]),
+        (NEW + "limits: {time_multipliers: {ac_to_time_limit: 0.5}}\n", ["ac_to_time_limit", "0.5"]),
+        (NEW + "limits: {time_limit: 0}\n", ["time_limit", "0"]),
+        (NEW + "allow_file_writing: maybe\n", ["allow_file_writing", "'maybe'"]),
+        (NEW + "constants: {a: [1]}\n", ["constants", "a"]),
+        (LEGACY + "name: Again\n", ["'name'", "twice"]),
+        ("- a\n", ["map"]),
+        ("a: [\n", ["YAML"]),
+        ("a: !!python/object/apply:os.system [ls]\n", ["YAML"]),
+        ("\x00", ["YAML"]),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, text: str, words: list[str]) -> None:
+    with pytest.raises(InvalidProblem) as caught:
+        settings(tmp_path, text)
+    assert all(word in str(caught.value) for word in ["problem.yaml", *words]), caught.value
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_that_is_no_package_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidProblem, match=r"no problem\.yaml"):
+        read_settings(tmp_path)
+
+
+def test_without_pyyaml_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name == "yaml":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ToolchainMissing, match="pip install pyyaml"):
+        settings(tmp_path, LEGACY)
