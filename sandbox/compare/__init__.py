@@ -3,8 +3,8 @@
 What for: output against expectation, in a named mode. Knows nothing of programs, problems or processes.
 """
 
-from sandbox.compare import modes, values
+from sandbox.compare import hashed, modes, values
 from sandbox.compare.modes import CHECKER, check_mode
 from sandbox.compare.values import Unencodable, encode, loads
 
-__all__ = ["CHECKER", "Unencodable", "check_mode", "encode", "loads", "modes", "values"]
+__all__ = ["CHECKER", "Unencodable", "check_mode", "encode", "hashed", "loads", "modes", "values"]

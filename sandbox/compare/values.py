@@ -10,14 +10,21 @@ behind. `decode`, `same` and `canonical` run in the judge, on plain values that 
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
+
+from sandbox.compare import hashed
 
 DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53
+_KEY_BITS_MAX: Final = 14_000
 _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
+_MAKERS: Final = {"t": tuple, "s": hashed.make_set, "z": hashed.make_frozenset}
 
 
 class Unencodable(Exception):
@@ -47,6 +54,18 @@ def encode(value: Any, depth: int = 0) -> Any:
     raise Unencodable(f"a {kind.__name__}")
 
 
+@contextmanager
+def acyclic() -> Iterator[None]:
+    """While values are made that hold no cycles: the collector would look through all of them time and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def decode(data: Any, depth: int = 0) -> Any:
     """The inverse of `encode`. Raises ValueError for anything that `encode` does not write."""
     if depth > DEPTH_MAX:
@@ -60,7 +79,7 @@ def decode(data: Any, depth: int = 0) -> Any:
     ((tag, body),) = data.items()
     try:
         return _decode_tagged(tag, body, depth + 1)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"not a tagged value: {error}") from error
 
 
@@ -72,8 +91,8 @@ def _decode_tagged(tag: str, body: Any, depth: int) -> Any:
     if tag == "c":
         return complex(*body)
     if tag == "d":
-        return {decode(key, depth): decode(value, depth) for key, value in body}
-    return {"t": tuple, "s": set, "z": frozenset}[tag](decode(item, depth) for item in body)
+        return hashed.make_dict((decode(key, depth), decode(value, depth)) for key, value in body)
+    return _MAKERS[tag](decode(item, depth) for item in body)
 
 
 def loads(text: bytes | str) -> Any:
@@ -98,10 +117,11 @@ def same(value: Any, expected: Any, eps: float = 0.0) -> bool:
     """Is a decoded result the expected JSON value, types included?
 
     True is not 1 and 1.0 is not 1. A tuple counts as a list and an integer key as its text, for JSON has no others.
-    Where a float is expected an int of the same value will do, and the difference may be `eps`, absolute or relative.
+    Where a float is expected an int of the same value will do. With `eps` a float will do where an int is expected,
+    and where either is a float the difference may be `eps`, absolute or relative.
     """
     kind = type(expected)
-    if kind is float:
+    if kind is float or (kind is int and eps and type(value) is float):
         return type(value) in (int, float) and _close(value, expected, eps)
     if kind is list:
         return (
@@ -112,13 +132,18 @@ def same(value: Any, expected: Any, eps: float = 0.0) -> bool:
     if kind is dict:
         if type(value) is not dict or len(value) != len(expected):
             return False
-        named = {str(key) if type(key) is int else key: item for key, item in value.items()}
+        named = {_name(key): item for key, item in value.items()}
         return named.keys() == expected.keys() and all(same(named[key], expected[key], eps) for key in expected)
     return type(value) is kind and bool(value == expected)
 
 
+def _name(key: Any) -> Any:
+    """A key as JSON has it. One that is too long to be written in decimal is no JSON key."""
+    return str(key) if type(key) is int and key.bit_length() < _KEY_BITS_MAX else key
+
+
 def _close(value: float, expected: float, eps: float) -> bool:
-    if math.isnan(expected):
+    if expected != expected:
         return value != value
     if value == expected:
         return True

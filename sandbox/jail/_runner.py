@@ -80,6 +80,7 @@ def run(code: types.CodeType | None = None) -> NoReturn:
         os.fork, os.forkpty = _fork, _forkpty
         job = marshal.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
         sys.argv += job.get("argv", ())
+        sys.set_int_max_str_digits(job.get("digits", 0))
         loaded = code or _load(job["source"])
         os.close(CODE_FD)
         if isinstance(loaded, str):

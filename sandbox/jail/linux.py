@@ -15,6 +15,7 @@ _prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 _bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno and no lock, for which every fork would pay
 _bare_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
 
+CLONE_PARENT = 0x00008000
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 CLONE_NEWCGROUP, CLONE_NEWTIME = 0x02000000, 0x00000080
@@ -119,9 +120,18 @@ def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[
     return data, fds
 
 
+def let_watch() -> None:
+    """After a change of uid, which hides from a watcher what this process maps."""
+    _bare(PR_SET_DUMPABLE, 1)
+
+
+def _bare(option: int, arg: int) -> None:
+    if _bare_prctl(option, arg):
+        raise OSError(22, f"prctl({option})")
+
+
 def die_with_parent(parent: int | None = None) -> None:
     """SIGKILL for this process when its parent dies. With `parent`, exit at once if it is dead already."""
-    if _bare_prctl(PR_SET_PDEATHSIG, 9):
-        raise OSError(22, "prctl(PR_SET_PDEATHSIG)")
+    _bare(PR_SET_PDEATHSIG, 9)
     if parent is not None and os.getppid() != parent:
         os._exit(125)

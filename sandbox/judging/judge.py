@@ -2,8 +2,8 @@
 
     prepare (once) ─▶ for each case: run in the jail ─▶ verdicts.py's questions, in their order ─▶ CaseResult
 
-Who answers the last question, "is it right?": a comparison here, the checker in a run of its own after the program's,
-or the interactor in a second jail at the same time.
+Who answers the last question, "is it right?": a comparison here, or the author's program in a second jail, where no
+judged program ever runs: a checker after the program, an interactor at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import interactive, python_asserts, referee
@@ -78,7 +78,7 @@ class Judge:
             tier=self.jail.tier,
             language=language.name,
             toolchain=tools,
-            compile_log=log,
+            compile_log=printable(log, "\n\t"),
             queue_s=0.0,
             run_s=time.monotonic() - start,
             earned=_earned(problem, results),
@@ -89,9 +89,8 @@ class Judge:
         program = problem.checker or problem.interactor
         if program is None:
             return None
-        jail, role = (self.jail, "checker") if problem.checker else (self.jail.partner(), "interactor")
-        prepared = Prepared(jail, self.builder, program, cancel_fd=self.cancel_fd)
-        return referee.Referee(prepared, problem.convention, role)
+        prepared = Prepared(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
+        return referee.Referee(prepared, problem.convention, "checker" if problem.checker else "interactor")
 
     def _run_cases(
         self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
@@ -134,7 +133,7 @@ class _Course:
             self.prepared.drop()
             self._ahead = None
         plan = self._ahead[1] if self._ahead else self._start(index)
-        self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
+        self._ahead = None if ahead is None or self._compiles_each else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
         self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
@@ -148,19 +147,14 @@ class _Course:
         return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     @property
-    def _alone(self) -> bool:
-        """Between two runs there is another's in the same jail: a checker's or a compiler's."""
-        return self.decider is not None or self._compiles_each
-
-    @property
     def _compiles_each(self) -> bool:
-        """The asserts are compiled with the program."""
+        """The asserts are compiled with the program, so between two runs there is a compiler's in the same jail."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
     def _start(self, index: int) -> python_asserts.Plan | None:
         """Hand a case to the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
-        left = 0 if index == 0 or self._alone else self.last - index + 1
+        left = 0 if index == 0 or self._compiles_each else self.last - index + 1
         if kind == "stdio":
             self.prepared.start(self.problem.limits, _encode(case.input), left=left)
             return None

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from sandbox.judging.bounded import BOUNDED, check_operands
+
 _SAFE: Final[dict[str, Callable[..., Any]]] = {
     kind.__name__: kind
     for kind in (
@@ -195,7 +197,7 @@ def _is_program_call(func: ast.expr, own: frozenset[str]) -> bool:
 
 def _safe_function(func: ast.expr) -> Callable[..., Any] | None:
     if isinstance(func, ast.Name):
-        return _SAFE.get(func.id)
+        return BOUNDED.get(func.id, _SAFE.get(func.id))
     if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "math":
         return _SAFE_MATH.get(func.attr)
     return None
@@ -245,6 +247,8 @@ def _operation(node: ast.expr, walk: Callable[[ast.expr], Any]) -> Any:
 def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
     if kind is not ast.Add and not all(isinstance(side, int | float | complex | set) for side in (left, right)):
         raise TypeError("only numbers take this operator here")  # 'a' * 10**12 would be the judge's own memory
+    if kind not in (ast.Add, ast.Sub):
+        check_operands(left, right)
     return _NUMERIC[kind](left, right)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,15 @@ def test_a_header_compiled_ahead_is_seen_and_used_and_cannot_be_changed(builder:
         flags = builder.headers.flags(jail, find("cpp"))
         assert flags[0] == "-I"
         source = b"#include <bits/stdc++.h>\nint main() {}\n"
-        argv = ("/usr/bin/g++", "-O2", "-std=c++17", "-pipe", "-fmax-errors=5", "-H", "-c", "main.cpp", *flags)
+        compiler = [part for part in find("cpp").precompile[1:] if part.startswith("-") and part not in ("-x", "-o")]
+        argv = ("/usr/bin/g++", *compiler, "-H", "-c", "main.cpp", *flags)
         done = jail.run(Run(find("cpp").compile_limits, argv=argv, files=(("main.cpp", source),), with_tools=True))
         assert f"! {flags[1]}/bits/stdc++.h.gch" in done.stderr.decode()  # g++ -H marks with ! what it used
-        touch = jail.run(Run(PROBLEM.limits, argv=("/bin/touch", f"{flags[1]}/bits/stdc++.h.gch"), with_tools=True))
-        assert touch.exit_code != 0
+        (made,) = Path(builder.shared).rglob("*.gch")
+        before = made.read_bytes(), made.stat().st_mtime_ns
+        script = f"touch {flags[1]}/bits/stdc++.h.gch; echo >> {flags[1]}/bits/stdc++.h.gch"
+        assert jail.run(Run(PROBLEM.limits, argv=("/bin/sh", "-c", script), with_tools=True)).exit_code != 0
+        assert (made.read_bytes(), made.stat().st_mtime_ns) == before
 
 
 def test_a_header_is_compiled_once(builder: Builder, judge: Judge) -> None:
@@ -91,6 +96,13 @@ def test_the_same_source_is_compiled_once_and_old_artefacts_make_room(judge: Jud
     assert sum((tmp_path / name).stat().st_size for name in left) <= 50_000
     assert f"{39:064d}" in left
     assert f"{0:064d}" not in left
+
+
+def test_what_is_kept_stays_below_its_cap_however_few_and_large_the_artefacts_are(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, kept_bytes_max=64_000)
+    for number, size in enumerate([1_000] * 20 + [60_000] + [30_000] * 8):
+        builder._keep(tmp_path / f"{number:064d}", bytes(size))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir() if path.is_file()) <= 68_000
 
 
 # --- compile bombs ----------------------------------------------------------------------------------------------------
@@ -176,8 +188,13 @@ def test_a_folder_that_cannot_be_made_is_our_fault(tmp_path: Path) -> None:
         Builder(tmp_path / "file" / "build")
 
 
-def test_a_header_that_cannot_be_kept_is_our_fault(tmp_path: Path) -> None:
-    builder = Builder(tmp_path / "build")
+def test_a_header_that_cannot_be_kept_is_our_fault() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o711)  # as root, tier B's programs are another user's
+        _lose_the_header(Builder(Path(place) / "build"))
+
+
+def _lose_the_header(builder: Builder) -> None:
     builder.headers.directory.rmdir()
     with Jail("B", shared=builder.shared) as jail, pytest.raises(SandboxError, match="cannot keep a compiled program"):
         builder.build(jail, unit(ALL + MAIN))
