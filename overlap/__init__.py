@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from overlap.config import Config, load_config
-from overlap.errors import ConfigError, OverlapError
-
 if TYPE_CHECKING:
+    from overlap.config import Config, load_config
     from overlap.core import Task as TaskProtocol
+    from overlap.errors import ConfigError, OverlapError
+    from overlap.task import Task, chat_prompt
+
+_HOMES = {
+    "Config": "config",
+    "ConfigError": "errors",
+    "OverlapError": "errors",
+    "Task": "task",
+    "chat_prompt": "task",
+    "load_config": "config",
+}
 
 
 def train(
@@ -24,11 +33,12 @@ def train(
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Task", "chat_prompt"):
-        from overlap import task
+    """The names of other files, when they are asked for: the command is to hear a signal before it imports them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'overlap' has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(task, name)
-    raise AttributeError(f"module 'overlap' has no attribute {name!r}")
+    return getattr(import_module(f"overlap.{_HOMES[name]}"), name)
 
 
 __all__ = ["Config", "ConfigError", "OverlapError", "Task", "chat_prompt", "load_config", "train"]

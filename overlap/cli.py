@@ -13,20 +13,26 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
-from overlap.config import Config, load_config
-from overlap.errors import ConfigError, OverlapError
-from overlap.process import SIGNALS, exit_code, interruptible
+from overlap.errors import ConfigError, OverlapError, RunDirError
+
+if TYPE_CHECKING:  # what takes time to import is imported where signals are heard
+    from overlap.config import Config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    from overlap.process import exit_code, interruptible
+
     args = _parse(argv)
-    with interruptible():
+    with interruptible() as interrupts:
         try:
-            return int(args.run_command(args))
+            code = int(args.run_command(args))
+            interrupts.check()
+            return code
         except OverlapError as error:
             _tell(_first_line(error))
             return error.exit_code
@@ -41,12 +47,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> int:
     """As ``main``, for a process that ends then: it is deaf to signals once it has said its last word."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_at_once)
+    from overlap.process import SIGNALS
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name may hold what the terminal cannot show
     code = main()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     return code
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    """Before a command has begun there is nothing to end in order, and an import may swallow an exception."""
+    with suppress(OSError):
+        os.write(2, b"overlap: interrupted\n")
+    os._exit(128 + number)
+
+
+def _print(*lines: str) -> None:
+    """The output of a command, on stdout. Raises RunDirError where it cannot be written."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunDirError(f"cannot write to stdout: {error.strerror or error}; send it elsewhere") from error
 
 
 def _tell(line: str) -> None:
@@ -127,18 +154,24 @@ def _add_config(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
 
 
 def _positive(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError("use 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
     return value
 
 
 def _config(args: argparse.Namespace) -> Config:
+    from overlap.config import load_config
+
     return load_config(args.config, args.overrides)
 
 
 def _resumed_config(args: argparse.Namespace) -> Config:
     """Without ``--config`` a resumed run goes by what it left in its directory."""
+    from overlap.config import Config, load_config
     from overlap.record import stored_config
 
     if args.config is not None:
@@ -173,9 +206,8 @@ def _dry_run(cfg: Config, *, resume: bool, with_changes: bool) -> int:
         prepared = prepare(cfg, None, scratch)
     if resume:
         check_resume(prepared, with_changes=with_changes)
-    print(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True))
-    for name, value in plan(prepared):
-        print(f"{name:<10} {value}")
+    lines = (f"{name:<10} {value}" for name, value in plan(prepared))
+    _print(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     return 0
 
 
@@ -183,7 +215,7 @@ def _export(args: argparse.Namespace) -> int:
     from overlap.export import export
 
     folder, step, version = export(args.run, step=args.step, out=args.out)
-    print(f"{folder}: the policy after step {step} (version {version})")
+    _print(f"{folder}: the policy after step {step} (version {version})")
     return 0
 
 
@@ -194,6 +226,8 @@ def _rollout(args: argparse.Namespace) -> int:
 
 
 def _check_data(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
     from overlap.standalone import check_data_command
 
     cfg = _config(args)

@@ -1,6 +1,7 @@
 """`sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
 
-Exit 0: accepted (or: fine). 1: the program failed (or: something was found). 2: we failed, or bad input.
+Exit 0: accepted (or: fine). 1: the program failed (or: something was found). 2: we failed, or bad input. A signal or
+output that nobody reads: see `sandbox.terminal`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from sandbox import judge, packages
+from sandbox import judge, packages, terminal
 from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
 from sandbox.languages import by_suffix, find
@@ -22,12 +23,16 @@ from sandbox.rewards import cli as cli_reward
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    return terminal.attend(lambda: _act(options))
+
+
+def _act(options: argparse.Namespace) -> int:
     try:
         return int(options.action(options))
+    except BrokenPipeError:
+        raise
     except (SandboxError, OSError, ValueError, RecursionError, MemoryError) as error:
         _say(f"sandbox: error: {error or type(error).__name__}", sys.stderr)
-        return 2
-    except KeyboardInterrupt:
         return 2
 
 

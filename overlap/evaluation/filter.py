@@ -41,10 +41,12 @@ class Bounds:
     """Kept problems that are held out, drawn evenly over the pass rates."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.low <= self.high <= 1:
-            raise ConfigError("bounds", (self.low, self.high), "use 0 <= low <= high <= 1")
-        if self.heldout < 0 or self.train < 0:
-            raise ConfigError("heldout", (self.train, self.heldout), "use 0 or more problems")
+        for name, rate, fits in (("low", self.low, self.low <= self.high), ("high", self.high, True)):
+            if not (0 <= rate <= 1 and fits):
+                raise ConfigError(name, rate, "use 0 <= low <= high <= 1")
+        for name, count in (("train", self.train), ("heldout", self.heldout)):
+            if count < 0:
+                raise ConfigError(name, count, "use 0 or more problems")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,10 @@ class Interrupts:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Handle signals inside; afterwards they are handled as before. A hang-up that is ignored (nohup) stays so."""
+    """Handle signals inside; afterwards they are handled as before. A hang-up that is ignored (nohup) stays so.
+
+    Inside another one: what that one received, and whose exception was lost, is raised here.
+    """
     interrupts = Interrupts()
     before = {}
     if threading.current_thread() is threading.main_thread():
@@ -87,6 +90,9 @@ def interruptible() -> Iterator[Interrupts]:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, interrupts.receive)
     try:
+        for handler in before.values():
+            if isinstance(outer := getattr(handler, "__self__", None), Interrupts):
+                outer.check()
         yield interrupts
     finally:
         for number, handler in before.items():

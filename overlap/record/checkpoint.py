@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import guarded, write_atomic
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, RunDirError
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 2
@@ -132,9 +132,12 @@ def prune(root: Path, keep: int, spare: Collection[int] = ()) -> None:
 
 
 def _all(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    found = [p for p in root.iterdir() if p.is_dir() and re.fullmatch(r"step-\d{6,}", p.name)]
+    try:
+        if not root.is_dir():
+            return []
+        found = [p for p in root.iterdir() if p.is_dir() and re.fullmatch(r"step-\d{6,}", p.name)]
+    except OSError as error:
+        raise RunDirError(f"cannot read {root}: {error.strerror or error}; make it readable") from error
     return sorted(found, key=lambda p: int(p.name.removeprefix("step-")))
 
 

@@ -54,9 +54,9 @@ def resolve(template: str) -> Path:
 
 def check_free(path: Path, template: str) -> None:
     """Raise ConfigError unless a new run may have ``path``. Writes nothing."""
-    if path.is_symlink():
-        raise ConfigError("run.dir", template, f"{path} is a link; name the directory itself, or a new one")
     try:
+        if path.is_symlink():
+            raise ConfigError("run.dir", template, f"{path} is a link; name the directory itself, or a new one")
         names = sorted(os.listdir(path))
     except FileNotFoundError:
         _check_parent(path.parent, template)

@@ -198,10 +198,14 @@ def _first_line(error: Exception) -> str:
 
 def _folder(path: Path, field: str) -> Rows:
     """APPS problems, or problem files one after the other (the shards of a data set)."""
-    if folders := sorted(p.parent for p in path.glob("*/question.txt")):
+    try:
+        folders = sorted(p.parent for p in path.glob("*/question.txt"))
+        files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
+    except OSError as error:
+        raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give {_KINDS}") from error
+    if folders:
         yield from map(_apps_problem, folders)
         return
-    files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
     if not files:
         raise ConfigError(field, str(path), f"this folder holds no */question.txt and no problem file; give {_KINDS}")
     for file in files:

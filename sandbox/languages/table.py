@@ -12,6 +12,7 @@ from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import SandboxError
+from sandbox.languages.cpp_call import CPP_CALL
 from sandbox.languages.language import Asked, Harness, Language, Runtime, Samples
 
 _JVM: Final = Runtime(address_space=False, headroom_bytes=512 * MIB, threads=48, open_files=64)
@@ -32,20 +33,6 @@ _JAVA_SAID: Final = r"^(?P<said>Exception in thread .*)"
 _NODE_SAID: Final = r"^ *\^+\n\s*(?P<said>\S.*)"
 _RUST_SAID: Final = r"^thread '[^'\n]*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)"
 _GO_SAID: Final = r"^(?P<said>(?:panic|fatal error): .*)"
-# Below the program, so with names that no macro of a program has.
-_CPP_CALL: Final = """
-struct sandbox_direct {
-    template <class Sandbox_job, class Sandbox_owner = {owner}>
-    auto operator()(Sandbox_job &sandbox_job) const -> decltype(sandbox_harness::sandbox_call(sandbox_job, {callee})) {
-        return sandbox_harness::sandbox_call(sandbox_job, {callee});
-    }
-};
-void sandbox_harness_call() {
-    sandbox_harness::sandbox_choose(sandbox_direct{}, [](auto &&...sandbox_given) -> decltype({called}) {
-        return {called};
-    });
-}
-"""
 _MAIN: Final = "its main has returned"
 _GO_ENVIRONMENT: Final = (
     ("GO111MODULE", "off"),
@@ -173,7 +160,7 @@ _TABLE: Final = (
             "function": Harness(
                 "the function has returned",
                 before='#include <bits/stdc++.h>\n#include "harness.hpp"\n',
-                after=_CPP_CALL,
+                after=CPP_CALL,
                 files=("harness.hpp",),
                 compile=(_WRAP,),
             ),

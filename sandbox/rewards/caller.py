@@ -2,7 +2,7 @@
 
 consumes  a JSON line {"problem", "program", "language"} per call, on the socket whose descriptor is argv[3]
 produces  {"ready": true} or {"error"} first; then {"score", "error", "hang", "latency_s", "processes", "files"} a call
-waits for a line, or for the child in hand until its deadline; ends when the socket closes
+waits for a line, or for the child in hand until its deadline; ends when the socket closes, or by SIGTERM at once
 
 The function is imported once. A call runs in a session and an empty directory of its own (which is also TMPDIR), with
 stdin and stdout on /dev/null; when it has returned, what still runs or lies there is counted as leaked, and removed.
@@ -42,6 +42,7 @@ def main() -> None:
     control.set_inheritable(False)
     linux.die_with_parent()
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGTERM, _end)
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
     try:
@@ -53,6 +54,14 @@ def main() -> None:
     ours = set(watch.descendants())
     for line in stream:
         _send(stream, _call(function, json.loads(line), float(deadline_s), ours, control.fileno()))
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Whatever is in hand ends with us, with all that it started."""
+    try:
+        _kill_all(set())
+    finally:
+        os._exit(128 + number)
 
 
 def load(target: str) -> Function:
@@ -89,7 +98,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
         text = _read(receive, child, nonce, time.monotonic() + deadline_s)
         ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
         left = [pid for pid in watch.descendants() if pid not in ours and pid != child and _lives(pid)]
-        _kill_all(child, ours)
+        _kill_all(ours)
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
         os.close(receive)
@@ -108,6 +117,7 @@ def _become_call(function: Function, request: dict[str, Any], directory: str, no
     """In the child: make the call, say what came of it, and end as an interpreter does."""
     status = 1
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         linux.die_with_parent()
         os.chdir(directory)
@@ -183,8 +193,8 @@ def _lives(pid: int) -> bool:
     return False
 
 
-def _kill_all(child: int, ours: set[int]) -> None:
-    """Kill and reap everything that the call started; what the module itself started at its import stays."""
+def _kill_all(ours: set[int]) -> None:
+    """Kill and reap everything that a call started; what the module itself started at its import stays."""
     while True:
         left = [pid for pid in watch.descendants() if pid not in ours]
         for number in (signal.SIGSTOP, signal.SIGKILL):

@@ -16,8 +16,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ from sandbox.zoo import Sample
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
 _MARGIN_S: Final = 30.0
+_END_S: Final = 5.0
 
 
 class RewardUnusable(SandboxError):
@@ -89,24 +91,24 @@ class Findings:
 def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[Tried]]:
     """Call the function with every sample. Raises RewardUnusable when it cannot be called at all."""
     idle: SimpleQueue[_Caller] = SimpleQueue()
-    callers = []
-    try:
+
+    def run(sample: Sample) -> Tried:
+        caller = idle.get()
+        try:
+            return caller.run(sample)
+        finally:
+            idle.put(caller)
+
+    with (
+        ThreadPoolExecutor(options.workers) as threads,
+        ExitStack() as callers,
+    ):  # the callers end first: no call goes on
         for _ in range(options.workers):
-            callers.append(_Caller(options))
-            idle.put(callers[-1])
-
-        def run(sample: Sample) -> Tried:
-            caller = idle.get()
-            try:
-                return caller.run(sample)
-            finally:
-                idle.put(caller)
-
-        with ThreadPoolExecutor(options.workers) as threads:
-            tried = list(threads.map(run, samples))
-    finally:
-        for caller in callers:
-            caller.close()
+            caller = _Caller(options)
+            callers.callback(caller.end)
+            caller.start()
+            idle.put(caller)
+        tried = list(threads.map(run, samples))
     return summarize(options, tried), tried
 
 
@@ -164,7 +166,8 @@ class _Caller:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
-        self._start()
+        self._lock = threading.RLock()  # for start and end: a call may be in hand in another thread
+        self._over = False
 
     def run(self, sample: Sample) -> Tried:
         tried = Tried(sample)
@@ -174,11 +177,15 @@ class _Caller:
                 break  # it would only hang again
         return tried
 
-    def _start(self) -> None:
-        try:
-            self._spawn()
-        except OSError as error:
-            raise SandboxError(not_started("the process that calls it", error)) from error
+    def start(self) -> None:
+        """Raises RewardUnusable where it cannot import the function, SandboxError where it cannot be started."""
+        with self._lock:
+            if self._over:
+                raise CancelledError
+            try:
+                self._spawn()
+            except OSError as error:
+                raise SandboxError(not_started("the process that calls it", error)) from error
         try:
             ready = self._reply(_START_S)
         except TimeoutError:
@@ -218,7 +225,7 @@ class _Caller:
         except TimeoutError:
             error = "it stopped the process that called it"
         self.close()
-        self._start()
+        self.start()
         return {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0, "error": error}
 
     def _reply(self, timeout_s: float) -> dict[str, Any]:
@@ -232,11 +239,22 @@ class _Caller:
             return {}
         return json.loads(line) if line else {}
 
+    def end(self) -> None:
+        """Close, for good: a call in hand ends, and no other begins."""
+        with self._lock:
+            self._over = True
+            self.close()
+
     def close(self) -> None:
-        with self.sock:
-            pass
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        with self._lock:
+            if self.process is None:
+                return
+            self.process.terminate()  # it ends what its calls have started, see `caller`
+            try:
+                self.process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
             self.process = None
-        remove_tree(self.directory)
+            self.sock.close()  # after its end: it has nobody to answer
+            remove_tree(self.directory)

@@ -44,7 +44,7 @@ def test_a_dry_run_prints_config_and_plan_and_starts_nothing(done, tmp_path: Pat
         (["train", "--config", "nowhere.yaml"], "cannot be read"),
         (["rollout", "--out", "no/such/folder/rows.jsonl"], "--out"),
         (["filter", "--out", "x.jsonl"], "data.train"),
-        (["filter", "--out", "x.jsonl", "--low", "0.9", "--high", "0.1"], "0 <= low <= high <= 1"),
+        (["filter", "--out", "x.jsonl", "--low", "0.9", "--high", "0.1"], "low=0.9: use 0 <= low <= high <= 1"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(args: list[str], message: str, capsys: pytest.CaptureFixture) -> None:
@@ -52,6 +52,13 @@ def test_bad_input_is_one_line_and_exit_code_2(args: list[str], message: str, ca
     err = capsys.readouterr().err
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "many"])
+def test_a_count_that_is_none_is_told_in_words(count: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["rollout", "--limit", count])
+    assert f"argument --limit: '{count}': use a whole number, 1 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x"])

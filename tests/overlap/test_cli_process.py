@@ -116,6 +116,27 @@ def dry_run(policy: Path, tmp_path: Path, more: str = "", **environment: str) ->
     )
 
 
+def test_a_dry_run_whose_output_cannot_be_written_says_so(light_policy: Path, tmp_path: Path) -> None:
+    done = dry_run(light_policy, tmp_path, ">/dev/full")
+    assert done.returncode == 1
+    assert done.stderr == "overlap: failed: cannot write to stdout: No space left on device; send it elsewhere\n"
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_the_program_is_still_imported_ends_it(tmp_path: Path, name: str, code: int) -> None:
+    lost = "try:\n    os.kill(os.getpid(), signal.{})\nexcept KeyboardInterrupt:\n    pass\n"  # as a callback loses it
+    (tmp_path / "asyncio.py").write_text(f"import os, signal\n{lost.format(name)}")
+    done = subprocess.run(
+        [sys.executable, "-m", "overlap.cli", "train", "--dry-run"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (code, "overlap: interrupted\n")
+
+
 def test_a_name_that_the_terminal_cannot_show_is_escaped(light_policy: Path, tmp_path: Path) -> None:
     done = dry_run(light_policy, tmp_path, "data.train='\N{GRINNING FACE}.jsonl'", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr

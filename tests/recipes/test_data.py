@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -277,3 +278,12 @@ def test_a_heldout_problem_may_not_be_trained_on(tmp_path: Path) -> None:
     problem = only(tmp_path, OWN)
     with pytest.raises(ConfigError, match="trained on too"):
         splits.refuse_overlap([problem], [problem])
+
+
+def test_a_folder_that_may_not_be_read_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(ConfigError, match=f"data.train='{tmp_path}': cannot be read .Permission denied"):
+        list(sources.read_rows(str(tmp_path)))

@@ -236,9 +236,12 @@ def test_holding_out_every_problem_is_refused_before_anything_is_measured(tmp_pa
     assert not out.exists()
 
 
-@pytest.mark.parametrize("bounds", [{"low": 0.9, "high": 0.1}, {"low": -0.1}, {"high": 1.5}, {"heldout": -1}])
-def test_impossible_bounds_are_refused(bounds: dict[str, float]) -> None:
-    with pytest.raises(ConfigError):
+@pytest.mark.parametrize(
+    "bounds", [{"low": 0.9, "high": 0.1}, {"low": -0.1}, {"high": 1.5}, {"train": -1}, {"heldout": -1}]
+)
+def test_impossible_bounds_are_refused_by_name(bounds: dict[str, float]) -> None:
+    name, value = next(iter(bounds.items()))
+    with pytest.raises(ConfigError, match=f"^{name}={value}: use 0 "):
         Bounds(**bounds)  # type: ignore[arg-type]
 
 

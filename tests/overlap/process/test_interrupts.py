@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from places import ROOT
+
+from overlap.process import interruptible
 
 HEAD = """
 import asyncio, signal, sys, time
@@ -88,3 +91,18 @@ def test_a_second_signal_ends_at_once_unless_something_was_given_up_for_it() -> 
     assert process.wait(60) == 143
     out, _ = process.communicate()
     assert out == ""
+
+
+def test_a_signal_whose_exception_was_lost_ends_what_begins_after_it() -> None:
+    begun = []
+
+    def command() -> None:
+        with interruptible():
+            with suppress(KeyboardInterrupt):  # as a callback of the interpreter loses it
+                signal.raise_signal(signal.SIGTERM)
+            with interruptible():
+                begun.append("it")
+
+    with pytest.raises(KeyboardInterrupt, match=str(int(signal.SIGTERM))):
+        command()
+    assert begun == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from overlap.errors import ConfigError, RunDirError
@@ -32,6 +34,15 @@ def test_the_newest_few_are_kept_and_sorted_by_step(tmp_path):
         save(tmp_path, step, keep=2)
     assert [p.name for p in checkpoint.complete(tmp_path)] == ["step-000010", "step-000100"]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_checkpoints_that_may_not_be_read_are_told(tmp_path, monkeypatch):
+    def refuse(_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.iterdir", refuse)
+    with pytest.raises(RunDirError, match=f"cannot read {tmp_path}: Permission denied; make it readable"):
+        checkpoint.latest(tmp_path)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -93,6 +94,15 @@ def test_a_place_that_cannot_be_written_is_the_callers_fault():
 def test_a_parent_that_may_not_be_written_is_named_before_anything_is_made(tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     refused(str(tmp_path / "locked" / "a" / "b"), "locked cannot be written")
+
+
+def test_a_place_that_may_not_be_looked_at_is_the_callers_fault(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(ConfigError, match=r"run.dir='x': cannot be read .* name another directory"):
+        check_free(tmp_path / "x", "x")
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "ünïcode-名前", "trailing/"])

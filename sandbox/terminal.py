@@ -1,0 +1,94 @@
+"""The process around a command: signals, and standard streams that are closed, full, or that nobody reads.
+
+Exit codes: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed, 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Final
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ONE_WISH_S: Final = 0.3  # `timeout` and a shell that ends send theirs twice: that is one wish
+
+
+def attend(command: Callable[[], int]) -> int:
+    """Run a command as this process's own, and return its exit code. What it holds is let go when a signal ends it."""
+    _open_closed_streams()
+    try:
+        with _signals_raise():
+            code = command()
+            sys.stdout.flush()
+            return code
+    except KeyboardInterrupt as interrupt:
+        _tell("interrupted")
+        return 128 + int(interrupt.args[0] if interrupt.args else signal.SIGINT)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            return 128 + signal.SIGPIPE
+        _tell(f"error: {error}")
+        return 2
+    finally:
+        _drop_unwritten()
+
+
+def _open_closed_streams() -> None:
+    """A stream that was closed when the program was started is None: it gets /dev/null, on the lowest free number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process lives
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """The first signal raises KeyboardInterrupt with its number, a later one ends at once. One ignored stays so."""
+    owner, received = os.getpid(), 0.0
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if os.getpid() != owner or (received and time.monotonic() - received > _ONE_WISH_S):
+            os._exit(128 + number)
+        if not received:
+            received = time.monotonic()
+            raise KeyboardInterrupt(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # elsewhere Python calls no handler
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, receive)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _nobody_reads() -> bool:
+    """Whether it is our output that broke, and no pipe between processes of ours."""
+    poller = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # it is no file, as where a test captures it
+            poller.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poller.poll(0))
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # the terminal has gone
+        print(f"sandbox: {line}", file=sys.stderr)
+
+
+def _drop_unwritten() -> None:
+    """The interpreter would complain of what cannot be written, and change the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,102 @@
+"""The command as a process: signals, and standard streams that are closed, full, or that nobody reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from places import ROOT
+
+from sandbox import Case, Problem
+
+COMMAND = [sys.executable, "-m", "sandbox"]
+SUM = Problem("sum", "stdio", (Case("3 4\n", "7"),))
+
+# It starts a process, tells where it is, and never answers.
+WAITS = """
+import os, subprocess, time
+
+def reward(problem, program, language):
+    child = subprocess.Popen(["sleep", "1000"])
+    with open(os.environ["FIFO"], "w") as fifo:
+        fifo.write(str(child.pid))
+    time.sleep(1000)
+"""
+
+
+def environment(directory: Path) -> dict[str, str]:
+    (directory / "tmp").mkdir(exist_ok=True)
+    return os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory / "tmp"), "FIFO": str(directory / "fifo")}
+
+
+def shell(directory: Path, words: str, *keep: int) -> subprocess.CompletedProcess[str]:
+    (directory / "problem.json").write_text(json.dumps(SUM.to_json()))
+    (directory / "right.py").write_text("print(7)")
+    return subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m sandbox {words}"],
+        cwd=directory,
+        env=environment(directory),
+        pass_fds=keep,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_while_a_reward_function_is_called_is_one_line_and_leaves_nothing(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    os.mkfifo(tmp_path / "fifo")
+    process = subprocess.Popen(
+        [*COMMAND, "check-reward", "waits:reward", "--no-zoo", "--workers", "1", "--deadline-s", "1000"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        started = psutil.Process(int((tmp_path / "fifo").read_text()))
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (code, "sandbox: interrupted\n")
+        with suppress(psutil.NoSuchProcess):
+            assert started.status() == psutil.STATUS_ZOMBIE
+        assert list((tmp_path / "tmp").iterdir()) == []
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("words", ["zoo --json", "judge problem.json right.py", "run right.py"])
+def test_output_that_nobody_reads_is_no_fault(tmp_path: Path, words: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = shell(tmp_path, f"{words} <&- >&{write}", write)
+    finally:
+        os.close(write)
+    assert done.returncode == 141
+    assert "rror" not in done.stderr
+
+
+def test_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    done = shell(tmp_path, "zoo >/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "sandbox: error: [Errno 28] No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_changes_no_verdict(tmp_path: Path, closed: str) -> None:
+    done = shell(tmp_path, f"run right.py {closed}")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
