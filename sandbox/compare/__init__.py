@@ -5,6 +5,6 @@ What for: output against expectation, in a named mode. Knows nothing of programs
 
 from sandbox.compare import modes, values
 from sandbox.compare.modes import CHECKER, check_mode
-from sandbox.compare.values import Unencodable, encode, loads
+from sandbox.compare.values import Unencodable, decode, encode, encode_lazy, loads
 
-__all__ = ["CHECKER", "Unencodable", "check_mode", "encode", "loads", "modes", "values"]
+__all__ = ["CHECKER", "Unencodable", "check_mode", "decode", "encode", "encode_lazy", "loads", "modes", "values"]

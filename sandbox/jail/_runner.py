@@ -23,7 +23,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.compare import Unencodable, encode
+from sandbox.compare import Unencodable, encode, encode_lazy
+from sandbox.jail import _apart
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
@@ -102,7 +103,7 @@ def run(code: types.CodeType | None = None) -> NoReturn:
             _answer(False, error=loaded, stage="compile")
             _exit(1)
         module = _module("__main__" if job["kind"] == "stdio" else "solution")
-        _stdio(job, loaded, module) if job["kind"] == "stdio" else _values(job, loaded, module)
+        _KINDS.get(job["kind"], _values)(job, loaded, module)
     finally:
         _exit(1)
 
@@ -224,13 +225,47 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         for mode, text in job["steps"]:
             step = compile(text, "test.py", mode)
             if mode == "eval":
-                values.append(encode(eval(step, module)))
+                values.append(encode(eval(step, module), 0, encode_lazy))
             else:
                 exec(step, module)
     except BaseException as error:
         _report(error, stage)
         _exit(1)
     _answer(True, values=values)
+    _exit(0)
+
+
+def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """The program, for a test in another jail."""
+    stage = "program"
+    try:
+        streams = _apart.take_streams()
+        if job["preamble"]:
+            exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        exec(code, module)
+        stage = "call"
+        _apart.serve(module, job["classes"], streams)
+    except BaseException as error:
+        _report(error, stage)
+        _exit(1)
+    _answer(True, values=())
+    _exit(0)
+
+
+def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """A test, about a program in another jail."""
+    try:
+        caller = _apart.Caller(module, job["classes"], _apart.take_streams())
+        if job["preamble"]:
+            exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        for name in job["names"]:
+            if name in job["entry"] or name not in module:
+                module[name] = caller.proxy(name)
+        exec(code, module)
+    except BaseException as error:
+        _report(error, "test")
+        _exit(1)
+    _answer(not caller.lost and caller.calls > 0)
     _exit(0)
 
 
@@ -263,3 +298,6 @@ def _answer(ok: bool, **rest: Any) -> None:
     offset = 0
     while offset < len(frame):
         offset += _pwrite(RESULT_FD, frame[offset:], offset)
+
+
+_KINDS: Final = {"stdio": _stdio, "serve": _serve, "ask": _ask}

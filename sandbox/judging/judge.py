@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
-from sandbox.judging import interactive, python_asserts, referee
+from sandbox.judging import apart, interactive, python_asserts, referee
 from sandbox.judging.prepared import CompileError, Prepared
 from sandbox.judging.verdicts import (
     ACCEPTED,
@@ -133,6 +133,8 @@ class _Course:
         if self._ahead and self._ahead[0] != index:
             self.prepared.drop()
             self._ahead = None
+        if (tried := self._try_apart(index)) is not None:
+            return tried
         plan = self._ahead[1] if self._ahead else self._start(index)
         self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
@@ -150,12 +152,37 @@ class _Course:
     @property
     def _alone(self) -> bool:
         """Between two runs there is another's in the same jail: a checker's or a compiler's."""
-        return self.decider is not None or self._compiles_each
+        return self.decider is not None or self._compiles_each or self._has_apart
 
     @property
     def _compiles_each(self) -> bool:
         """The asserts are compiled with the program."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
+
+    @property
+    def _in_steps(self) -> bool:
+        return self.problem.kind == "assert" and self.prepared.language.warm
+
+    @property
+    def _has_apart(self) -> bool:
+        return self._in_steps and any(self._plan(case).apart for case in self.problem.cases)
+
+    def _try_apart(self, index: int) -> CaseResult | None:
+        """A case whose test has a jail of its own; None where that decides nothing."""
+        case = self.problem.cases[index]
+        what = self._plan(case).apart if self._in_steps else None
+        if what is None:
+            return None
+        done, frame, held = apart.converse(self.prepared, self.problem, case, what)
+        decision = decide_limits(done, self.problem.limits)
+        if decision is None and (frame is None or not frame.get("ok")):
+            decision = decide_values(self.problem, case, None, done, frame, self.prepared.language)
+        if decision is None and not held:
+            return None
+        return case_result(index, done, decision or ACCEPTED)
+
+    def _plan(self, case: Case) -> python_asserts.Plan:
+        return python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
 
     def _start(self, index: int) -> python_asserts.Plan | None:
         """Hand a case to the jail."""
@@ -166,7 +193,7 @@ class _Course:
             return None
         plan = None
         if kind == "assert":
-            plan = _WEAK_PLAN if self._compiles_each else python_asserts.plan(case.input)
+            plan = _WEAK_PLAN if self._compiles_each else self._plan(case)
         if self._compiles_each:
             self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)

@@ -18,7 +18,7 @@ from typing import Final
 from sandbox.compare import modes, values
 from sandbox.core import Case, CaseResult, Limits, Problem, Verdict
 from sandbox.jail import RunResult
-from sandbox.judging import python_asserts
+from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.prepared import Frame
 from sandbox.languages import Language
 
@@ -107,7 +107,7 @@ def decide_values(
         right = values.same(found[0], expected, modes.tolerance(problem.compare))
         return ACCEPTED if right else (Verdict.WA, "wrong value")
     for number, check in enumerate(plan.checks):
-        if not python_asserts.holds(check, found):
+        if not assert_values.holds(check, found):
             return Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
     return ACCEPTED
 
