@@ -258,6 +258,7 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         caller = _apart.Caller(module, job["classes"], _apart.take_streams())
         if job["preamble"]:
             exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        module.update((name, __import__(name)) for name in job["modules"])
         for name in job["names"]:
             if name in job["entry"] or name not in module:
                 module[name] = caller.proxy(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Final
 
 from sandbox.core import MIB, Case, Problem, Program
@@ -40,7 +40,7 @@ def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> t
             test_in, program_out = _pipe(ends)
             test.start(
                 patient,
-                job={"kind": "ask", "names": what.names, "entry": what.entry, "classes": what.classes},
+                job={"kind": "ask", **asdict(what)},
                 pipes=(test_in, test_out),
             )
             prepared.start(limits, job={"kind": "serve", "classes": what.classes}, pipes=(program_in, program_out))

@@ -13,7 +13,9 @@ what the test's is told by assert_names.py, from test and preamble alone: a prog
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +36,8 @@ class Apart:
     """The program's, if nothing else binds them there."""
     entry: tuple[str, ...]
     """The program's in any case."""
+    modules: tuple[str, ...]
+    """Of the standard library, that the test uses and leaves to the program to import."""
     classes: tuple[str, ...]
     """Of the preamble: their objects cross by their attributes."""
 
@@ -78,7 +82,7 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
             splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names)
             try:
                 test = splitter.visit(copy.deepcopy(node.test))  # a copy, for a failing visit leaves half a tree
-                if not splitter.calls or _trusts_program(node.test, names):
+                if (splitter.builtins and not splitter.calls) or _trusts_program(node.test, names):
                     raise _Unfit  # the program itself may be called `sum`
             except _Unfit:
                 weak = True
@@ -88,12 +92,12 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
                 continue
         weak |= not _is_plain(node, names)
         steps.append(("exec", ast.unparse(node)))
-    return Plan(tuple(steps), tuple(checks), weak or not checks)
+    return Plan(tuple(steps), tuple(checks), weak or not any(check.slots for check in checks))
 
 
 def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
     """Without what binds names that no call of the program uses: the test's answers have no business in the jail."""
-    if not all(isinstance(node, ast.Assert) or _is_plain(node, names) for node in body):
+    if names.opaque or not all(isinstance(node, ast.Assert) or _is_plain(node, names) for node in body):
         return body
     used = loaded(*(node for node in body if isinstance(node, ast.Assert)))
     kept: list[ast.stmt] = []
@@ -140,20 +144,43 @@ def _root(node: ast.expr) -> str:
 
 def _apart(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
     """None where the test takes the program's word for it, in a jail of its own too."""
-    used = loaded(*whole)
-    asserts = [node for part in whole for node in ast.walk(part) if isinstance(node, ast.Assert)]
-    programs = {name for name in used if name not in names.test and not names.is_builtin(name)} | names.entry
-    loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
-    if not programs or names.entry & names.test or any(_trusts_program(node.test, loose) for node in asserts):
+    used = loaded(*whole) - names.test - vars(builtins).keys()
+    modules = _modules(whole) & used - names.preamble - names.entry
+    programs = (used - modules) | names.entry
+    if not programs or names.entry & names.test:
         return None
+    loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
+    for node in (inner for part in whole for inner in ast.walk(part)):
+        if isinstance(node, ast.Assert) and _trusts_program(node.test, loose):
+            return None
+        if isinstance(node, ast.Call) and _is_helper(node.func, loose, modules):
+            return None
     classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
-    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), classes)
+    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes)
+
+
+def _modules(body: list[ast.stmt]) -> set[str]:
+    """Of the standard library, that are used as modules: a program may be called `bisect`."""
+    nodes = [node for part in body for node in ast.walk(part)]
+    owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return owners & sys.stdlib_module_names - called
+
+
+def _is_helper(func: ast.expr, names: Names, modules: set[str]) -> bool:
+    """A module that the program imports (`np.allclose(...)`), or a function of its own beside the one it is about."""
+    root = _root(func)
+    if root in names.entry or root in modules or root[:1].isupper() or not names.is_programs(root):
+        return False
+    return bool(names.entry) or (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name))
 
 
 def _trusts_program(test: ast.expr, names: Names) -> bool:
     """`assert same(f(2), 4)` where `same` too is the program's: one that returns True passes."""
     for call in _truths(test):
         root = _root(call)
+        if isinstance(call.func, ast.Attribute) and root in sys.stdlib_module_names - names.entry:
+            continue
         inner = {_root(node) for node in ast.walk(call) if isinstance(node, ast.Call)} - {root}
         if names.is_programs(root) and any(map(names.is_programs, inner)):
             return True
@@ -227,6 +254,7 @@ class _Splitter(ast.NodeTransformer):
         self.names = names
         self.calls: list[ast.expr] = []
         self.slots: list[int] = []
+        self.builtins = 0
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if _is_program_call(node.func, self.names):
@@ -236,6 +264,7 @@ class _Splitter(ast.NodeTransformer):
         builtin = isinstance(node.func, ast.Name) and node.func.id in SAFE and self.names.is_builtin(node.func.id)
         if not builtin and not (is_safe_math(node.func) and self._is_math()):
             raise _Unfit
+        self.builtins += 1
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(key.arg is None for key in node.keywords):
             raise _Unfit
         node.args = [self.visit(arg) for arg in node.args]

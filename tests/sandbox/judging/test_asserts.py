@@ -128,6 +128,30 @@ def test_a_helper_that_only_the_program_can_have_is_weak(judge: Judge) -> None:
         assert (done.verdict, done.weak) == (Verdict.AC, True)
 
 
+@pytest.mark.parametrize("fn_name", [None, "sq"])
+def test_modules_that_only_the_program_imports_are_not_its_to_replace(judge: Judge, fn_name: str | None) -> None:
+    test = "assert abs(sq(3) - math.sqrt(81)) < 1e-9\nassert math.isclose(sq(2), 4)"
+    honest, fake = "import math\n", "class math:\n  sqrt = staticmethod(lambda x: 5)\n  isclose = sqrt\n"
+    done = asserts(judge, honest + SQUARE, test, fn_name=fn_name)
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+    done = asserts(judge, fake + "def sq(x): return 5", test, fn_name=fn_name)
+    assert done.verdict is not Verdict.AC or done.weak
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "r = sq(3)\nassert same(r, 9)",
+        "import unittest\nassert unittest.TestCase().assertTrue(same(sq(3), 9)) is None",
+        "x = np.near(sq(3), 9)\nassert x",
+    ],
+)
+def test_a_helper_of_the_programs_makes_no_test_strong(judge: Judge, test: str) -> None:
+    source = "class np:\n  near = staticmethod(lambda a, b: True)\ndef same(a, b): return True\ndef sq(x): return 5"
+    done = asserts(judge, source, test, fn_name="sq")
+    assert done.verdict is not Verdict.AC or done.weak
+
+
 @pytest.mark.parametrize(
     "test",
     [
