@@ -10,13 +10,11 @@ have returned. The nonce is fetched from the job after the last step: for an ass
 from __future__ import annotations
 
 import ast
-import atexit
 import io
 import json
 import marshal
 import os
 import sys
-import traceback
 import types
 from _sitebuiltins import Quitter
 from collections.abc import Callable
@@ -24,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from sandbox.compare import Unencodable, encode, encode_lazy
-from sandbox.jail import _apart
+from sandbox.jail import _apart, _ending
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
@@ -102,8 +100,8 @@ def run(code: types.CodeType | None = None) -> NoReturn:
         if isinstance(loaded, str):
             _answer(False, error=loaded, stage="compile")
             _exit(1)
-        module = _module("__main__" if job["kind"] == "stdio" else "solution")
-        _KINDS.get(job["kind"], _values)(job, loaded, module)
+        kind = job["kind"]
+        _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else "solution"))
     finally:
         _exit(1)
 
@@ -115,6 +113,9 @@ def _fresh_interpreter() -> None:
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
         _raw(2, "w"), "utf-8", "backslashreplace", line_buffering=True
     )
+    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        stream.mode = "r" if number == 0 else "w"  # type: ignore[misc]
+        stream.buffer.raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]  # type: ignore[attr-defined]
     sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
     sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
@@ -171,43 +172,19 @@ def _module(name: str) -> dict[str, Any]:
 
 
 def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
-    status = 0
+    status, words = 0, _ending.Words(code)
+    words.meet(job["source"])
     try:
         if job["preamble"]:
             exec(compile(job["preamble"], "preamble.py", "exec"), module)
         exec(code, module)
     except SystemExit as error:
-        status = _exit_status(error)
+        status = _ending.exit_status(error)
     except BaseException as error:
-        status = 1
         _report(error, "program")
-        _print_error(error)
-    _exit(_finish(status))
-
-
-def _exit_status(error: SystemExit) -> int:
-    if error.code is None or isinstance(error.code, int):
-        return (error.code or 0) & 0xFF
-    print(error.code, file=sys.stderr)
-    return 1
-
-
-def _print_error(error: BaseException) -> None:
-    frames = error.__traceback__.tb_next if error.__traceback__ else None
-    traceback.print_exception(type(error), error, frames, limit=-20)
-
-
-def _finish(status: int) -> int:
-    """What the interpreter does at its end: join threads, run exit handlers, flush. 120 when the flush fails."""
-    try:
-        _join_threads()
-        atexit._run_exitfuncs()
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
-    except BaseException as error:
-        _print_error(error)
-        return status or 120
-    return status
+        status = _ending.print_error(error)
+    del module, code
+    _exit(_ending.finish(status, _join_threads, lingers=words.lingers))
 
 
 def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
