@@ -24,6 +24,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from sandbox.jail import _processes
+
 _LINGERING: Final = frozenset(
     {"__del__", "detach", "BufferedWriter", "BufferedRandom", "BufferedRWPair", "TextIOWrapper", "FileIO", "exec"}
 )
@@ -66,6 +68,8 @@ class Words:
                 file.write(source)
         if not self.texts.isdisjoint(_STANDARD):
             builtins.open = io.open = _open
+        if any(name.startswith(("multiprocessing", "concurrent.")) for name in self.names):
+            _processes.install()
         if "setrlimit" in self.names:
             resource.setrlimit = _setrlimit
 

@@ -171,12 +171,22 @@ def _module(name: str) -> dict[str, Any]:
     return module.__dict__
 
 
+def _set_up(job: Job, module: dict[str, Any]) -> None:
+    """What the problem's author has put before the program."""
+    if not job["preamble"]:
+        return
+    try:
+        exec(compile(job["preamble"], "preamble.py", "exec"), module)
+    except BaseException as error:
+        _report(error, "preamble")
+        _exit(1)
+
+
 def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     status, words = 0, _ending.Words(code)
     words.meet(job["source"])
+    _set_up(job, module)
     try:
-        if job["preamble"]:
-            exec(compile(job["preamble"], "preamble.py", "exec"), module)
         exec(code, module)
     except SystemExit as error:
         status = _ending.exit_status(error)
@@ -192,9 +202,9 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     values: list[Any] = []
     stage = "program"
     try:
+        _ending.Words(code).meet(job["source"])
         args = json.loads(job["args"]) if job["kind"] == "function" else None
-        if job["preamble"]:
-            exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        _set_up(job, module)
         exec(code, module)
         stage = "call"
         if args is not None:
@@ -217,8 +227,8 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     stage = "program"
     try:
         streams = _apart.take_streams()
-        if job["preamble"]:
-            exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        _ending.Words(code).meet(job["source"])
+        _set_up(job, module)
         exec(code, module)
         stage = "call"
         _apart.serve(module, job["classes"], streams)
@@ -233,8 +243,7 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """A test, about a program in another jail."""
     try:
         caller = _apart.Caller(module, job["classes"], _apart.take_streams())
-        if job["preamble"]:
-            exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        _set_up(job, module)
         module.update((name, __import__(name)) for name in job["modules"])
         for name in job["names"]:
             if name in job["entry"] or name not in module:

@@ -20,7 +20,7 @@ from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Progra
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import apart, interactive, python_asserts, referee
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.prepared import CompileError, Frame, Prepared
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -138,6 +138,7 @@ class _Course:
         plan = self._ahead[1] if self._ahead else self._start(index)
         self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
+        self._check_preamble(frame)
         self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
             decision = decide_limits(done, limits) or decide_values(
@@ -174,12 +175,26 @@ class _Course:
         if what is None:
             return None
         done, frame, held = apart.converse(self.prepared, self.problem, case, what)
+        self._check_preamble(frame)
         decision = decide_limits(done, self.problem.limits)
         if decision is None and (frame is None or not frame.get("ok")):
             decision = decide_values(self.problem, case, None, done, frame, self.prepared.language)
         if decision is None and not held:
             return None
         return case_result(index, done, decision or ACCEPTED)
+
+    def _check_preamble(self, frame: Frame | None) -> None:
+        """Raises InvalidProblem where it fails without the program too: a program can say that it failed, and lie."""
+        if frame is None or frame.get("stage") != "preamble":
+            return
+        self.prepared.drop()
+        self._ahead = None
+        alone = Prepared(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
+        alone.cancel_fd = self.prepared.cancel_fd
+        with alone:
+            said = alone.run(self.problem.limits)[1]
+        if said is not None and said.get("stage") == "preamble":
+            raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
 
     def _plan(self, case: Case) -> python_asserts.Plan:
         return python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)

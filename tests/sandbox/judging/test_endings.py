@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sandbox import Case, Limits, Problem, Program, Verdict
+from sandbox import Case, InvalidProblem, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import Kind
 from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=20)
@@ -159,3 +161,75 @@ def test_a_larger_stack_may_be_asked_for(judge: Judge, limit: str) -> None:
     assert judge.judge(problem, Program(source)).verdict is Verdict.AC
     other = source.replace("RLIMIT_STACK", "RLIMIT_NOFILE").replace("2 ** 20", "2 ** 40")
     assert judge.judge(problem, Program(other)).verdict is Verdict.RE
+
+
+PROCESSES = {
+    "pool": "with mp.Pool(2) as p: print(sum(p.map(square, range(5))))",
+    "executor": "with ProcessPoolExecutor(2) as e: print(sum(e.map(square, range(5))))",
+    "threads": "with ThreadPoolExecutor(2) as e: print(sum(e.map(square, range(5))))",
+    "queue": "q = mp.Queue()\np = mp.Process(target=q.put, args=(30,))\np.start()\nprint(q.get())\np.join()",
+    "value": "v, a, k = mp.Value('i', 29), mp.Array('i', 3), mp.RLock()\np = mp.Process(target=add, args=(v, a, k))\n"
+    "p.start()\np.join()\nprint(v.value + a[0])",
+    "semaphore": "s = mp.BoundedSemaphore(1)\ns.acquire()\nassert not s.acquire(timeout=0.01)\ns.release()\n"
+    "try: s.release()\nexcept ValueError: print(30)",
+    "condition": "b, e = mp.Barrier(2), mp.Event()\np = mp.Process(target=meet, args=(b, e))\np.start()\nb.wait()\n"
+    "e.wait()\np.join()\nprint(30)",
+}
+TOOLS = """
+import multiprocessing as mp
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+def square(x): return x * x
+def add(v, a, k):
+    with k, k: a[0] += 1
+def meet(b, e):
+    b.wait()
+    e.set()
+"""
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_program_may_have_processes_in_every_tier(tiered_judge: Judge, name: str) -> None:
+    problem = Problem("p", "stdio", (Case("", "30"),), limits=LIMITS)
+    done = tiered_judge.judge(problem, Program(TOOLS + PROCESSES[name]))
+    assert done.verdict is Verdict.AC, done.cases
+
+
+# --- the author's part ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preamble", ["1 +", "raise ValueError", "import no_such_module", "exit()", "def f(:"])
+@pytest.mark.parametrize(
+    ("kind", "case", "fields"),
+    [
+        ("stdio", Case("", "1"), {}),
+        ("function", Case("[]", "1"), {"fn_name": "f"}),
+        ("assert", Case("assert f() == 1"), {}),
+        ("assert", Case("want = 1\nassert f() == want"), {}),
+    ],
+)
+def test_a_broken_preamble_is_the_problems_fault(
+    judge: Judge, preamble: str, kind: Kind, case: Case, fields: dict[str, str]
+) -> None:
+    problem = Problem("p", kind, (case, case), preamble=preamble, limits=LIMITS, **fields)  # type: ignore[arg-type]
+    with pytest.raises(InvalidProblem, match="preamble"):
+        judge.judge(problem, Program("def f(): return 1\nprint(1)"))
+    assert judge.judge(dataclasses.replace(problem, preamble=""), Program("print(1)\ndef f(): return 1")).passed == 2
+
+
+LIAR = """
+import json, os
+def f(*a):
+    nonce = os.pread(3, 1 << 20, 0)[-32:]
+    os.pwrite(4, nonce + json.dumps({"ok": False, "stage": "preamble", "error": "x"}).encode(), 0)
+    os._exit(1)
+"""
+
+
+def test_a_program_that_blames_the_preamble_is_not_believed(judge: Judge) -> None:
+    wrong = LIAR + "f()"
+    for kind, case in (("stdio", Case("", "1")), ("assert", Case("want = 1\nassert f() == want"))):
+        problem = Problem("p", kind, (case, case), preamble="import os", limits=LIMITS)  # type: ignore[arg-type]
+        assert judge.judge(problem, Program(wrong)).verdict is Verdict.RE
+    function = Problem("p", "function", (Case("[]", "1"),) * 3, fn_name="f", preamble="import os", limits=LIMITS)
+    done = judge.judge(function, Program(LIAR))
+    assert [case.verdict for case in done.cases] == [Verdict.RE] * 3
