@@ -7,12 +7,13 @@ Exit codes: 0 done, 2 bad input (one line, nothing lost), 1 the run failed (one 
 from __future__ import annotations
 
 import argparse
-import json
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from overlap.config import Config, load_config
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command() -> int:
     """As ``main``, for a process that ends then: it is deaf to signals once it has said its last word."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name may hold what the terminal cannot show
     code = main()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -152,21 +155,24 @@ def _train(args: argparse.Namespace) -> int:
     resume = args.resume or args.resume_with_changes
     cfg = _resumed_config(args) if resume else _config(args)
     if args.dry_run:
-        return _dry_run(cfg, resume=resume)
+        return _dry_run(cfg, resume=resume, with_changes=args.resume_with_changes)
     train(cfg, resume=resume, with_changes=args.resume_with_changes)
     return 0
 
 
-def _dry_run(cfg: Config, *, resume: bool) -> int:
+def _dry_run(cfg: Config, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
     from overlap.plan import plan
     from overlap.record import plain
-    from overlap.training import check_place, prepare, scratch_directory
+    from overlap.scratch import scratch_directory
+    from overlap.training import check_place, check_resume, prepare
 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
+    if resume:
+        check_resume(prepared, with_changes=with_changes)
     print(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True))
     for name, value in plan(prepared):
         print(f"{name:<10} {value}")
@@ -190,8 +196,9 @@ def _rollout(args: argparse.Namespace) -> int:
 def _check_data(args: argparse.Namespace) -> int:
     from overlap.standalone import check_data_command
 
-    given = (f"data.train={json.dumps(args.file)}", "data.heldout=")
-    return check_data_command(load_config(args.config, [*args.overrides, *given]), limit=args.limit, out=args.out)
+    cfg = _config(args)
+    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
+    return check_data_command(cfg, limit=args.limit, out=args.out)
 
 
 def _filter(args: argparse.Namespace) -> int:

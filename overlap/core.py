@@ -256,25 +256,19 @@ class WeightUpdate:
 
 @runtime_checkable
 class Task(Protocol):
-    """What is learned: prompts and a reward. See ``overlap.task`` for a base class with defaults."""
+    """What is learned: prompts and a reward. Any object with these members is one; what each of them owes stands at
+    :class:`overlap.task.Task`, the base class with defaults.
+    """
 
     packages: tuple[str, ...]
-    """Installed packages that its Python programs may import beside the standard library."""
 
-    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
-        """Prompts of split "train" or "heldout" (may be empty), in a fixed order, and the rows that gave none.
+    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]: ...
 
-        Prompts may be of any length: those over ``model.prompt_tokens`` are left out, and counted, by who asks.
-        """
+    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None: ...
 
-    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None:
-        """What the sandbox has to judge for this answer; None if the reward needs no sandbox. Cheap and pure."""
+    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None: ...
 
-    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
-        """Reward of an answer; None masks the sample. Pure. Without a judgement it runs in a worker process."""
-
-    def probes(self, prompt: Prompt) -> Iterable[Probe]:
-        """Programs whose fate the data says or implies, a reference first; none where it says nothing. Lazy."""
+    def probes(self, prompt: Prompt) -> Iterable[Probe]: ...
 
 
 class Generator(Protocol):

@@ -75,7 +75,6 @@ class StageError(OverlapError, RuntimeError):
     def __init__(self, stage: str, sample: str, cause: BaseException) -> None:
         super().__init__(f"stage {stage} died on sample {sample or '-'}: {type(cause).__name__}: {cause}")
         self.stage, self.sample = stage, sample
-        self.exit_code = getattr(cause, "exit_code", 1)
 
 
 def first_error(error: BaseException) -> BaseException:

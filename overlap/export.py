@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
+from overlap.atomic import guarded, partial_path, remove
 from overlap.config import Config, config_from_dict
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
-from overlap.record import LEARNER, find, guarded, latest, load_state
+from overlap.record import LEARNER, check_out, find, latest, load_state
 
 
 def export(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
@@ -26,15 +26,15 @@ def export(run: str, *, step: int | None = None, out: Path | None = None) -> tup
     state = load_state(folder)
     cfg = _config(state.config, folder)
     target = out.expanduser() if out is not None else root.parent / f"policy-step-{state.step:06d}"
-    _check_target(target)
+    check_out(target, folder=True)
     policy = resolve_policy(cfg.model.policy)
-    partial = target.absolute().with_name(f".{target.name}.{os.getpid()}.partial")
+    partial = partial_path(target.absolute())
     try:
         version = export_policy(folder / LEARNER, cfg, policy, partial)
         with guarded(target):
             os.rename(partial, target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        remove(partial)
     return target, state.step, version
 
 
@@ -55,12 +55,3 @@ def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:
         return config_from_dict({**stored, "verify": {**stored.get("verify", {}), "workers": 1}})
     except (ConfigError, TypeError) as exc:
         raise ConfigError("checkpoint", str(folder), f"has a configuration of another version ({exc})") from exc
-
-
-def _check_target(target: Path) -> None:
-    if os.path.lexists(target):
-        raise ConfigError("--out", str(target), "exists already; name another folder, or remove it first")
-    if not target.absolute().parent.is_dir():
-        raise ConfigError("--out", str(target), "its directory does not exist; make it, or name another place")
-    if not os.access(target.absolute().parent, os.W_OK | os.X_OK):
-        raise ConfigError("--out", str(target), "its directory cannot be written; name another place")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from overlap.config import Config
-
-if TYPE_CHECKING:
-    from overlap.session import Prepared
+from overlap.prepared import Prepared
 
 GIB = 2**30
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config
-from overlap.core import Generator, Learner, Prompt, Task, Verifier
+from overlap.core import Prompt
 from overlap.errors import OverlapError
 from overlap.evaluation import Course, Evaluator
-from overlap.pipeline import Doors, Intake, Position, PromptStream, StepResult, overlapped
+from overlap.keeping import Keeper
+from overlap.opening import Door, open_doors
+from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped
+from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
     BEGINNING,
@@ -27,37 +28,16 @@ from overlap.record import (
     Resumed,
     RunDir,
     RunState,
-    latest,
     save_state,
     summary,
     write_picture,
     writing,
 )
 
-CLOSE_S = 25.0  # a door that has not closed by then is left to the warden, which kills
-KEEP_S = 30.0  # for an interrupted run to save its policy; larger policies get the time of KEEP_BYTES_PER_S
-KEEP_BYTES_PER_S = 50e6
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Everything that bad input could spoil, checked before anything is started."""
-
-    cfg: Config
-    task: Task
-    policy: Path
-    tokenizer: Any
-    train: tuple[Prompt, ...]
-    heldout: tuple[Prompt, ...]
-    intakes: Mapping[str, Intake] = field(default_factory=dict)
-    """By split: what the task's data gave, with the rows that are left out."""
-    references: str = ""
-    """What is known of the training set's reference solutions; "" where it has none."""
-
 
 @dataclass
 class Session:
-    """One run of the pipeline on real parts. ``reason`` says how it ended, ``kept`` where its policy is."""
+    """One run of the pipeline on real parts. ``reason`` says how it ended, ``keeper`` has its policy."""
 
     prepared: Prepared
     run: RunDir
@@ -69,23 +49,27 @@ class Session:
     """Digest of the prompts, for checkpoints."""
     reason: str = "interrupted"
     course: Course = field(init=False)
+    keeper: Keeper = field(init=False)
     recorder: Recorder | None = None
     taken: int = 0
     """Steps taken by this session."""
-    kept: dict[str, Any] = field(default_factory=dict)
-    """``path`` and ``version`` of the policy that was saved, or ``failure``, why it was not."""
-    _saving: asyncio.Task[None] | None = None
-    _skipped: bool = False
 
     def __post_init__(self) -> None:
         self.course = Course.from_dict(self.resumed.state.evaluation)
+        self.keeper = Keeper(self.run, self.prepared.policy, self._save_policy)
+
+    def ended_by(self, error: BaseException) -> None:
+        """Note in ``reason`` what ended the run early."""
+        if isinstance(error, OverlapError):
+            self.reason = f"error: {error}"
+        elif not isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+            self.reason = f"error: {type(error).__name__}: {error}"
 
     async def __call__(self) -> None:
         """Train. Raises OverlapErrors; cancelling it saves what was learned and closes everything."""
         cfg, at = self.prepared.cfg, self.resumed.state
         self._consumed, self._version = at.groups, at.version
         self._began_s = time.monotonic()
-        self._loop = asyncio.get_running_loop()
         self.run.losses.say_to(self.console.print)
         async with AsyncExitStack() as stack:
             progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
@@ -100,14 +84,15 @@ class Session:
                 traced=(at.trace_offset, at.trace_end_us),
             )
             stack.callback(self.recorder.close)
-            stack.callback(self._sweep)
+            stack.callback(self.keeper.sweep)
             progress.phase("starting engine, learner and verifier")
             self.doors = await self._open(stack)
             self._evaluator = self._evaluations(progress)
             try:
                 await self._guarded(self._train())
             except BaseException:
-                await self._keep_policy()
+                if self.taken:
+                    await self.keeper.rescue(progress.say)
                 raise
             self.reason = "finished"
             progress.phase("closing")
@@ -124,15 +109,8 @@ class Session:
         generator = VllmGenerator(p.cfg, p.policy, self.scratch, log=log)
         learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
-        for name, door in (("verifier", verifier), ("engine", generator), ("learner", learner)):
-            stack.push_async_callback(self._close, name, door.close)
-        try:
-            await _start_all(verifier, generator, learner)
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors.exceptions[0].__cause__
-        finally:
-            for pid in (*verifier.pids(), *generator.pids(), *learner.pids()):
-                self.warden.watch_pid(pid)
+        doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
+        await open_doors(doors, stack, self.warden, self.console.note)
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None
@@ -140,19 +118,12 @@ class Session:
         return Doors(traffic.generator(generator), traffic.verifier(verifier), learner)
 
     def _evaluations(self, progress: Progress) -> Evaluator:
-        async def save(path: Path) -> None:
-            await self.learner.save(path, kind="policy")
-
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
         p, run = self.prepared, self.run
-        return Evaluator(p.cfg, p.heldout, doors, save, run.path / "policy-best", progress, self.course, run.losses.add)
+        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
 
-    async def _close(self, name: str, close: Callable[[], Awaitable[None]]) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await close()
-        except TimeoutError:
-            self.console.note(f"the {name} did not close within {CLOSE_S:g} s; its processes are killed")
+    async def _save_policy(self, path: Path) -> int:
+        return await self.learner.save(path, kind="policy")
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Do the work; the death of the engine or of a learner rank ends it at once, wherever it stands."""
@@ -177,51 +148,8 @@ class Session:
         position = Position(at.step, at.version, at.groups)
         await overlapped(self.doors, p.cfg, prompts, self._on_step, position, self._on_ready, self._on_weights)
         self._progress.phase("saving the policy")
-        await self._save_policy()
+        await self.keeper.save()
         await self._evaluator.end(p.cfg.run.steps)
-
-    async def _save_policy(self) -> None:
-        try:
-            version = await self.doors.learner.save(self.run.policy, kind="policy")
-        except OverlapError as error:
-            self.kept = {"failure": " ".join(str(error).split())}
-            raise
-        self.kept = {"path": str(self.run.policy), "version": version}
-
-    async def _keep_policy(self) -> None:
-        """The run ends early: save what the learner knows, while it lives and within a bound. Raises nothing."""
-        if not self.taken or self.kept:
-            return
-        limit = max(KEEP_S, _weight_bytes(self.prepared.policy) / KEEP_BYTES_PER_S)
-        self._progress.say(f"saving the policy (at most {limit:.0f} s; Ctrl-C skips it)")
-        saving = self._saving = asyncio.create_task(self._save_policy(), name="keep the policy")
-        why = f"it took more than {limit:.0f} s"
-        try:
-            await asyncio.wait([saving], timeout=limit)
-        except asyncio.CancelledError:
-            why = "skipped"
-        saving.cancel()
-        (error,) = await asyncio.gather(saving, return_exceptions=True)
-        if saving.cancelled():
-            self.kept = {"failure": "skipped" if self._skipped else why}
-        elif error is not None and not self.kept:
-            self.kept = {"failure": f"{type(error).__name__}: {error}"}
-
-    def skip(self) -> bool:
-        """A second Ctrl-C: do without the policy that is being saved. False when there is nothing to skip.
-
-        May be called from a signal handler.
-        """
-        if self._saving is None or self._saving.done() or self._skipped:
-            return False
-        self._skipped = True
-        self._loop.call_soon_threadsafe(self._saving.cancel)
-        return True
-
-    def _sweep(self) -> None:
-        """What a save that was cut off has left; its ranks are gone by now."""
-        for left in (*self.run.path.glob(".policy*.partial"), *self.run.path.glob("policy*.new")):
-            shutil.rmtree(left, ignore_errors=True)
 
     async def _on_ready(self) -> None:
         await self._evaluator.begin(self.resumed.state.step)
@@ -317,35 +245,6 @@ class Session:
         return {
             "prompts": {"train": len(self.prepared.train), "heldout": len(self.prepared.heldout)},
             "data": {split: intake.to_json() for split, intake in self.prepared.intakes.items()},
-            "policy": self._policy_figures(),
+            "policy": self.keeper.figures(),
             "not_written": list(self.run.losses),
         }
-
-    def _policy_figures(self) -> dict[str, Any]:
-        """Where the policy is, or why not, and then the checkpoint that has the most of it."""
-        if not self.kept.get("failure"):
-            return self.kept
-        newest = latest(self.run.checkpoints)
-        return self.kept | {"checkpoint": str(newest) if newest else None}
-
-
-async def _start_all(verifier: Verifier, generator: Generator, learner: Learner) -> None:
-    """Start the doors side by side; one that dies while another still starts ends it at once."""
-    left, watchers = 3, list[asyncio.Task[None]]()
-
-    async def start(door: Verifier | Generator | Learner) -> None:
-        nonlocal left
-        await door.start()
-        left -= 1
-        if left and door is not verifier:
-            watchers.append(tasks.create_task(door.wait_dead()))  # type: ignore[union-attr]
-        for watcher in watchers if not left else ():
-            watcher.cancel()
-
-    async with asyncio.TaskGroup() as tasks:
-        for door in (verifier, generator, learner):
-            tasks.create_task(start(door))
-
-
-def _weight_bytes(policy: Path) -> int:
-    return sum(file.stat().st_size for file in policy.glob("*.safetensors"))

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from overlap.atomic import write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Scored, Verifier
 from overlap.errors import ConfigError
@@ -27,8 +28,10 @@ from overlap.evaluation import (
     remember,
     tallied,
 )
+from overlap.opening import Door, open_doors
 from overlap.pipeline import take_in
 from overlap.plan import left_out_lines
+from overlap.prepared import Prepared
 from overlap.process import Warden, interruptible
 from overlap.record import (
     Console,
@@ -37,11 +40,10 @@ from overlap.record import (
     plain,
     quiet,
     trajectory_row,
-    write_atomic,
 )
-from overlap.session import Prepared
+from overlap.scratch import run_to_end, scratch_directory
 from overlap.task import load_task
-from overlap.training import checked_file, prepare, run_to_end, scratch_directory
+from overlap.training import checked_file, prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +128,9 @@ class _Standalone:
             p.cfg, p.task, log=self.scratch / "run.log", scratch=self.scratch, tell=self.console.print
         )
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(generator.close)
-            stack.push_async_callback(verifier.close)
             self.console.print("starting the engine")
-            await asyncio.gather(generator.start(), verifier.start())
-            for pid in (*generator.pids(), *verifier.pids()):
-                self.warden.watch_pid(pid)
+            doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
+            await open_doors(doors, stack, self.warden, self.console.print)
             await self.work(Parts(p, generator, verifier, self.console))
 
 
@@ -142,7 +141,7 @@ def _write_rows(out: Path, scored: list[Scored], prepared: Prepared) -> None:
         text = str(prepared.tokenizer.decode(list(s.trajectory.request.prompt.token_ids)))
         return json.dumps(plain(trajectory_row(0, s, "", text)), ensure_ascii=False)
 
-    write_atomic(out, "".join(f"{row(s)}\n" for s in scored).encode("utf-8", "backslashreplace"))
+    write_atomic(out, "".join(f"{row(s)}\n" for s in scored))
 
 
 def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> int:
@@ -159,9 +158,9 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         findings: list[Finding] = []
 
         async def work() -> None:
-            async with open_pool(cfg, task) as pool:
-                for pid in pool.pids():
-                    warden.watch_pid(pid)
+            pool = open_pool(cfg, task, scratch)
+            async with AsyncExitStack() as stack:
+                await open_doors({"sandbox": _Sandbox(pool)}, stack, warden, console.print)
                 with Progress(console, len(prompts)) as progress:
                     async for report in check_in_parts(pool, task, prompts, progress.live):
                         findings.extend(report.findings)
@@ -171,9 +170,24 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
     report = DataReport(tuple(findings))
     console.print("\n".join(report.lines()))
     if out is not None:
-        rows = "".join(json.dumps(found.to_json(), ensure_ascii=False) + "\n" for found in report.findings)
-        write_atomic(out, rows)
+        write_atomic(out, "".join(json.dumps(f.to_json(), ensure_ascii=False) + "\n" for f in report.findings))
     return 0 if report.clean else 1
+
+
+@dataclass
+class _Sandbox:
+    """The sandbox's pool as a door."""
+
+    pool: Any
+
+    async def start(self) -> None:
+        await self.pool.__aenter__()
+
+    def pids(self) -> tuple[int, ...]:
+        return tuple(self.pool.pids())
+
+    async def close(self) -> None:
+        await self.pool.close()
 
 
 class _NoTokens:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Task(ABC):
-    """Base class of tasks; see :class:`overlap.core.Task` for the contract. Any class with these members is a task.
+    """Base class of tasks, and what each member owes. Any class with these members is a task.
 
     A class method ``from_config(cfg)``, where there is one, makes the task when it is named in ``data.task``.
     """
@@ -43,8 +43,8 @@ class Task(ABC):
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
         """Prompts of split "train" or "heldout" (may be empty), in a fixed order, with unique ids.
 
-        A row of the data that gives no prompt stands there as a ``LeftOut``: it is counted and shown. Prompts that are
-        too long are left out by the engine.
+        A row of the data that gives no prompt stands there as a ``LeftOut``: it is counted and shown. Prompts may be of
+        any length: those of more than ``model.prompt_tokens`` tokens are left out at the start of a run, and counted.
         """
 
     def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None:
@@ -55,12 +55,15 @@ class Task(ABC):
     def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None:
         """Reward of an answer, a finite number; None masks the sample.
 
-        With a judgement it is called on the driver's loop: cheap and pure. Without one it runs in a worker process,
-        where it may take as long as a program may.
+        Pure. With a judgement it is called on the driver's loop, so it must be cheap. Without one it runs in a worker
+        process, where it may take as long as a program may.
         """
 
     def probes(self, prompt: Prompt) -> Iterable[Probe]:
-        """Programs whose fate is known, such as a reference solution: ``overlap check-data`` judges them."""
+        """Programs whose fate the data says or implies, for ``overlap check-data`` to judge; a reference comes first.
+
+        Lazy: a start of a run asks for the first one only.
+        """
         return ()
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-import shutil
-import tempfile
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
-from overlap.errors import ConfigError, OverlapError, RunDirError
+from overlap.errors import ConfigError
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
-from overlap.process import Interrupts, Warden, interruptible, run_name
+from overlap.prepared import Prepared
+from overlap.process import Interrupts, interruptible
 from overlap.record import Console, RunDir, quiet
-from overlap.session import Prepared, Session
+from overlap.scratch import run_to_end, scratch_directory
+from overlap.session import Session
 
 
 def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False) -> dict[str, Any]:
@@ -38,7 +35,8 @@ def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_c
         KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP (its number is in ``args``); everything was closed first. A second
             one kills.
 
-    May be called from a script, a thread or a notebook; it blocks until the run has ended.
+    May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
+    ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
     """
     began = time.monotonic()
     check_place(cfg, resume=resume)
@@ -55,11 +53,13 @@ def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_c
 
 def _conduct(session: Session, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
     try:
-        run_to_end(session, interrupts, session.skip)
+        run_to_end(session, interrupts, session.keeper.skip)
     except BaseException as error:
-        session.reason = f"error: {error}" if isinstance(error, OverlapError) else session.reason
-        with suppress(RunDirError):  # the first error is the one to tell
+        session.ended_by(error)
+        try:
             _conclude(session, console, began)
+        except Exception as second:  # whatever it is: the first error is the one to tell
+            console.note(f"the run could not be summed up: {type(second).__name__}: {second}")
         raise
     return _conclude(session, console, began)
 
@@ -136,19 +136,29 @@ def check_place(cfg: Config, *, resume: bool) -> None:
 
 def open_run(prepared: Prepared, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
     """Make the run directory, or open the one to be resumed; returns it with what a Session needs to know."""
-    from overlap.learner import read_state
-    from overlap.record import LEARNER, data_digest, reopen
+    from overlap.record import data_digest, reopen
 
     cfg = prepared.cfg
     data = data_digest(prepared.train) if resume or cfg.run.save_every else ""
     if not resume:
         return RunDir.create(cfg.run.dir, cfg.to_dict()), {"data": data}
-
-    def fits(checkpoint: Path) -> None:
-        read_state(checkpoint / LEARNER, cfg)
-
-    run, resumed = reopen(cfg, data, with_changes=with_changes, fits=fits)
+    run, resumed = reopen(cfg, data, with_changes=with_changes, fits=partial(_fits, cfg))
     return run, {"data": data, "resumed": resumed}
+
+
+def check_resume(prepared: Prepared, *, with_changes: bool = False) -> None:
+    """Refuse what ``open_run`` would refuse of a run that goes on, and change nothing. Raises ConfigError."""
+    from overlap.record import check_reopen, data_digest
+
+    cfg = prepared.cfg
+    check_reopen(cfg, data_digest(prepared.train), with_changes=with_changes, fits=partial(_fits, cfg))
+
+
+def _fits(cfg: Config, checkpoint: Path) -> None:
+    from overlap.learner import read_state
+    from overlap.record import LEARNER
+
+    read_state(checkpoint / LEARNER, cfg)
 
 
 def announce(console: Console, prepared: Prepared, run: RunDir) -> None:
@@ -157,42 +167,3 @@ def announce(console: Console, prepared: Prepared, run: RunDir) -> None:
     from overlap.record import banner
 
     banner(console, "overlap train", [*plan(prepared), ("run directory", str(run.path)), ("log", str(run.log))])
-
-
-@contextmanager
-def scratch_directory() -> Iterator[tuple[Path, Warden]]:
-    """A private directory for what the run's processes leave, and the warden that removes it in any event."""
-    path = Path(tempfile.gettempdir()).absolute() / f"ovl-{secrets.token_hex(4)}"
-    with Warden(run_name(path)) as warden:
-        warden.watch_path(path)  # before it is there: a signal may come at any time
-        path.mkdir(0o700)
-        try:
-            yield path, warden
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def run_to_end(
-    session: Callable[[], Awaitable[None]], interrupts: Interrupts, again: Callable[[], bool] | None = None
-) -> None:
-    """Run a coroutine function from wherever we are called: a plain program, a thread, or inside a running loop.
-    ``again``: see ``Interrupts.run``.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(interrupts.run(session, again))
-        return
-    failure: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            asyncio.run(interrupts.run(session, again))
-        except BaseException as error:  # handed to the caller's thread below
-            failure.append(error)
-
-    thread = threading.Thread(target=target, name="overlap-train")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]

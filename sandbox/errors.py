@@ -7,10 +7,14 @@ SandboxError                    we failed; no verdict may be drawn from it
 ├── IsolationUnavailable            this machine cannot isolate as strongly as asked
 ├── WorkerDied                      a jail, worker or supervisor died too often under one job
 ├── ProtocolError                   a peer process sent something unreadable
+├── ProblemLost                     a problem did not reach the process that judges; it is sent anew to the next job
 └── PoolClosed                      judge() on a pool that is closed, or closed while it waited
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Final
 
 
 class SandboxError(Exception):
@@ -41,6 +45,10 @@ class ProtocolError(SandboxError):
     """A sandbox process sent a message that cannot be read."""
 
 
+class ProblemLost(SandboxError):
+    """A problem did not reach the process that judges by it."""
+
+
 class PoolClosed(SandboxError):
     """The pool is closed."""
 
@@ -58,6 +66,7 @@ _BY_NAME: dict[str, type[SandboxError]] = {
         IsolationUnavailable,
         WorkerDied,
         ProtocolError,
+        ProblemLost,
         PoolClosed,
         Cancelled,
     )
@@ -74,3 +83,21 @@ def to_wire(error: BaseException) -> dict[str, str]:
 def from_wire(data: dict[str, str]) -> SandboxError:
     """The inverse of `to_wire`."""
     return _BY_NAME.get(data["type"], SandboxError)(data["message"])
+
+
+_WAYS_OUT: Final = {
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "this machine has no open file left: end other programs, or raise fs.file-max",
+    errno.EAGAIN: "raise the limit on processes (ulimit -u, or that of the container), or use fewer workers",
+    errno.ENOMEM: "free memory, or use fewer workers",
+    errno.ENOSPC: "free space there, or set TMPDIR to another folder",
+    errno.EDQUOT: "free space there, or set TMPDIR to another folder",
+    errno.EROFS: "set TMPDIR to a folder that can be written to",
+}
+
+
+def not_started(what: str, error: OSError) -> str:
+    """A line for something that the machine has no room for: what, why, and the way out where one is known."""
+    where = f" in {error.filename}" if error.filename else ""
+    way_out = _WAYS_OUT.get(error.errno or 0)
+    return f"{what} cannot be started: {error.strerror or error}{where}" + (f"; {way_out}" if way_out else "")

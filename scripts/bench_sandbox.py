@@ -9,7 +9,7 @@
 
 None of the rivals isolates anything, and only `process` runs every test in a process of its own, as the jail does.
 Absolute milliseconds depend on the machine and on what else it does; the ratios are medians over rounds, and within a
-round all of them ran right after each other.
+round all of them ran right after each other. CPU time is that of all processes of a grader, over all rounds together.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import io
 import json
 import multiprocessing
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -36,7 +37,8 @@ from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.languages import find
 
-SIZES = (1, 15)
+SIZES = (1, 15, 60)
+TICKS = os.sysconf("SC_CLK_TCK")
 TESTS_S = 6.0
 PYTHON = """\
 import sys
@@ -102,6 +104,22 @@ for given, wanted in job["tests"]:
         exec(code, {"__name__": "__main__"})
     right.append(out.getvalue().split() == wanted.split())
 sys.__stdout__.write(json.dumps(right))
+"""
+
+FLOOR = """\
+import os, resource, sys, time
+import bisect, collections, dataclasses, enum, functools, heapq, itertools, json, math, random, re, string, typing
+import ast, copy, io, marshal, threading, traceback
+def used():
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(use.ru_utime + use.ru_stime for use in both)
+count, before = int(sys.argv[1]), used()
+for _ in range(count):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+print((used() - before) / count * 1e3)
 """
 
 Tests = list[tuple[str, str]]
@@ -206,13 +224,29 @@ def jailed(judge: Judge, language: str = "python") -> Grader:
     return grade
 
 
-def timed_ms(grade: Grader, source: str, tests: Tests) -> float:
-    start = time.perf_counter()
+def cpu_s(root: int) -> float:
+    """CPU seconds so far of this process, of those it has waited for, and of the living tree of ``root`` likewise."""
+    own = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(use.ru_utime + use.ru_stime for use in own) + _tree_s(root)
+
+
+def _tree_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it has ended meanwhile, and its parent has its time
+    return sum(map(int, fields[11:15])) / TICKS + sum(_tree_s(int(child)) for child in children)
+
+
+def timed(grade: Grader, source: str, tests: Tests, root: int) -> tuple[float, float]:
+    """Wall and CPU time, ms."""
+    before, start = cpu_s(root), time.perf_counter()
     right = grade(source, tests)
-    took = (time.perf_counter() - start) * 1e3
+    wall, cpu = time.perf_counter() - start, cpu_s(root) - before
     if not right:
         raise SystemExit(f"{getattr(grade, '__name__', grade)} did not accept the reference program")
-    return took
+    return wall * 1e3, cpu * 1e3
 
 
 def compare_python(judge: Judge, rounds: int) -> None:
@@ -223,20 +257,36 @@ def compare_python(judge: Judge, rounds: int) -> None:
         "fresh": fresh_interpreter,
         "lean": lean_manager,
     }
-    print("Python, ms per program        " + "".join(f"{name:>10}" for name in graders) + "    jail ms per test")
+    root = judge.jail.process.pid
+    print("Python, ms per program        " + "".join(f"{name:>10}" for name in graders))
+    ours = {}
     for size in SIZES:
         tests = make_tests(size)
-        rows: list[list[float]] = []
+        rows: list[list[tuple[float, float]]] = []
         for k in range(rounds + 1):  # the first round warms caches and is dropped
             source = f"{PYTHON}# {k}\n"
-            rows.append([timed_ms(grade, source, tests) for grade in graders.values()])
+            rows.append([timed(grade, source, tests, root) for grade in graders.values()])
         columns = list(zip(*rows[1:], strict=True))
-        medians = [statistics.median(column) for column in columns]
-        ratios = [statistics.median(row[i] / row[0] for row in rows[1:]) for i in range(len(graders))]
+        walls = [statistics.median(wall for wall, _ in column) for column in columns]
+        cpus = [statistics.mean(cpu for _, cpu in column) for column in columns]
+        ratios = [statistics.median(row[i][0] / row[0][0] for row in rows[1:]) for i in range(len(graders))]
         label = f"{size} test{'s' if size > 1 else ''}"
-        print(f"  {label:<28}" + "".join(f"{ms:10.2f}" for ms in medians) + f"{medians[0] / size:20.2f}")
+        print(f"  {label + ', wall':<28}" + "".join(f"{ms:10.2f}" for ms in walls))
         print(f"  {'the rival takes, times ours':<28}" + "".join(f"{ratio:10.2f}" for ratio in ratios))
-        print(f"  {'fastest round':<28}" + "".join(f"{min(column):10.2f}" for column in columns))
+        print(f"  {label + ', CPU':<28}" + "".join(f"{ms:10.2f}" for ms in cpus))
+        print(f"  {'ours takes, times the rival':<28}" + "".join(f"{cpus[0] / ms:10.2f}" for ms in cpus))
+        ours[size] = cpus[0]
+    more, most = SIZES[-2:]
+    print(f"Python, CPU ms per further test: {(ours[most] - ours[more]) / (most - more):.2f}, "
+          f"where a fork of the same interpreter and its end take {fork_ms():.2f}")  # fmt: skip
+
+
+def fork_ms(count: int = 300) -> float:
+    """CPU time of a fork, as warm as the jail's, that ends at once: below this no process per test can be."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", FLOOR, str(count)], capture_output=True, text=True, timeout=60, check=True
+    )
+    return float(done.stdout)
 
 
 def compiled(judge: Judge, source: str) -> Build:
@@ -245,7 +295,7 @@ def compiled(judge: Judge, source: str) -> Build:
 
 
 def compare_native(judge: Judge, rounds: int) -> None:
-    size = SIZES[-1]
+    size = SIZES[1]
     tests = make_tests(size)
     build = compiled(judge, CPP)
     if build.artefact is None:
@@ -262,7 +312,8 @@ def compare_native(judge: Judge, rounds: int) -> None:
             for given, wanted in tests
         )
 
-    rows = [(timed_ms(jailed(judge, "cpp"), CPP, tests), timed_ms(plain, CPP, tests)) for _ in range(rounds + 1)][1:]
+    graders, root = (jailed(judge, "cpp"), plain), judge.jail.process.pid
+    rows = [[timed(grade, CPP, tests, root)[0] for grade in graders] for _ in range(rounds + 1)][1:]
     ours, theirs = (statistics.median(row[i] / size for row in rows) for i in (0, 1))
     print(f"Native, ms per test           jail {ours:.2f} (fastest round {min(r[0] for r in rows) / size:.2f}), "
           f"subprocess.run without a jail {theirs:.2f}")  # fmt: skip

@@ -13,9 +13,10 @@ from overlap.config.fields import (
     RunConfig,
     VerifyConfig,
 )
-from overlap.config.load import config_from_dict, load_config
+from overlap.config.load import HISTORY, config_from_dict, load_config
 
 __all__ = [
+    "HISTORY",
     "Change",
     "Config",
     "DataConfig",

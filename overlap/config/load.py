@@ -51,7 +51,7 @@ def _read(path: Path) -> dict[str, Any]:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError("--config", str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
         raise ConfigError("--config", str(path), f"is not YAML: {' '.join(str(error).split())}") from error
     if tree is None:
         return {}

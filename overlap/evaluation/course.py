@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from overlap.atomic import partial_path, remove, replace, to_its_end, write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, measure, paired_change
-from overlap.record import Progress, guarded, plain, write_atomic
+from overlap.record import Progress, plain
 
 RECORD = "evaluation.json"
 """In ``policy-best/``: the figures of its evaluation, and its step."""
@@ -101,7 +101,7 @@ class Evaluator:
         cfg: Config,
         prompts: tuple[Prompt, ...],
         doors: tuple[Generator, Verifier],
-        save: Callable[[Path], Awaitable[None]],
+        save: Callable[[Path], Awaitable[object]],
         best: Path,
         progress: Progress,
         course: Course,
@@ -147,16 +147,16 @@ class Evaluator:
     async def _keep(self, figures: dict[str, Any]) -> None:
         """Put the learner's policy and its record in the place of the best one so far, which stays until then."""
         self._progress.phase(f"keeping the policy of step {figures['step']}, the best so far")
-        making = _making(self._best)
+        making = partial_path(self._best)
         try:
             await self._save(making)
-            await asyncio.to_thread(write_atomic, making / RECORD, json.dumps(plain(figures), indent=2) + "\n")
-            await asyncio.to_thread(swap, making, self._best)
+            await to_its_end(write_atomic, making / RECORD, json.dumps(plain(figures), indent=2) + "\n")
+            await to_its_end(replace, making, self._best)
             self.course.best = figures
         except RunDirError as error:  # a full disk costs no training
             self._lost(f"{self._best.name}/", str(error))
         finally:
-            await asyncio.to_thread(shutil.rmtree, making, True)
+            await asyncio.to_thread(remove, making)
 
     async def _measure(self, when: str) -> PassRate:
         run, progress = self._cfg.run, self._progress
@@ -174,38 +174,9 @@ class Evaluator:
 
 
 def best_so_far(folder: Path) -> dict[str, Any] | None:
-    """Figures of the policy in ``folder``, from its own record. Ends a swap that a kill cut short."""
-    former = _former(folder)
-    shutil.rmtree(_making(folder), ignore_errors=True)
-    if not folder.exists() and former.exists():
-        with guarded(folder):
-            former.rename(folder)
+    """Figures of the policy in ``folder``, from its own record."""
     try:
         stored: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         return stored if isinstance(stored["value"], float) and isinstance(stored["step"], int) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # none was kept, or it is not ours to compare with: the next evaluation is the best
-
-
-def swap(new: Path, folder: Path) -> None:
-    """Rename ``new`` to ``folder``; what it held goes away after that."""
-    former = _former(folder)
-    with guarded(folder):
-        shutil.rmtree(former, ignore_errors=True)
-        if folder.exists():
-            folder.rename(former)
-        try:
-            new.rename(folder)
-        except OSError:
-            if former.exists():
-                former.rename(folder)
-            raise
-    shutil.rmtree(former, ignore_errors=True)
-
-
-def _former(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.former")
-
-
-def _making(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.new")

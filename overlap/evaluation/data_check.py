@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,10 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from overlap.atomic import write_atomic
 from overlap.core import Probe, Prompt, Task
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, first_error
 from sandbox.core import Judgement, Problem, Program, Verdict
-from sandbox.errors import IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -34,6 +34,8 @@ IN_FLIGHT = 32
 PART = 256
 """Prompts whose findings are kept together."""
 FAILED = "could not be judged"
+OWN_FAULTS = (InvalidProblem, CheckerError)
+"""Errors of the sandbox that are the problem's own: it, or its checker, can judge no program."""
 
 
 class Judge(Protocol):
@@ -50,26 +52,36 @@ class Finding:
     place: str
     digest: str
     reference: str = ""
-    """Verdict of its reference, ``FAILED``, or "" where the data has none. Of several, the first that is accepted."""
+    """Verdict of its reference, the name of one of ``OWN_FAULTS``, ``FAILED``, or "" where the data has none. Where
+    there are several, that of the first that is accepted.
+    """
     message: str = ""
-    """Why the reference is rejected."""
+    """Why the reference is not accepted."""
     empty: bool = False
     """An empty answer is accepted."""
     example: bool = False
     """An answer that prints (or returns) the first example is accepted."""
     weak: bool = False
     """Its reference was accepted on a token that a program could forge."""
+    broken: str = ""
+    """Why the problem can judge no program."""
+    fault: str = ""
+    """Why one of its probes could not be judged: our fault, which says nothing of the data."""
 
     @property
     def rejected(self) -> bool:
-        return self.reference not in ("", Verdict.AC)
+        return self.reference not in ("", FAILED, Verdict.AC)
 
     @property
     def clean(self) -> bool:
-        return not (self.rejected or self.empty or self.example)
+        return not (self.rejected or self.empty or self.example or self.broken)
+
+    @property
+    def where(self) -> str:
+        return self.place or self.id
 
     def to_json(self) -> dict[str, Any]:
-        names = ("id", "place", "reference", "message", "empty", "example", "weak")
+        names = ("id", "place", "reference", "message", "empty", "example", "weak", "broken", "fault")
         return {name: getattr(self, name) for name in names}
 
 
@@ -99,12 +111,16 @@ class DataReport:
             ("accept the first example printed", [f for f in self.findings if f.example]),
         ):
             lines.append(f"{len(found)} {text}" + (f", first {_first(found)}" if found else ""))
+        if broken := [f for f in self.findings if f.broken]:
+            lines.append(f"{len(broken)} can judge no program, first {broken[0].where} ({broken[0].broken})")
+        if failed := [f for f in self.findings if f.fault]:
+            lines.append(f"{len(failed)} {FAILED} by our fault, first {failed[0].where} ({failed[0].fault})")
         return lines
 
 
 def _first(findings: Iterable[Finding]) -> str:
     finding = next(iter(findings))
-    return f"{finding.place or finding.id}" + (f" ({finding.message})" if finding.message else "")
+    return finding.where + (f" ({finding.message})" if finding.message else "")
 
 
 async def check_problems(
@@ -112,7 +128,7 @@ async def check_problems(
 ) -> DataReport:
     """Judge all probes of ``prompts``; at most ``IN_FLIGHT`` prompts are under way.
 
-    Raises ConfigError where the machine cannot isolate, or a package or toolchain is missing.
+    Raises ConfigError where the machine cannot isolate, or a package or toolchain is missing, and what the task raises.
     """
     places = asyncio.Semaphore(IN_FLIGHT)
     done = 0
@@ -132,7 +148,7 @@ async def check_problems(
     except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
         unable = group.subgroup((IsolationUnavailable, ToolchainMissing))
         if unable is None:
-            raise
+            raise (first := first_error(group)) from first.__cause__
         raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
     return DataReport(tuple(task.result() for task in running))
 
@@ -151,31 +167,39 @@ async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
     said: dict[str, Any] = {}
     digest = ""
     for probe in task.probes(prompt):
+        verdict, cause, weak = await _best(pool, probe)
         if probe.kind == "reference":
             digest = digest_of(probe, task.packages)
-            said["reference"], said["message"], said["weak"] = await _best(pool, probe)
+            said["reference"], said["message"], said["weak"] = verdict, cause, weak
         else:
-            verdict, _, _ = await _best(pool, probe)
             said[probe.kind] = verdict == Verdict.AC
+        if verdict == FAILED:
+            said.setdefault("fault", cause)
+        if verdict in (error.__name__ for error in OWN_FAULTS):
+            said.setdefault("broken", f"{verdict}: {cause}")
     return Finding(prompt.id, prompt.place, digest, **said)
 
 
 async def _best(pool: Judge, probe: Probe) -> tuple[str, str, bool]:
-    """(verdict, cause, weak) of the first program that is accepted, else of the first program."""
-    first = (FAILED, "there is no program", False)
-    for number, program in enumerate(probe.programs):
+    """(verdict, cause, weak) of the first program that is accepted, else of one that could not be judged, for it might
+    have been, else of the first.
+    """
+    outcomes: list[tuple[str, str, bool]] = []
+    for program in probe.programs:
         try:
             judgement = await pool.judge(probe.problem, program)
         except (IsolationUnavailable, ToolchainMissing):
             raise
+        except OWN_FAULTS as error:
+            outcomes.append((type(error).__name__, str(error), False))
         except SandboxError as error:
-            outcome = FAILED, f"{type(error).__name__}: {error}", False
+            outcomes.append((FAILED, f"{type(error).__name__}: {error}", False))
         else:
-            outcome = str(judgement.verdict), _cause(judgement), judgement.weak
+            outcomes.append((str(judgement.verdict), _cause(judgement), judgement.weak))
             if judgement.verdict is Verdict.AC:
-                return outcome
-        first = outcome if number == 0 else first
-    return first
+                return outcomes[-1]
+    unjudged = [outcome for outcome in outcomes if outcome[0] == FAILED]
+    return (unjudged or outcomes or [(FAILED, "there is no program", False)])[0]
 
 
 def _cause(judgement: Judgement) -> str:
@@ -211,9 +235,7 @@ def remember(path: Path, report: DataReport) -> None:
     known = {**_known(path), **{f.digest: f.reference for f in judged}}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        making = path.with_name(f".{path.name}.{os.getpid()}")
-        making.write_text(json.dumps(known), encoding="utf-8")
-        making.replace(path)
+        write_atomic(path, json.dumps(known))
 
 
 def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
@@ -227,7 +249,7 @@ def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
         return ""
     known = _known(path)
     verdicts = [(p, known.get(digest_of(probe, task.packages), "")) for p, probe in probes] if known else []
-    judged = [(p, verdict) for p, verdict in verdicts if verdict]
+    judged = [(p, verdict) for p, verdict in verdicts if verdict not in ("", FAILED)]
     if not judged:
         return f"{len(probes)}, not judged yet; `overlap check-data FILE` does"
     rejected = [(p.place or p.id, verdict) for p, verdict in judged if verdict != Verdict.AC]
@@ -246,11 +268,14 @@ def _known(path: Path) -> Mapping[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def open_pool(cfg: Config, task: Task) -> Any:
-    """The sandbox that a run of ``cfg`` would use, on all cores. Raises ConfigError for a package that is not there."""
+def open_pool(cfg: Config, task: Task, scratch: Path) -> Any:
+    """The sandbox that a run of ``cfg`` would use, on all cores; its files lie in ``scratch``.
+
+    Raises ConfigError for a package that is not there.
+    """
     from sandbox.pool import Pool
 
     try:
-        return Pool(isolation=cfg.verify.isolation, packages=task.packages)
+        return Pool(isolation=cfg.verify.isolation, packages=task.packages, directory=str(scratch))
     except ToolchainMissing as error:
         raise ConfigError("data.packages", cfg.data.packages, str(error)) from error

@@ -20,7 +20,7 @@ from overlap.evaluation.intervals import change_interval, rate_interval
 from overlap.evaluation.sampling import answers
 from overlap.record import mean, solved
 
-Progress = Callable[[int, int], None]
+OnScored = Callable[[int, int], None]
 """Called with (scored, all) samples."""
 
 
@@ -120,12 +120,12 @@ async def measure(
     *,
     k: int = 1,
     temperature: float | None = None,
-    progress: Progress | None = None,
+    progress: OnScored | None = None,
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
-    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises what the doors raise,
-    StageError when nothing goes on.
+    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises StageError for what
+    the doors raise, and when nothing goes on.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -140,7 +140,7 @@ async def tally(
     samples: int,
     *,
     temperature: float | None = None,
-    progress: Progress | None = None,
+    progress: OnScored | None = None,
 ) -> tuple[Tally, ...]:
     """Passes per prompt, in the order of ``prompts``; see ``measure``."""
     if samples < 1:

@@ -14,13 +14,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
-from overlap.errors import ConfigError, RunDirError
+from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import PassRate, Tally, tally
-from overlap.record import write_atomic
+from overlap.record import check_out
+
+MARK = '"split": '
+"""Stands in every row of a split file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +86,22 @@ async def filter_problems(
     """Measure every prompt with ``samples`` samples, split, and write the split file ``out`` (atomically).
 
     Both doors must be started and a version loaded. ``source`` is the problem file (or hub id) that the ids are of; a
-    file is named relative to ``out``. ``progress`` is called with (scored, all) samples. Raises what the doors raise,
-    ConfigError when ``out`` cannot be written.
+    file is named relative to ``out``. ``progress`` is called with (scored, all) samples. Raises StageError for what the
+    doors raise, RunDirError when ``out`` cannot be written, and ConfigError where it may not be, or where no more
+    problems are kept than are to be held out: then ``out`` has the measurement, with none held out.
     """
-    _check_writable(out)
+    bounds = bounds or Bounds()
+    check_out(out, field="out", ours=MARK)
+    if bounds.heldout >= len(prompts):
+        raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
     tallies = await tally(generator, verifier, prompts, samples, progress=progress)
-    splits = split_tallies(tallies, bounds or Bounds())
-    report = FilterReport(tallies, splits)
+    try:
+        report = FilterReport(tallies, split_tallies(tallies, bounds))
+    except ConfigError as error:  # the measurement took its time, and is not thrown away
+        report = FilterReport(tallies, split_tallies(tallies, replace(bounds, heldout=0)))
+        write_split(report, out, source)
+        way_out = f"{error.way_out}; {out} has the measurement, with none held out"
+        raise ConfigError(error.field, error.value, way_out) from error
     write_split(report, out, source)
     return report
 
@@ -116,24 +129,11 @@ def _evenly(ranked: Sequence[int], count: int) -> list[int]:
 
 
 def write_split(report: FilterReport, out: Path, source: str) -> None:
-    """Write the split file: complete, or not at all."""
+    """Write the split file: complete, or not at all. Raises RunDirError."""
     if Path(source).expanduser().exists():
         source = os.path.relpath(Path(source).expanduser().resolve(), out.resolve().parent)
     rows = [
         {"id": t.id, "passes": t.passes, "samples": t.samples, "split": split, "source": source}
         for t, split in zip(report.tallies, report.splits, strict=True)
     ]
-    try:
-        write_atomic(out, "".join(json.dumps(row) + "\n" for row in rows))
-    except RunDirError as error:
-        raise ConfigError("out", str(out), f"cannot be written ({error.__cause__})") from error
-
-
-def _check_writable(out: Path) -> None:
-    """Before the minutes of measuring, not after."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("out", str(out), f"its folder cannot be made ({error})") from error
-    if out.is_dir() or not os.access(out.parent, os.W_OK):
-        raise ConfigError("out", str(out), "cannot be written; name a file in a folder of yours")
+    write_atomic(out, "".join(json.dumps(row) + "\n" for row in rows))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from overlap.core import Generator, Request, Scored, Verifier
 from overlap.errors import StageError, first_error
-from overlap.pipeline import STALL_S
+from overlap.pipeline import STALL_S, named
 
 
 async def answers(
@@ -20,15 +20,18 @@ async def answers(
 ) -> list[Scored]:
     """The scored samples of ``requests``, in their order; each is verified the moment it is generated.
 
-    Both doors must be started and a version loaded. ``on_scored`` is called as each one ends. Raises what the doors
-    raise, and StageError when no sample ends for ``stall_s`` seconds.
+    Both doors must be started and a version loaded. ``on_scored`` is called as each one ends. Raises StageError, which
+    names the sample, for what the doors raise, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     ended = 0
 
     async def one(request: Request) -> Scored:
         nonlocal ended
-        scored = await verifier.score(await generator.generate(request))
+        with named("generate", request.id):
+            trajectory = await generator.generate(request)
+        with named("verify", request.id):
+            scored = await verifier.score(trajectory)
         ended += 1
         if not limit.expired():
             limit.reschedule(loop.time() + stall_s)

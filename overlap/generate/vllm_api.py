@@ -36,7 +36,6 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "collective_rpc": ("method", "args"),
     "sleep": ("level",),
     "wake_up": (),
-    "get_num_unfinished_requests": (),
     "get_tokenizer": (),
 }
 """What is called of ``AsyncLLM``, and the parameters that are passed by name."""
@@ -133,10 +132,6 @@ class Engine:
 
     async def wake(self) -> None:
         await self._llm.wake_up()
-
-    async def unfinished(self) -> int:
-        """Requests that are in the engine."""
-        return int(self._llm.get_num_unfinished_requests())
 
     def exit_codes(self) -> dict[int, int]:
         """Exit codes by pid of those direct children that have ended (negative: killed by that signal)."""

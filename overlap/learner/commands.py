@@ -12,9 +12,9 @@ import torch.distributed as dist
 
 from overlap.errors import RunDirError
 from overlap.learner.micro_batch import PromptGroup
+from overlap.learner.spec import RankSpec
 from overlap.learner.state import TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
-from overlap.learner.wire import RankSpec
 from overlap.weights import Sender, choose_backend, open_sender
 
 
@@ -27,7 +27,7 @@ def _keeping(failed: list[OSError | RuntimeError]) -> Iterator[None]:
 
 
 class Commands:
-    """Public methods are the calls of ``overlap.learner.wire.Call``, and collective where those of DeepSpeed are."""
+    """Public methods are the calls that ``rank`` serves, and collective where those of DeepSpeed are."""
 
     def __init__(self, spec: RankSpec, device: torch.device) -> None:
         self._spec = spec

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from overlap.atomic import partial_path, remove, replace, sync, to_its_end
 from overlap.config import Config
 from overlap.core import Batch, StepReport, WeightUpdate
-from overlap.errors import LearnerError, RunDirError, StaleBatchError
+from overlap.errors import LearnerError, StaleBatchError
 from overlap.learner.micro_batch import flatten
-from overlap.learner.processes import RankProcesses
+from overlap.learner.processes import RankLife, RankProcesses
+from overlap.learner.spec import RankSpec
 from overlap.learner.state import read_state
-from overlap.learner.wire import RankSpec
 
 START_S = 1800.0
 """Reading a large checkpoint from a slow disk on every rank, and partitioning it."""
@@ -48,7 +47,6 @@ class DeepSpeedLearner:
     ) -> None:
         self._cfg, self._policy, self._scratch = cfg, policy, scratch
         self._log, self._total_updates = log, total_updates
-        self._folder: Path | None = None
         self._ranks: RankProcesses | None = None
         self._version = 0
 
@@ -56,17 +54,17 @@ class DeepSpeedLearner:
         """Start the ranks and load the policy. Raises LearnerError."""
         if self._ranks is not None:
             raise LearnerError("the learner was started before; make a new one")
-        self._folder = Path(tempfile.mkdtemp(prefix="learner-", dir=self._scratch))
+        life = RankLife(self._scratch, self._log)
         spec = RankSpec(
             rank=0,
             world=self._cfg.learn.ranks,
             driver=os.getpid(),
-            rendezvous=absolute(self._folder) / "rendezvous",
+            rendezvous=absolute(life.folder) / "rendezvous",
             policy=absolute(self._policy),
             cfg=self._cfg,
             total_updates=self._total_updates,
         )
-        self._ranks = RankProcesses(spec, scratch=self._folder, log=self._log)
+        self._ranks = RankProcesses(spec, life)
         await self._ranks.start(START_S)
 
     async def step(self, batch: Batch) -> StepReport:
@@ -124,13 +122,14 @@ class DeepSpeedLearner:
         ``path`` holds the whole of it or what it held before. Raises RunDirError, after which the learner goes on, and
         LearnerError.
         """
-        partial = path.with_name(f".{path.name}.partial")
+        partial = partial_path(path)
         try:
             version: int = await self._running.call("save", absolute(partial), kind, timeout_s=SAVE_S)
-            await asyncio.to_thread(_put_in_place, partial, path)
+            await asyncio.to_thread(sync, partial)
+            await to_its_end(replace, partial, path)
             return version
         finally:
-            await asyncio.to_thread(shutil.rmtree, partial, True)
+            await asyncio.to_thread(remove, partial)
 
     async def restore(self, path: Path) -> None:
         """Load what ``save(kind="state")`` wrote. Raises ConfigError when it was written by another kind of learner."""
@@ -139,21 +138,19 @@ class DeepSpeedLearner:
         self._version = state.version
 
     async def wait_dead(self) -> None:
-        """Waits while all ranks live; raises LearnerError, with rank and cause, when one raises or dies."""
+        """Waits while all ranks live; raises LearnerError, with rank and cause, when one raises or dies, and returns
+        when they are closed.
+        """
         await self._running.wait_dead()
 
     def pids(self) -> tuple[int, ...]:
-        """Pids of the rank processes."""
+        """Pids of the ranks, and of what they started, that are alive."""
         return self._ranks.pids() if self._ranks is not None else ()
 
     async def close(self) -> None:
         """End the ranks and remove their files; safe to call twice or before ``start``."""
-        try:
-            if self._ranks is not None:
-                await self._ranks.close()
-        finally:
-            if self._folder is not None:
-                await asyncio.to_thread(shutil.rmtree, self._folder, True)
+        if self._ranks is not None:
+            await self._ranks.close()
 
     @property
     def _running(self) -> RankProcesses:
@@ -163,22 +160,5 @@ class DeepSpeedLearner:
 
 
 def absolute(path: Path) -> Path:
-    """As the ranks need it: their working directory is the one that the driver had at the start."""
+    """As the ranks need it: their working directory is their own."""
     return Path(os.path.abspath(path))
-
-
-def _put_in_place(partial: Path, path: Path) -> None:
-    """Rename ``partial`` to ``path``, whose former contents go away."""
-    try:
-        for file in partial.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    os.fsync(stream.fileno())
-        former = path.with_name(f".{path.name}.former")
-        shutil.rmtree(former, ignore_errors=True)
-        if path.exists():
-            path.rename(former)
-        partial.rename(path)
-        shutil.rmtree(former, ignore_errors=True)
-    except OSError as exc:
-        raise RunDirError(f"{path}: cannot be written: {exc}") from exc

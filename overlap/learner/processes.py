@@ -1,4 +1,4 @@
-"""The learner's processes as the driver sees them: start, call, notice a death, end."""
+"""The learner's processes as the driver sees them: start, call, end. Their life is a ``Life``."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from overlap.errors import LearnerError
-from overlap.learner.wire import Call, RankSpec, Reply, encode, read
-from overlap.process import RUN, environment, run_name
+from overlap.errors import LearnerError, OverlapError
+from overlap.learner.spec import RankSpec
+from overlap.process import Life, Message, Peer, message
 
+MODULE = "overlap.learner.rank"
+"""What a rank runs."""
 CLOSE_S = 5.0
-"""For an idle rank to end by itself; then it is killed."""
-KILL_S = 10.0
-"""For the kernel to end a killed process, memory of many GiB included."""
-_CAUSE_S = 1.0  # between the first sign of a failure and the report of its cause
+"""For an idle rank to free what it holds; then it is killed."""
 _MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Tensors are made and freed again and again: without this, a fifth of a step on a CPU goes into fresh pages.
 
@@ -29,226 +25,103 @@ The price is a heap with holes: 8 GB after three half steps of the default recip
 after a step. Blocks over 32 MiB in pages of their own hold it at 6.7 GB, for 9 % more CPU time; huge pages and giving
 memory back after each step cost more.
 """
-_SHOWN = 2000  # characters of a traceback, from its end
+
+
+class RankLife(Life):
+    """The life of the ranks: the death of one says what to do about it."""
+
+    def __init__(self, scratch: Path, log: Path | None) -> None:
+        super().__init__("learner", LearnerError, scratch, log)
+
+    def obituary(self, who: str, code: int | None) -> str:
+        """How a rank ended, what to do where memory was short, and where its output is."""
+        how = f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+            if code == -signal.SIGKILL:
+                how += " (by the kernel where memory is short: see dmesg, and lower learn.micro_batch_tokens)"
+        return f"{who} {how}" + (f"; its output is in {self.log}" if self.log is not None else "")
 
 
 class RankProcesses:
     """``spec.world`` rank processes. The first failure ends them all, and is raised by every call, pending or later."""
 
-    def __init__(self, spec: RankSpec, *, scratch: Path, log: Path | None) -> None:
-        self._spec, self._scratch, self._log = spec, scratch, log
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._writers: list[asyncio.StreamWriter] = []
-        self._pending: list[dict[int, asyncio.Future[Any]]] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._pidfds: list[int] = []
-        self._number = 0
-        self._failed: asyncio.Future[None] | None = None
-        self._closing = False
+    def __init__(self, spec: RankSpec, life: Life) -> None:
+        self._spec, self._life = spec, life
+        self._peers: list[Peer] = []
+        self._unanswered = 0
 
     def pids(self) -> tuple[int, ...]:
-        """Pids of the ranks that have been started and not reaped."""
-        return tuple(p.pid for p in self._processes if p.returncode is None)
+        """Pids of the ranks, and of what they started, that are alive."""
+        return self._life.pids()
 
     async def start(self, timeout_s: float) -> None:
-        """Start all ranks and wait until they have loaded the policy."""
-        self._failed = asyncio.get_running_loop().create_future()
-        self._failed.add_done_callback(lambda f: f.cancelled() or f.exception())  # not every run waits for it
-        for rank in range(self._spec.world):
-            await self._spawn(rank)
-        specs = [replace(self._spec, rank=rank) for rank in range(self._spec.world)]
-        await self.call("start", timeout_s=timeout_s, each=[(spec,) for spec in specs])
-
-    async def _spawn(self, rank: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = self._execute(rank, theirs.fileno())
-        self._processes.append(process)
-        pidfd = os.pidfd_open(process.pid)
-        self._pidfds.append(pidfd)
-        asyncio.get_running_loop().add_reader(pidfd, self._died, rank, pidfd)
-        reader, writer = await asyncio.open_connection(sock=ours)
-        self._writers.append(writer)
-        self._pending.append({})
-        self._tasks.append(asyncio.create_task(self._receive(rank, reader), name=f"learner rank {rank}"))
-
-    def _execute(self, rank: int, fd: int) -> subprocess.Popen[bytes]:
-        with contextlib.ExitStack() as stack:
-            out: IO[bytes] | int = subprocess.DEVNULL
-            if self._log is not None:
-                out = stack.enter_context(self._log.open("ab"))
-            return subprocess.Popen(
-                [sys.executable, "-m", "overlap.learner.rank", str(fd)],
-                pass_fds=(fd,),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=self._environment(rank),
-                start_new_session=True,  # Ctrl-C in the terminal is the driver's affair
-            )
-
-    def _environment(self, rank: int) -> dict[str, str]:
-        """The driver's environment, and what belongs to a rank alone.
-
-        Passive waiting: threads that spin at a barrier for one that another process keeps from its core make a step
-        several times as long, and save nothing where the cores are free (``scripts/bench_busy.sh``).
-        """
+        """Start all ranks and wait until they have loaded the policy. Raises LearnerError."""
         world = self._spec.world
-        mine = {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(world),
-            "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // world)),
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "GLOO_SOCKET_IFNAME": "lo",
-            "TMPDIR": str(self._scratch),
-            "TOKENIZERS_PARALLELISM": "false",
-            **_MALLOC,
-        }
-        return environment(**mine, **{RUN: run_name(self._scratch.parent)})  # ours is a folder in the run's
-
-    async def _receive(self, rank: int, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # its end is seen by _died
-            while True:
-                reply = await read(reader)
-                future = self._pending[rank].pop(reply.number, None)
-                if reply.kind == "error":
-                    self._fail_soon(_cause(rank, reply))
-                elif future is not None and not future.done():
-                    if reply.kind == "refused":
-                        future.set_exception(reply.value)
-                    else:
-                        future.set_result(reply.value)
+        for rank in range(world):
+            mine = rank_environment(rank, world)
+            peer = await Peer.start(self._life, f"learner rank {rank}", MODULE, mine)
+            self._peers.append(peer)
+        await self.call("start", timeout_s=timeout_s, each=[(replace(self._spec, rank=r),) for r in range(world)])
 
     async def call(self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None) -> Any:
         """Call every rank; returns what rank 0 did. ``each`` gives every rank arguments of its own.
 
         Raises LearnerError when a rank raises, dies, or is not done in time, and the error that a rank refused with.
         """
-        failed = self._alive()
-        self._number += 1
-        number, loop = self._number, asyncio.get_running_loop()
+        self._life.check()
+        self._unanswered += 1  # also by a rank whose caller was cancelled: it is not idle
         per_rank = each if each is not None else [args] * self._spec.world
-        calls = [Call(number, name, mine) for mine in per_rank]
-        messages = await asyncio.to_thread(_encode_all, calls, each is None)
-        replies = [loop.create_future() for _ in self._writers]
-        for pending, reply in zip(self._pending, replies, strict=True):
-            pending[number] = reply
-        done: asyncio.Future[list[Any]] = asyncio.gather(
-            *[self._send(w, m) for w, m in zip(self._writers, messages, strict=True)], *replies
-        )
+        messages = await asyncio.to_thread(_messages, name, per_rank, each is None)
+        answers: list[Any] = []
         try:
-            await asyncio.wait((done, failed), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if failed.done():
-                failed.result()
-            if not done.done():
-                self._fail(LearnerError(f"the learner did not finish {name!r} within {timeout_s:g} s"))
-                failed.result()
-            return done.result()[len(self._writers)]
-        finally:
-            done.cancel()
-            await asyncio.gather(done, return_exceptions=True)
-
-    async def _send(self, writer: asyncio.StreamWriter, message: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # the rank is gone: _died says why
-            writer.write(message)
-            await writer.drain()
-
-    def _alive(self) -> asyncio.Future[None]:
-        if self._failed is None or (self._closing and not self._failed.done()):
-            raise LearnerError("the learner is not running: call start() first, and nothing after close()")
-        if self._failed.done():
-            self._failed.result()
-        return self._failed
+            async with asyncio.timeout(timeout_s):
+                asked = [peer.ask(each_one) for peer, each_one in zip(self._peers, messages, strict=True)]
+                answers = await asyncio.gather(*asked, return_exceptions=True)
+        except TimeoutError:
+            self._life.fail(f"the learner did not finish {name!r} within {timeout_s:g} s")
+        self._life.check()  # before the errors of the calls: one cause for all
+        self._unanswered -= 1
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers[0]
 
     async def wait_dead(self) -> None:
-        """Returns never while all ranks live; raises what ended them."""
-        await asyncio.shield(self._alive())
-
-    def _died(self, rank: int, pidfd: int) -> None:
-        asyncio.get_running_loop().remove_reader(pidfd)
-        process = self._processes[rank]
-        code = process.poll()
-        if code is None:  # another thread is just reaping it
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(_CAUSE_S)
-        error = LearnerError(self._obituary(rank, code))
-        if code is not None and code < 0:
-            self._fail(error)
-        else:
-            self._fail_soon(error)
-
-    def _fail_soon(self, error: BaseException) -> None:
-        """Fail unless a cause turns up: a rank that raises says so before it ends, and one whose peer was killed
-        complains of a lost connection before the peer's death is noticed.
-        """
-        asyncio.get_running_loop().call_later(_CAUSE_S, self._fail, error)
-
-    def _obituary(self, rank: int, code: int | None) -> str:
-        how = f"ended with exit code {code}"
-        if code is not None and code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
-            if code == -signal.SIGKILL:
-                how += " (by the kernel where memory is short: see dmesg, and lower learn.micro_batch_tokens)"
-        where = f"; its output is in {self._log}" if self._log is not None else ""
-        return f"learner rank {rank} (pid {self._processes[rank].pid}) {how}{where}"
-
-    def _fail(self, error: BaseException) -> None:
-        """The first failure counts; the other ranks wait for the failed one and would do so for long."""
-        if self._closing or self._failed is None or self._failed.done():
-            return
-        self._failed.set_exception(error)
-        self._kill()
-
-    def _kill(self) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                process.kill()
+        """Waits while all ranks live; raises what ended them, and returns when they are closed."""
+        await self._life.wait_dead()
 
     async def close(self) -> None:
-        """End all ranks: idle ones are asked to, others killed. Safe to call twice."""
-        idle = self._failed is not None and not self._failed.done() and not any(self._pending)
-        if idle and not self._closing and len(self._writers) == self._spec.world:
-            with contextlib.suppress(LearnerError, TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
+        """End all ranks: idle ones are asked to free what they hold, then all are killed. Safe to call twice."""
+        try:
+            if not (self._life.over or self._unanswered) and len(self._peers) == self._spec.world:
+                with contextlib.suppress(OverlapError):  # they end all the same
                     await self.call("close", timeout_s=CLOSE_S)
-                    self._closing = True
-                    await asyncio.to_thread(self._wait, CLOSE_S)
-        self._closing = True
-        self._kill()
-        await asyncio.to_thread(self._wait, KILL_S)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._release()
-
-    def _wait(self, timeout_s: float) -> None:
-        for process in self._processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout_s)
-
-    def _release(self) -> None:
-        loop = asyncio.get_running_loop()
-        for pidfd in self._pidfds:
-            loop.remove_reader(pidfd)
-            os.close(pidfd)
-        for writer in self._writers:
-            writer.close()
-        self._pidfds.clear()
-        self._writers.clear()
-        self._tasks.clear()
-        if self._failed is not None and not self._failed.done():
-            self._failed.set_exception(LearnerError("the learner was closed"))
+        finally:
+            await self._life.close()
+            for peer in self._peers:
+                await peer.close()
 
 
-def _encode_all(calls: list[Call], same: bool) -> list[bytes]:
+def rank_environment(rank: int, world: int) -> dict[str, str]:
+    """What belongs to a rank alone, besides the driver's environment.
+
+    Passive waiting: threads that spin at a barrier for one that another process keeps from its core make a step
+    several times as long, and save nothing where the cores are free (``scripts/bench_busy.sh``).
+    """
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // world)),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TOKENIZERS_PARALLELISM": "false",
+        **_MALLOC,
+    }
+
+
+def _messages(name: str, per_rank: list[tuple[Any, ...]], same: bool) -> list[Message]:
     if same:
-        return [encode(calls[0])] * len(calls)
-    return [encode(call) for call in calls]
-
-
-def _cause(rank: int, reply: Reply) -> BaseException:
-    if isinstance(reply.value, BaseException):
-        return reply.value
-    text = str(reply.value).strip()
-    return LearnerError(f"learner rank {rank} raised {text.splitlines()[-1]}\n{text[-_SHOWN:]}")
+        return [message(name, *per_rank[0])] * len(per_rank)
+    return [message(name, *args) for args in per_rank]

@@ -14,16 +14,17 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from overlap.errors import OverlapError, RunDirError
-from overlap.learner.wire import Call, RankSpec, Reply, encode, receive
-from overlap.process import bind_to_parent
+from overlap.errors import LearnerError, OverlapError, RunDirError
+from overlap.learner.spec import RankSpec
+from overlap.process import CANCEL, Call, Reply, bind_to_parent, encode, receive
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
+_SHOWN = 2000  # characters of a traceback, from its end
 
 
 def main() -> int:
-    """Serve until told to close; exit code 1 after an error, which has been sent to the driver. A file that cannot be
-    written is none: the call is refused, and the rank goes on.
+    """Serve until the driver hangs up; exit code 1 after an error, which has been sent to the driver. A file that
+    cannot be written is none: it is the answer to this call, and the rank goes on.
     """
     sock = socket.socket(fileno=int(sys.argv[1]))
     calls, commands = sock.makefile("rb"), None
@@ -32,20 +33,24 @@ def main() -> int:
             call: Call = receive(calls)
         except EOFError:
             return 0
+        if call.name == CANCEL:  # one after the other, and all ranks alike: what was begun is ended
+            continue
         try:
             if call.name == "start":
                 commands, value = _start(*call.args), None
             else:
                 value = getattr(commands, call.name)(*call.args)
+            with suppress(OSError):  # the log may lie on a full disk
+                sys.stdout.flush()  # a rank is killed in the end
             sock.sendall(encode(Reply(call.number, "ok", value)))
         except RunDirError as exc:
-            sock.sendall(encode(Reply(call.number, "refused", exc)))
+            sock.sendall(encode(Reply(call.number, "error", exc)))
         except OverlapError as exc:
-            return _fail(sock, Reply(call.number, "error", exc))
+            return _fail(sock, call, str(exc), exc)
         except Exception:
-            return _fail(sock, Reply(call.number, "error", traceback.format_exc()))
-        if call.name == "close":
-            return 0
+            text = traceback.format_exc().strip()
+            said = f"learner rank {os.environ['RANK']} raised {text.splitlines()[-1]}\n{text[-_SHOWN:]}"
+            return _fail(sock, call, text, LearnerError(said))
 
 
 def _start(spec: RankSpec) -> Any:
@@ -91,10 +96,10 @@ def _join(spec: RankSpec, device: Any) -> None:
     deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
 
 
-def _fail(sock: socket.socket, reply: Reply) -> int:
+def _fail(sock: socket.socket, call: Call, text: str, cause: OverlapError) -> int:
     with suppress(OSError):  # the log may lie on a full disk
-        print(reply.value, file=sys.stderr, flush=True)
-    sock.sendall(encode(reply))
+        print(text, file=sys.stderr, flush=True)
+    sock.sendall(encode(Reply(call.number, "dead", cause)))
     return 1
 
 

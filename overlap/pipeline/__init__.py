@@ -6,7 +6,7 @@ Woken by  the end of any of them: all run in one task group, and the first failu
 """
 
 from overlap.pipeline.intake import Intake, check_intake, take_in
-from overlap.pipeline.loop import STALL_S, Doors, Position, StepResult, overlapped, serial
+from overlap.pipeline.loop import STALL_S, Doors, Position, StepResult, named, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "PromptStream",
     "StepResult",
     "check_intake",
+    "named",
     "overlapped",
     "serial",
     "take_in",

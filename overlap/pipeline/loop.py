@@ -55,8 +55,8 @@ class Doors:
 class StepResult:
     """One finished step. Spans are (start, end) in monotonic seconds; ``report`` is None when nothing was learned.
 
-    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats; the step ends with the
-    check that measures it.
+    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats, over the tokens that
+    count in its check (``check_parity``), with which the step ends.
     """
 
     batch: Batch
@@ -176,7 +176,7 @@ async def _each(
     """
 
     async def one(item: Item) -> None:
-        with _named(stage, item.id):
+        with named(stage, item.id):
             result = await work(item)
         await out.send(result)
 
@@ -235,14 +235,14 @@ class _Learning:
             return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0, channels)
         self._empty.clear()
         check_age(batch, self.cfg.rollout.max_staleness)
-        with _named("learn", f"step {batch.step}"):
+        with named("learn", f"step {batch.step}"):
             await self.doors.generator.sleep()
             report = await self.doors.learner.step(batch)
             await self.doors.generator.wake()
         learned = time.monotonic()
         await self.load(report.version)
         loaded = time.monotonic()
-        with _named("load", f"version {report.version}"):
+        with named("load", f"version {report.version}"):
             gap = await self.check_parity(batch.samples[0].trajectory)
         spans = (began, learned), (learned, loaded), (loaded, time.monotonic())
         return StepResult(batch, report, *spans, gap, channels)
@@ -250,7 +250,7 @@ class _Learning:
     async def load(self, version: int) -> None:
         """Bring version ``version`` of the weights from the learner into the engine."""
         generator, learner = self.doors.generator, self.doors.learner
-        with _named("load", f"version {version}"):
+        with named("load", f"version {version}"):
             update = await learner.publish(version)
             try:
                 await _both(generator.load(update), learner.transmit(update))
@@ -285,7 +285,7 @@ async def _first_load(doors: Doors, cfg: Config, at: Position, prompts: PromptSt
     """Bring the first version into the engine and check it on a response to the first prompt, which is thrown away."""
     state = _Learning(doors, cfg, at)
     await state.load(at.version)
-    with _named("load", f"version {at.version}"):
+    with named("load", f"version {at.version}"):
         await state.check_parity(await doors.generator.generate(Request(-1, 0, prompts.peek())))
     if on_ready is not None:
         await on_ready()
@@ -298,7 +298,7 @@ def _requests(group: int, prompt: Prompt, cfg: Config) -> list[Request]:
 
 async def _all(stage: str, work: Callable[[Item], Awaitable[Result]], items: Iterable[Item]) -> list[Result]:
     async def one(item: Item) -> Result:
-        with _named(stage, item.id):
+        with named(stage, item.id):
             return await work(item)
 
     try:
@@ -321,7 +321,8 @@ async def _both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -
 
 
 @contextmanager
-def _named(stage: str, sample: str) -> Iterator[None]:
+def named(stage: str, sample: str) -> Iterator[None]:
+    """An error inside becomes a StageError that says where; one that is one already stays."""
     try:
         yield
     except (StageError, asyncio.CancelledError):

@@ -18,13 +18,12 @@ import json
 import logging
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from overlap.atomic import partial_path, remove, replace, settle, sync
 from overlap.errors import ConfigError
 from overlap.policy.check import FIELD, check_checkpoint
 from overlap.policy.tiny import make_tiny_policy
@@ -50,8 +49,13 @@ def resolve_policy(name_or_path: str, cache_dir: Path | None = None) -> Path:
     """
     if name_or_path.lower() == DEFAULT_POLICY:
         return _default_policy(policies_dir(cache_dir))
-    path = Path(name_or_path).expanduser()
-    if path.exists() or name_or_path.startswith(("/", ".", "~")):
+    try:
+        path = Path(name_or_path).expanduser()
+        there = path.exists()
+    except (OSError, RuntimeError) as error:  # too long, not ours to look at, nobody's home
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(FIELD, name_or_path, f"is no usable path ({reason}): give another policy") from error
+    if there or name_or_path.startswith(("/", ".", "~")):
         return check_checkpoint(path, name_or_path)
     if _HUB_ID.fullmatch(name_or_path):
         return check_checkpoint(_from_hub(name_or_path), name_or_path)
@@ -104,8 +108,7 @@ def _rebuild(target: Path, gguf_path: Path, fault: str) -> None:
     from overlap.policy.gguf import convert_gguf
 
     log.log(logging.WARNING if target.exists() else logging.INFO, "%s %s: converting the policy", target, fault)
-    for leftover in target.parent.glob(f".{target.name}.making-*"):  # of a process that died; we hold the lock
-        shutil.rmtree(leftover)
+    settle(target)  # we hold the lock
     _make_atomically(target, lambda folder: convert_gguf(gguf_path, folder))
 
 
@@ -124,20 +127,17 @@ def _shipped_gguf() -> tuple[Path, str]:
 
 def _make_atomically(target: Path, fill: Callable[[Path], None]) -> None:
     """``target`` appears complete and on the disk, or not at all; a former one is replaced."""
-    making = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.making-"))
+    making = partial_path(target)
     try:
+        making.mkdir()
         fill(making)
         files = {file.name: _digest(file) for file in sorted(making.iterdir())}
         (making / MANIFEST).write_text(json.dumps(files, indent=1), encoding="utf-8")
         making.chmod(0o755)
-        for path in (*making.iterdir(), making):
-            _fsync(path)
-        if target.exists():
-            shutil.rmtree(target)
-        making.rename(target)
-        _fsync(target.parent)
+        sync(making)
+        replace(making, target)
     finally:
-        shutil.rmtree(making, ignore_errors=True)
+        remove(making)
 
 
 def _fault(target: Path) -> str:
@@ -156,14 +156,6 @@ def _digest(path: Path) -> list[object]:
     """[size in bytes, sha256]"""
     with path.open("rb") as file:
         return [os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()]
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @contextmanager

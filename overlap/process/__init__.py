@@ -6,7 +6,19 @@ driver leaves. Knows nothing of engines, learners or programs.
 """
 
 from overlap.process import lifeline
-from overlap.process.calls import CANCEL, Call, Peer, RemoteFault, Reply, decode, encode, read
+from overlap.process.calls import (
+    CANCEL,
+    Call,
+    Message,
+    Peer,
+    RemoteFault,
+    Reply,
+    decode,
+    encode,
+    message,
+    read,
+    receive,
+)
 from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, interruptible
 from overlap.process.life import Life, ended, see
 from overlap.process.lifeline import (
@@ -31,6 +43,7 @@ __all__ = [
     "Call",
     "Interrupts",
     "Life",
+    "Message",
     "Peer",
     "Pid",
     "RemoteFault",
@@ -50,9 +63,11 @@ __all__ = [
     "is_tracker",
     "kill_tree",
     "lifeline",
+    "message",
     "name_shared",
     "read",
     "read_proc",
+    "receive",
     "run_name",
     "see",
     "shared",

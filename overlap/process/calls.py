@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import pickle
 import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from overlap.process.life import Life, see
 
 _LENGTH = struct.Struct("!Q")
 _PROTOCOL = 5
+_NUMBERS = itertools.count(1)
 CANCEL = "cancel"
 """Name of the call that takes back another one, whose number is its argument; it is not answered."""
 
@@ -40,12 +42,25 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """``value`` is the result ("ok"), the exception of this call ("error"), or why the process is of no use any more
-    ("dead", of whatever number).
+    ("dead", of whatever number): words, or the exception that ends it, whose cause may be the death of another.
     """
 
     number: int
     kind: Literal["ok", "error", "dead"]
     value: Any = None
+
+
+class Message(NamedTuple):
+    """A call as it goes over the wire, to one process or to many."""
+
+    number: int
+    data: bytes
+
+
+def message(name: str, *args: Any) -> Message:
+    """A call with a number of its own. May be made in a thread, where its arguments are large."""
+    number = next(_NUMBERS)
+    return Message(number, encode(Call(number, name, args)))
 
 
 def encode(message: object) -> bytes:
@@ -65,19 +80,32 @@ async def read(reader: asyncio.StreamReader) -> Any:
     return decode(await reader.readexactly(length))
 
 
+def receive(stream: BinaryIO) -> Any:
+    """As ``read``, where nothing else is to be done meanwhile: blocks. EOFError when the other end has closed."""
+    (length,) = _LENGTH.unpack(_whole(stream, _LENGTH.size))
+    return decode(_whole(stream, length))
+
+
+def _whole(stream: BinaryIO, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) < count:
+        raise EOFError("the other end has closed the connection")
+    return data
+
+
 class Peer:
     """A process in a :class:`Life` that serves calls, many at once. Made by ``start``; ends with the life."""
 
     def __init__(self, life: Life, writer: asyncio.StreamWriter) -> None:
         self._life, self._writer = life, writer
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._number = 0
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, life: Life, title: str, module: str, environment: Mapping[str, str]) -> Peer:
         """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
-        ours, theirs = socket.socketpair()
+        with life.starting(title):
+            ours, theirs = socket.socketpair()
         try:
             with theirs:
                 life.spawn(title, ["-P", "-m", module, str(theirs.fileno())], environment, fds=[theirs.fileno()])
@@ -94,12 +122,15 @@ class Peer:
 
         Cancelling takes the call back.
         """
-        self._number += 1
-        number, reply = self._number, asyncio.get_running_loop().create_future()
+        return await self.ask(message(name, *args))
+
+    async def ask(self, message: Message) -> Any:
+        """``call`` with a message that is made already, and may have been sent to others too."""
+        number, reply = message.number, asyncio.get_running_loop().create_future()
         self._pending[number] = reply
         try:
             with self._life.guard():
-                await self._send(Call(number, name, args))
+                await self._send(message.data)
                 return await reply
         except asyncio.CancelledError:
             if not self._life.over:
@@ -117,9 +148,9 @@ class Peer:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def _send(self, message: Call) -> None:
+    async def _send(self, data: bytes) -> None:
         with contextlib.suppress(ConnectionError):  # the process is gone: its life says why
-            self._writer.write(encode(message))
+            self._writer.write(data)
             await self._writer.drain()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
@@ -127,7 +158,9 @@ class Peer:
             while True:
                 reply: Reply = await read(reader)
                 pending = self._pending.get(reply.number)
-                if reply.kind == "dead":
+                if reply.kind == "dead" and isinstance(reply.value, Exception):
+                    self._life.fail_soon(reply.value, said=True)
+                elif reply.kind == "dead":
                     self._life.fail(f"{reply.value}{see(self._life.log)}")
                 elif pending is not None and not pending.done():
                     if reply.kind == "ok":

@@ -38,17 +38,29 @@ class Interrupts:
         ``again`` is called by a second signal, in its handler: True when it has given up something that takes long, so
         that the end in order goes on.
         """
-        self.check()
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
+        before = self._cancel
         self._cancel, self._again = lambda: loop.call_soon_threadsafe(task.cancel), again
         try:
+            self.check()  # not before: one that comes between would be missed by a loop in another thread
             await work()
         except asyncio.CancelledError:
             self.check()
             raise
         finally:
-            self._cancel = self._again = None
+            self._cancel, self._again = before, None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For a thread that waits inside for ``run`` in another: a signal that comes before or after it raises nothing
+        here, it is left to ``check``.
+        """
+        self._cancel = lambda: None
+        try:
+            yield
+        finally:
+            self._cancel = None
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""

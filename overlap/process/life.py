@@ -2,7 +2,8 @@
 
     spawn ──▶ guard: await what they do ──▶ fail: the first cause stays, all who wait wake, all are killed ──▶ close
 
-A door (engine, learner, reward workers) holds one and adds the calls that it makes.
+The engine's door and the learner's hold one, and add the calls that they make. Reward workers die and are replaced one
+by one, and the sandbox ends its own processes: neither is a life.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from pathlib import Path
 
 from overlap.process import lifeline, nest
 
-CAUSE_S = 0.5
-"""A death whose cause may yet turn up is reported after this long: who dies often says why a moment later."""
-_KILL_S = 5.0
+CAUSE_S = 1.0
+"""A failure whose cause may yet turn up is reported after this long: who dies often says why a moment later, and who
+loses a connection says so before the death at its other end is noticed."""
+_KILL_S = 10.0  # for the kernel to end a killed process, memory of many GiB included
 
 
 class Life:
@@ -44,6 +46,8 @@ class Life:
         self._struck: set[asyncio.Task[object]] = set()  # tasks that were woken by the end
         self._ended = asyncio.Event()
         self._cause: Exception | None = None
+        self._likely: Exception | str | None = None
+        self._said = False
         self._died = False
 
     @property
@@ -61,9 +65,25 @@ class Life:
     ) -> subprocess.Popen[bytes]:
         """Start ``sys.executable argv`` in the tree's folder and in a session of its own: Ctrl-C is our affair.
 
-        Its death ends the life; ``title`` names it then. Raises the cause when the life is over, and OSError.
+        Its death ends the life, and so does a start that fails; ``title`` names it then. Raises the cause when the life
+        is over.
         """
         self.check()
+        with self.starting(title):
+            return self._spawn(title, argv, environment, fds)
+
+    @contextlib.contextmanager
+    def starting(self, title: str) -> Iterator[None]:
+        """An OSError inside ends the life, and is raised as its cause: ``title`` cannot be started."""
+        try:
+            yield
+        except OSError as exc:
+            self.fail(f"{title} cannot be started: {_reason(exc)}")
+            self.check()
+
+    def _spawn(
+        self, title: str, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+    ) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = {
             nest.RUN: nest.run_name(self._scratch),
@@ -130,9 +150,15 @@ class Life:
         """The processes are of no use any more: the first cause stays, everybody who waits gets it, all are killed."""
         self._end(self._fault(cause) if isinstance(cause, str) else cause, died=True)
 
-    def fail_soon(self, cause: Exception | str) -> None:
-        """As ``fail``, unless a better cause turns up meanwhile."""
-        asyncio.get_running_loop().call_later(CAUSE_S, self.fail, cause)
+    def fail_soon(self, cause: Exception | str, *, said: bool = False) -> None:
+        """As ``fail``, unless a better cause turns up; what a process ``said`` is better than how it ended."""
+        if self._likely is None or (said and not self._said):
+            self._likely, self._said = cause, said
+        asyncio.get_running_loop().call_later(CAUSE_S, self._fail_likely)
+
+    def _fail_likely(self) -> None:
+        assert self._likely is not None
+        self.fail(self._likely)
 
     async def close(self) -> None:
         """End the processes within some seconds and remove what they shared. Safe to call twice or before a start."""
@@ -171,8 +197,11 @@ class Life:
         return f"{who} {ended(code)}{see(self.log)}"
 
     def _bury(self) -> None:
-        if not self._born:
-            return
+        if self._born:
+            self._end_tree()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_tree(self) -> None:
         left = lifeline.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
         orphans = lifeline.marked(f"{nest.LIFE}={self._token}")
         lifeline.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
@@ -181,7 +210,14 @@ class Life:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
         nest.remove_shared(self._token)
-        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _reason(exc: OSError) -> str:
+    """What the system says, of which path, and the way out."""
+    said = exc.strerror or str(exc)
+    if exc.filename is None:
+        return f"{said}; end other programs, or raise the limits that `ulimit -a` shows"
+    return f"{said}: {exc.filename}; free space there or choose another place (TMPDIR, run.dir)"
 
 
 def ended(code: int | None) -> str:

@@ -7,7 +7,7 @@ Woken by  the loop, once per step
 
 from overlap.record.checkpoint import LEARNER, RunState, find, latest, load_state, save_state, writing
 from overlap.record.digest import data_digest
-from overlap.record.files import check_out, guarded, plain, read_rows, write_atomic
+from overlap.record.files import check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import mean, result_timing, solved
@@ -15,7 +15,7 @@ from overlap.record.place import check_free, resolve
 from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary, write_picture
-from overlap.record.resume import BEGINNING, Resumed, reopen, stored_config
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir, trajectory_row
 
 __all__ = [
@@ -31,10 +31,10 @@ __all__ = [
     "banner",
     "check_free",
     "check_out",
+    "check_reopen",
     "data_digest",
     "final_table",
     "find",
-    "guarded",
     "latest",
     "load_state",
     "mean",
@@ -49,7 +49,6 @@ __all__ = [
     "stored_config",
     "summary",
     "trajectory_row",
-    "write_atomic",
     "write_picture",
     "writing",
 ]

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from overlap.atomic import guarded, write_atomic
 from overlap.errors import ConfigError
-from overlap.record.files import guarded, write_atomic
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 2

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from overlap.record.files import append_whole, guarded
+from overlap.atomic import guarded
+from overlap.record.files import append_whole
 
 
 class Events:

@@ -1,55 +1,32 @@
-"""Files that appear whole or not at all, and lines that are never half there. Every failed write is a RunDirError."""
+"""Lines that are never half there, and where a command may write. Every failed write is a RunDirError."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import ConfigError, RunDirError
+from overlap.atomic import guarded
+from overlap.errors import ConfigError
 
 
-@contextmanager
-def guarded(path: Path) -> Iterator[None]:
-    """Turn an OSError about ``path`` into a one-line RunDirError."""
-    try:
-        yield
-    except RunDirError:
-        raise
-    except OSError as exc:
-        reason = exc.strerror or str(exc)
-        way_out = "free disk space or choose another place"
-        raise RunDirError(f"cannot write {path}: {reason}; {way_out}") from exc
+def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool = False) -> None:
+    """Before the minutes of work, not after: may a command make ``out``, a file or a ``folder``? Raises ConfigError.
 
-
-def write_atomic(path: Path, data: str | bytes) -> None:
-    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with guarded(path):
-            with open(temp, "wb") as out:
-                out.write(data.encode() if isinstance(data, str) else data)
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temp, path)
-    finally:
-        with suppress(OSError):  # the first error is the one to tell
-            temp.unlink(missing_ok=True)
-
-
-def check_out(out: Path, *, field: str = "--out", ours: str = "") -> None:
-    """Before the minutes of work, not after: may a command write its file ``out`` there? Raises ConfigError.
-
-    A file that is there already is not written over, unless it is empty or its first line contains ``ours``, the mark
-    of what the same command wrote before.
+    What is there already is not written over, unless it is a file that is empty or whose first line contains ``ours``,
+    the mark of what the same command wrote before.
     """
     try:
+        if folder and os.path.lexists(out):
+            raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")
         if out.is_dir():
             raise ConfigError(field, str(out), "is a folder; name a file")
+        with suppress(FileNotFoundError, NotADirectoryError):
+            out.lstat()  # raises for a name that no file system takes
         if not out.parent.is_dir():
             raise ConfigError(field, str(out), "its directory does not exist; make it, or name another place")
         if not os.access(out.parent, os.W_OK | os.X_OK):
@@ -61,7 +38,8 @@ def check_out(out: Path, *, field: str = "--out", ours: str = "") -> None:
     except (OSError, ValueError) as exc:
         if isinstance(exc, ConfigError):
             raise
-        raise ConfigError(field, str(out), f"cannot be used ({exc}); name another file") from exc
+        kind = "folder" if folder else "file"
+        raise ConfigError(field, str(out), f"cannot be used ({exc}); name another {kind}") from exc
 
 
 def _may_replace(out: Path, ours: str) -> bool:

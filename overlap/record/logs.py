@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TextIO
 
-from overlap.record.files import guarded
+from overlap.atomic import guarded
 
 
 class Bar(Protocol):

@@ -63,7 +63,7 @@ class StepTiming:
     """Where the wall time of a step went. Undefined ratios (nothing was generated or verified) are NaN."""
 
     step_s: float
-    """s: length of the step, from the lead's start of it to the end of its weight sync."""
+    """s: length of the step, from the end of the last one, or of its evaluation, to the end of its parity check."""
     generate_s: float
     """s: first request started to last token."""
     reward_s: float
@@ -172,7 +172,8 @@ def _efficiency(gen: Sequence[Span], reward: Sequence[Span], generate_s: float, 
 class StepClock:
     """Cuts the run into steps without gaps: a step lasts from the end of the previous parity check to its own.
 
-    What happens in between (metrics, a checkpoint) therefore counts as part of a step.
+    What happens in between (metrics, a checkpoint) therefore counts as part of a step; an evaluation does not, for its
+    end is put in the place of ``began_s``.
     """
 
     def __init__(self, began_s: float) -> None:

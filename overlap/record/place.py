@@ -19,8 +19,10 @@ from typing import Any
 
 import yaml
 
+from overlap.atomic import guarded, is_hidden_name, remove, write_atomic
+from overlap.config import HISTORY
 from overlap.errors import ConfigError
-from overlap.record.files import guarded, plain, write_atomic
+from overlap.record.files import plain
 
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"
 FILES = (
@@ -29,7 +31,6 @@ FILES = (
 )  # fmt: skip
 """What a run makes in its directory, besides hidden files that it is writing."""
 _EVIDENCE = ("metrics.jsonl", "trajectories.jsonl", "summary.json", "picture.png")
-_TEMPORARY = re.compile(rf"\.({'|'.join(map(re.escape, FILES))})\.(\d+\.part|partial|former|new|new\.partial)")
 
 
 def resolve(template: str) -> Path:
@@ -96,13 +97,17 @@ def holds_run(path: Path) -> bool:
 
 def _foreign(path: Path, names: list[str]) -> list[str]:
     """Names in a directory without a run that a start of ours has not made."""
-    others = [name for name in names if name not in FILES and not _TEMPORARY.fullmatch(name)]
+    others = [name for name in names if name not in FILES and not _temporary(name)]
     if others or not names:
         return others
     marked = HEADER.encode() in _head(path / "config.yaml")
-    kept = [name for name in names if not _TEMPORARY.fullmatch(name)]
+    kept = [name for name in names if not _temporary(name)]
     untouched = kept == ["run.log"] and (path / "run.log").stat().st_size == 0  # the start ended within moments
     return [] if marked or untouched else names
+
+
+def _temporary(name: str) -> bool:
+    return any(is_hidden_name(name, file) for file in FILES)
 
 
 def _head(path: Path) -> bytes:
@@ -155,11 +160,13 @@ def _sweep(path: Path) -> None:
             (path / name).unlink(missing_ok=True)
         for stale in (path / "events").glob("events.out.tfevents.*"):
             stale.unlink()
+        for name in filter(_temporary, os.listdir(path)):
+            remove(path / name)
 
 
 def write_config(path: Path, cfg: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
     """Write ``config.yaml``: the sections as ``overlap train --config`` reads them, then what was started when."""
-    tree = plain({**cfg, "history": history})
+    tree = plain({**cfg, HISTORY: history})
     write_atomic(path / "config.yaml", HEADER + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
@@ -170,7 +177,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         tree = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
         raise ConfigError("run.dir", str(path), f"its config.yaml cannot be read ({_reason(exc)}); mend it") from exc
-    found = tree.get("history") if isinstance(tree, dict) else None
+    found = tree.get(HISTORY) if isinstance(tree, dict) else None
     return [dict(entry) for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 

@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.record.files import write_atomic
+from overlap.atomic import write_atomic
 from overlap.record.looplag import Lag
 from overlap.record.metrics import mean, quantile
 

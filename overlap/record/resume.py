@@ -12,7 +12,7 @@ from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.files import read_rows
 from overlap.record.metrics import Row
-from overlap.record.place import resolve
+from overlap.record.place import read_history, resolve
 from overlap.record.rundir import RunDir
 
 
@@ -34,7 +34,11 @@ def stored_config(template: str) -> Path:
     if "{time}" in template:
         raise ConfigError("run.dir", template, "a run is resumed by its own name: write the time that it began")
     path = resolve(template) / "config.yaml"
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as exc:
+        raise ConfigError("run.dir", template, f"cannot be read ({exc.strerror}); name a run of yours") from exc
+    if not there:
         raise ConfigError("run.dir", template, f"holds no run to go on with: {path} is missing")
     return path
 
@@ -53,15 +57,8 @@ def reopen(
             ``with_changes``). Nothing was changed.
         RunDirError: the directory cannot be written.
     """
-    path = stored_config(cfg.run.dir).parent
-    run = RunDir.reopen(path, seed=cfg.run.seed)
+    run, resumed, found = _open(cfg, data, fits, with_changes)
     try:
-        resumed, found = _compare(run, cfg, data)
-        if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
-            way_out = "go on with what it had, or let it change by --resume-with-changes"
-            raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
-        if resumed.folder is not None:
-            fits(resumed.folder)
         run.remember(cfg.to_dict(), resumed.state.step, {c.field: {"was": c.was, "is": c.now} for c in found})
         run.rewind(
             step=resumed.state.step,
@@ -72,6 +69,31 @@ def reopen(
         run.close()
         raise
     return run, resumed
+
+
+def check_reopen(cfg: Config, data: str, *, fits: Callable[[Path], None], with_changes: bool = False) -> None:
+    """Raise the ConfigError that ``reopen`` would raise, and change nothing."""
+    run, _, _ = _open(cfg, data, fits, with_changes)
+    run.close()
+
+
+def _open(
+    cfg: Config, data: str, fits: Callable[[Path], None], with_changes: bool
+) -> tuple[RunDir, Resumed, Sequence[Change]]:
+    """The run, unless it may not be gone on with; nothing of it is changed."""
+    run = RunDir.reopen(stored_config(cfg.run.dir).parent, seed=cfg.run.seed)
+    try:
+        resumed, found = _compare(run, cfg, data)
+        if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
+            way_out = "go on with what it had, or let it change by --resume-with-changes"
+            raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
+        if resumed.folder is not None:
+            fits(resumed.folder)
+        read_history(run.path)
+    except BaseException:
+        run.close()
+        raise
+    return run, resumed, found
 
 
 def _compare(run: RunDir, cfg: Config, data: str) -> tuple[Resumed, Sequence[Change]]:

@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overlap.atomic import guarded, settle, write_atomic
 from overlap.errors import ConfigError
 from overlap.record import place
 from overlap.record.events import Events
-from overlap.record.files import Lines, guarded, plain, write_atomic
+from overlap.record.files import Lines, plain
 from overlap.record.losses import Losses
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class RunDir:
         self.log = path / "run.log"
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
+        self.best = path / "policy-best"
         self.losses = Losses()
         self._share, self._seed, self._lock = share, seed, lock
         self._rows = Lines(self.metrics, keep=True)
@@ -83,17 +85,19 @@ class RunDir:
     def rewind(self, *, step: int, metrics: int, trajectories: int) -> None:
         """Cut off what came after a checkpoint: ``step`` and ``offsets`` as they were then. Raises RunDirError.
 
-        A kill in the moment in which a new ``policy/`` took its place has left the former one under another name.
+        A kill in the moment in which a new policy took its place has left the former one under another name.
         """
-        former = self.path / f".{self.policy.name}.former"
-        if former.is_dir() and not self.policy.exists():
-            with guarded(self.policy):
-                former.rename(self.policy)
+        self.settle()
         self._events = Events(self.events, purge_from=step + 1)
         for file, size in ((self.metrics, metrics), (self.trajectories, trajectories)):
             with guarded(file):
                 if file.exists() and file.stat().st_size > size:
                     os.truncate(file, size)
+
+    def settle(self) -> None:
+        """End what a kill, or a save that was cut off, has left of the policies. Raises RunDirError."""
+        for policy in (self.policy, self.best):
+            settle(policy)
 
     def remember(self, cfg: Mapping[str, Any], step: int, changes: Mapping[str, Any]) -> None:
         """Write into ``config.yaml`` that the run goes on after ``step`` with ``cfg``, and what of it is changed:

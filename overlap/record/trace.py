@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from overlap.atomic import guarded
 from overlap.errors import RunDirError
-from overlap.record.files import guarded, plain
+from overlap.record.files import plain
 from overlap.record.metrics import judged
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -22,7 +22,8 @@ from overlap.core import Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import lifeline
 from overlap.task import Task as BaseTask
-from overlap.verify.reward_worker import RewardFault, RewardPool, WorkerLost, checked, described
+from overlap.verify.reward_pool import RewardPool
+from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
 from sandbox.core import COMPILE_LIMITS, Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem, IsolationUnavailable, PoolClosed, SandboxError, ToolchainMissing
 
@@ -42,7 +43,6 @@ CLOSE_S = 10.0
 
 PROBE = Problem("probe", "stdio", (Case("2", "2"),))
 PROBE_PROGRAM = Program("print(input())")
-OUTCOMES = ("scored", "masked", "failed", "aborted", "unfinished")
 
 T = TypeVar("T")
 
@@ -62,28 +62,6 @@ class Pool(Protocol):
 def job_limit_s(problem: Problem) -> float:
     """Wall seconds after which a job must have ended by the sandbox's own limits: compile, every case, and spare."""
     return COMPILE_LIMITS.wall_limit_s + len(problem.cases) * problem.limits.wall_limit_s + SPARE_S
-
-
-@dataclass(frozen=True, slots=True)
-class VerifierStats:
-    """Counts of samples: ``submitted == running + scored + masked + failed + aborted + unfinished``.
-
-    ``masked`` by the task itself (reward None), ``failed`` by our fault, ``aborted`` by the engine, ``unfinished``
-    because ``score`` was cancelled or raised. ``retries`` counts second and third tries. ``verdicts`` and ``failures``
-    count by verdict and by cause.
-    """
-
-    submitted: int = 0
-    running: int = 0
-    scored: int = 0
-    masked: int = 0
-    failed: int = 0
-    aborted: int = 0
-    unfinished: int = 0
-    retries: int = 0
-    workers_replaced: int = 0
-    verdicts: Mapping[str, int] | None = None
-    failures: Mapping[str, int] | None = None
 
 
 class SandboxVerifier:
@@ -118,9 +96,6 @@ class SandboxVerifier:
         self._asking = 0
         self._answered_s = self._longest_s = 0.0
         self._recent: deque[str] = deque(maxlen=WINDOW)
-        self._counts: Counter[str] = Counter()
-        self._verdicts: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Start what the task surely needs, so that a missing sandbox or an unusable task shows before the run.
@@ -149,27 +124,21 @@ class SandboxVerifier:
         """
         if self._closing is not None:
             raise VerifierError(f"sample {trajectory.id} came after the verifier was closed")
-        self._counts["submitted"] += 1
-        outcome = "unfinished"
+        asked = time.monotonic()
+        blank = Scored(trajectory, None, queued_s=asked, started_s=asked, finished_s=asked)
+        if trajectory.finish == "abort":
+            return replace(blank, failure="aborted")
+        prompt = trajectory.request.prompt
+        answer = prompt.prefill + trajectory.text
+        job = self._ask_task("program", trajectory, lambda: self._task.program(prompt, answer))
         try:
-            scored, outcome = await self._score(trajectory)
-        finally:
-            self._counts[outcome] += 1
-        if outcome != "aborted":
-            self._note(scored.failure if outcome == "failed" else "")
-        return scored
-
-    def stats(self) -> VerifierStats:
-        """Counts since the start."""
-        counts = self._counts
-        running = counts["submitted"] - sum(counts[outcome] for outcome in OUTCOMES)
-        return VerifierStats(
-            **counts,
-            running=running,
-            workers_replaced=self._rewards.replaced,
-            verdicts=dict(self._verdicts),
-            failures=dict(self._failures),
-        )
+            scored = await (self._by_worker(blank, answer) if job is None else self._by_sandbox(blank, answer, *job))
+        except (WorkerLost, SandboxError) as error:
+            cause = str(error) if isinstance(error, WorkerLost) else f"{type(error).__name__}: {error}"
+            self._note(cause)
+            return replace(blank, failure=cause, finished_s=time.monotonic())
+        self._note("")
+        return replace(scored, failure="masked by the task") if scored.reward is None else scored
 
     def pids(self) -> tuple[int, ...]:
         """Pids of all child processes."""
@@ -181,23 +150,6 @@ class SandboxVerifier:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="close verifier")
         await asyncio.shield(self._closing)
-
-    async def _score(self, trajectory: Trajectory) -> tuple[Scored, str]:
-        asked = time.monotonic()
-        blank = Scored(trajectory, None, queued_s=asked, started_s=asked, finished_s=asked)
-        if trajectory.finish == "abort":
-            return replace(blank, failure="aborted"), "aborted"
-        prompt = trajectory.request.prompt
-        answer = prompt.prefill + trajectory.text
-        job = self._ask_task("program", trajectory, lambda: self._task.program(prompt, answer))
-        try:
-            scored = await (self._by_worker(blank, answer) if job is None else self._by_sandbox(blank, answer, *job))
-        except (WorkerLost, SandboxError) as error:
-            cause = str(error) if isinstance(error, WorkerLost) else f"{type(error).__name__}: {error}"
-            return replace(blank, failure=cause, finished_s=time.monotonic()), "failed"
-        if scored.reward is None:
-            return replace(scored, failure="masked by the task"), "masked"
-        return scored, "scored"
 
     async def _by_worker(self, blank: Scored, answer: str) -> Scored:
         trajectory = blank.trajectory
@@ -211,7 +163,6 @@ class SandboxVerifier:
         trajectory, prompt = blank.trajectory, blank.trajectory.request.prompt
         asked, judgement = await self._judge(problem, program)
         finished = time.monotonic()
-        self._verdicts[judgement.verdict.value] += 1
         self.tier = judgement.tier
         reward = self._ask_task("reward", trajectory, lambda: checked(self._task.reward(prompt, answer, judgement)))
         started = min(asked + judgement.queue_s, finished)
@@ -234,7 +185,6 @@ class SandboxVerifier:
                     self._forget_pool()
                 if attempt == RETRIES or self._closing is not None:
                     raise
-                self._counts["retries"] += 1
         raise AssertionError("the last try returns or raises")
 
     async def _ask_sandbox(self, problem: Problem, program: Program) -> Judgement:
@@ -335,7 +285,6 @@ class SandboxVerifier:
         self._recent.append(cause)
         if not cause:
             return
-        self._failures[cause] += 1
         causes = Counter(filter(None, self._recent))
         failed, seen, limit = causes.total(), len(self._recent), self._cfg.verify.max_failure_share
         if seen >= WINDOW_MIN and failed > limit * seen:

@@ -20,7 +20,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ _KINDS = (
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".gz")
 _APPS_FILES = {"question": "question.txt", "input_output": "input_output.json", "solutions": "solutions.json"}
 _SPACE = re.compile(r"[ \t\r\n]*")
+_GZIP = b"\x1f\x8b"
 _FEED, _BOM = "\n", "\ufeff"
 
 Rows = Iterator[Row | Unusable]
@@ -45,15 +46,15 @@ def read_rows(source: str, field: str = "data.train") -> Rows:
 
     Raises ConfigError for the source as a whole.
     """
-    path = Path(source).expanduser()
     try:
+        path = Path(source).expanduser()
         if path.is_dir():
             return _folder(path, field)
         if path.is_file():
             return _file(path, field)
         if path.exists():
             raise ConfigError(field, source, f"is neither a file nor a folder; give {_KINDS}")
-    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, holds a NUL, or is nobody's home
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(field, source, f"cannot be looked at ({error}); give {_KINDS}") from error
@@ -75,8 +76,18 @@ def _file(path: Path, field: str) -> Rows:
     if start.startswith("[") and not _is_lines(raw) and (suffix != ".jsonl" or raw.rstrip().endswith(b"]")):
         return _json(path, raw, field)
     if start.startswith(("{", "[")) or suffix in (".json", ".jsonl", ".ndjson"):
-        return _jsonl(path, raw)
+        return _jsonl(path, io.BytesIO(raw))
     raise ConfigError(field, str(path), f"holds neither JSON nor Parquet; give {_KINDS}")
+
+
+def first_row(path: Path) -> Row | None:
+    """The first row of a file of lines that can be read; the rest of the file is not read. None where there is none."""
+    try:
+        with path.open("rb") as raw:
+            lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
+            return next((row for row in _jsonl(path, lines) if isinstance(row, Row)), None)
+    except (OSError, EOFError, zlib.error):
+        return None  # who reads the whole of it says what is wrong
 
 
 def _is_lines(raw: bytes) -> bool:
@@ -94,14 +105,14 @@ def _is_lines(raw: bytes) -> bool:
 def _read_bytes(path: Path, field: str) -> bytes:
     try:
         raw = path.read_bytes()
-        return gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+        return gzip.decompress(raw) if raw[:2] == _GZIP else raw
     except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(field, str(path), f"cannot be read ({error})") from error
 
 
-def _jsonl(path: Path, raw: bytes) -> Rows:
+def _jsonl(path: Path, lines: Iterable[bytes]) -> Rows:
     """Lines end at a line feed only: JSON strings may hold other line separators."""
-    for number, line in enumerate(io.BytesIO(raw), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         row = Row(f"{path}:{number}", {})

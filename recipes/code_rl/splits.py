@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from overlap.core import LeftOut
@@ -18,7 +19,7 @@ from overlap.errors import ConfigError
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import DUPLICATE, NOT_THERE, CodeProblem, Row, Unusable
 from recipes.code_rl.data import ProblemSet, load_problems
-from recipes.code_rl.sources import read_rows
+from recipes.code_rl.sources import first_row, read_rows
 
 COLUMNS = frozenset({"id", "split", "source"})
 _NAMES = ("train", "heldout", "dropped")
@@ -26,41 +27,46 @@ _HELDOUT_SHARE = 10
 """One problem in this many is held out where nobody says which."""
 
 
-def load_split(source: str, split: str, judging: Judging, field: str) -> ProblemSet:
-    """The problems of ``split`` in ``source``: a split file's, or all problems of any other source.
+def load_splits(source: str, names: Sequence[str], judging: Judging, field: str) -> tuple[ProblemSet, ...]:
+    """The problems of these splits ("train", "heldout") of a split file; those held out keep all of their tests.
 
-    Of the files that a split names, only the rows that it names count. Raises ConfigError.
+    Each file that it names is read once, and only the rows count that it names. A row of the split file itself that is
+    of no split is left out of the first of ``names``. Raises ConfigError.
     """
-    if not is_split_file(source):
-        return load_problems(source, judging, field)
-    wanted, left_out = _wanted(source, split, field)
-    chosen: dict[str, CodeProblem] = {}
+    wanted, bad = _wanted(source, names, field)
+    chosen: dict[str, dict[str, CodeProblem]] = {name: {} for name in names}
+    left_out: dict[str, list[LeftOut]] = {name: [] for name in names}
+    left_out[names[0]] += bad
     for file, rows in wanted.items():
-        known = {problem.id: problem for problem in load_problems(_resolved(source, file), judging, field).problems}
+        held = {row.id("id") for row in rows if row.text("split") == "heldout"}
+        whole = replace(judging, evaluated=held.__contains__)
+        known = {problem.id: problem for problem in load_problems(_resolved(source, file), whole, field).problems}
         for row in rows:
-            try:
-                id = row.id("id")
-                if id not in known:
-                    way_out = f"{file} has no usable problem of this id; measure anew with overlap filter"
-                    raise row.fault(id, way_out, NOT_THERE)
-                if id in chosen:
-                    raise row.fault(id, "occurs twice in this split", DUPLICATE)
-                chosen[id] = known[id]
-            except Unusable as error:
-                left_out.append(error.left_out())
-    return ProblemSet(source, tuple(chosen.values()), tuple(left_out))
+            id, name = row.id("id"), row.text("split")
+            if id not in known:
+                way_out = f"{file} has no usable problem of this id; measure anew with overlap filter"
+                left_out[name].append(row.fault(id, way_out, NOT_THERE).left_out())
+            elif id in chosen[name]:
+                left_out[name].append(row.fault(id, "occurs twice in this split", DUPLICATE).left_out())
+            else:
+                chosen[name][id] = known[id]
+    return tuple(ProblemSet(source, tuple(chosen[name].values()), tuple(left_out[name])) for name in names)
 
 
 def is_split_file(source: str) -> bool:
     """Whether the first row has the columns of a split file."""
-    path = Path(source).expanduser()
-    if not path.is_file() or path.suffix != ".jsonl":
+    try:
+        path = Path(source).expanduser()
+        if not path.is_file() or path.suffix != ".jsonl":
+            return False
+    except (OSError, RuntimeError):  # whoever reads it says what is wrong with it
         return False
-    first = next((row for row in read_rows(source) if isinstance(row, Row)), None)
+    first = first_row(path)
     return first is not None and first.values.keys() >= COLUMNS
 
 
-def _wanted(source: str, split: str, field: str) -> tuple[dict[str, list[Row]], list[LeftOut]]:
+def _wanted(source: str, names: Sequence[str], field: str) -> tuple[dict[str, list[Row]], list[LeftOut]]:
+    """Rows of these splits by the file that they are of, and the rows that are of no split."""
     wanted: dict[str, list[Row]] = defaultdict(list)
     left_out = []
     for row in read_rows(source, field):
@@ -69,7 +75,7 @@ def _wanted(source: str, split: str, field: str) -> tuple[dict[str, list[Row]], 
                 raise row
             if row.text("split") not in _NAMES:
                 raise row.fault(row.values["split"], f"split must be one of {', '.join(_NAMES)}")
-            if row.text("split") == split:
+            if row.text("split") in names:
                 wanted[row.text("source")].append(row)
         except Unusable as error:
             left_out.append(error.left_out())

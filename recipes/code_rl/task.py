@@ -89,25 +89,51 @@ class CodeTask(Task):
         return 1.0 if judgement is not None and judgement.verdict is Verdict.AC else 0.0
 
     def _split(self, split: str) -> ProblemSet:
-        """One split; rows that gave no problem are counted with "train" where both splits are of one file."""
-        heldout = self.heldout or (self.train if self.train and splits.is_split_file(self.train) else "")
-        if heldout:
+        """One split. The other one, which is read with it, is kept until it is asked for."""
+        key = (type(self), self.train, self.heldout, self.judging, _stamp(self.train), _stamp(self.heldout))
+        kept = _OTHER.pop(key, {})
+        if split not in kept:
+            both = dict(zip(("train", "heldout"), self._both(), strict=True))
+            kept = {split: both.pop(split)}
+            _OTHER.clear()
+            _OTHER[key] = both
+        return kept[split]
+
+    def _both(self) -> tuple[ProblemSet, ProblemSet]:
+        """(train, heldout); rows that gave no problem are counted with "train" where both are of one source."""
+        if self.heldout in ("", self.train) and self.train and splits.is_split_file(self.train):
+            train, held = splits.load_splits(self.train, ("train", "heldout"), self.judging, "data.train")
+        elif self.heldout:
             train = self._load("train", self.train, "data.train", self.judging)
             whole = replace(self.judging, tests_per_problem=0)  # figures of other tests could be compared with nobody's
-            held = self._load("heldout", heldout, "data.heldout" if self.heldout else "data.train", whole)
-            splits.refuse_overlap(train.problems, held.problems)
-            return train if split == "train" else held
-        both = self._load("train", self.train, "data.train", replace(self.judging, evaluated=splits.is_held_out))
-        train_problems, held_problems = splits.divide(both.problems)
-        if split == "train":
-            return ProblemSet(both.source, train_problems, both.left_out)
-        return ProblemSet(both.source, held_problems)
+            held = self._load("heldout", self.heldout, "data.heldout", whole)
+        else:
+            both = self._load("train", self.train, "data.train", replace(self.judging, evaluated=splits.is_held_out))
+            train_problems, held_problems = splits.divide(both.problems)
+            return ProblemSet(both.source, train_problems, both.left_out), ProblemSet(both.source, held_problems)
+        splits.refuse_overlap(train.problems, held.problems)
+        return train, held
 
     def _load(self, split: str, source: str, field: str, judging: Judging) -> ProblemSet:
+        if source and splits.is_split_file(source):
+            return splits.load_splits(source, (split,), judging, field)[0]
         if source:
-            return splits.load_split(source, split, judging, field)
+            return load_problems(source, judging, field)
         files = [load_problems(str(path), judging, field) for path in PROBLEM_FILES]
         return ProblemSet("", tuple(p for f in files for p in f.problems), tuple(r for f in files for r in f.left_out))
+
+
+_OTHER: dict[tuple[object, ...], dict[str, ProblemSet]] = {}
+"""Of the sources that were read last, the split that nobody has asked for yet."""
+
+
+def _stamp(source: str) -> tuple[int, int] | None:
+    """Another one when the file was changed; None for what is no file."""
+    try:
+        found = Path(source).expanduser().stat()
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 class ReasoningCodeTask(CodeTask):

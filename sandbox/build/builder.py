@@ -17,7 +17,7 @@ from sandbox.build import units
 from sandbox.build.headers import Headers
 from sandbox.build.units import Unit
 from sandbox.core import MIB
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, not_started
 from sandbox.jail import Jail, Run, RunResult
 from sandbox.languages import toolchain
 
@@ -39,15 +39,25 @@ class Builder:
     """Compiles in a jail, into `directory` (private to our uid, removed by its owner)."""
 
     def __init__(self, directory: str | Path, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
+        """Raises SandboxError when `directory` cannot be made."""
         self.directory = Path(directory)
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.headers = Headers(self.directory / "shared")
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.headers = Headers(self.directory / "shared")
+        except OSError as error:
+            raise SandboxError(not_started("the builder", error)) from error
         self.shared = str(self.headers.directory)
         self._kept_bytes_max = kept_bytes_max
         self._kept = 0
 
     def build(self, jail: Jail, unit: Unit, *, cancel_fd: int | None = None) -> Build:
         """Raises SandboxError for our faults only; what the compiler objects to is in the log."""
+        try:
+            return self._build(jail, unit, cancel_fd)
+        except OSError as error:
+            raise SandboxError(f"cannot keep a compiled program in {self.directory}: {error}") from error
+
+    def _build(self, jail: Jail, unit: Unit, cancel_fd: int | None) -> Build:
         language = unit.language
         text = [toolchain.toolchain(language), unit.argv, [(name, content.hex()) for name, content in unit.files]]
         key = hashlib.sha256(json.dumps(text).encode()).hexdigest()
@@ -83,9 +93,9 @@ class Builder:
             self._kept += 1
             if self._kept % _LOOK_EVERY == 0:
                 self._make_room()
-        except OSError as error:
+        except OSError:
             part.unlink(missing_ok=True)
-            raise SandboxError(f"cannot keep a compiled program in {self.directory}: {error}") from error
+            raise
 
     def _make_room(self) -> None:
         """Remove what was used longest ago, until what is left is half of what may be kept."""

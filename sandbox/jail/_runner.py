@@ -2,9 +2,10 @@
 
 What is the same for every run is done once, before the fork (`prepare`), and the compiled program is kept for the runs
 that follow (descriptor 5, closed before the program's first line runs).
-The job is read from descriptor 3, the answer is written to descriptor 4 as `nonce + JSON`. No expected output is here.
-A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say what he could
-have returned. The nonce is fetched from the job after the last step: for an assert problem it is the completion token.
+The job is read from descriptor 3 (marshalled), the answer is written to descriptor 4 as `nonce + JSON`. No expected
+output is here. A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say
+what he could have returned. The nonce is fetched from the job after the last step: for an assert problem it is the
+completion token.
 """
 
 from __future__ import annotations
@@ -32,23 +33,6 @@ _dumps, _pread, _pwrite, _exit, _fstat = json.dumps, os.pread, os.pwrite, os._ex
 Job = dict[str, Any]
 _fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
 _join_threads: Callable[[], object] = int  # until `prepare`
-_rehearsal: types.CodeType
-_REHEARSAL: Final = """
-import sys
-from collections import defaultdict, deque
-def solve(numbers):
-    count = defaultdict(int)
-    for place, number in enumerate(numbers):
-        count[number] += place
-    return sorted(count.items(), key=lambda item: -item[1]), max(numbers)
-first = list(map(int, lines.readline().split()))
-try:
-    print(*solve(first), f"{sum(first)} {lines.read()}", sep=" ", file=out)
-    raise ValueError("rehearsal")
-except ValueError as error:
-    print(error, file=out)
-out.flush()
-"""
 
 
 def prepare(modules: str) -> None:
@@ -64,24 +48,12 @@ def prepare(modules: str) -> None:
             __import__(name)
     finally:
         os.register_at_fork = register
-    global _join_threads, _rehearsal
-    _rehearsal = compile(_REHEARSAL, "rehearsal.py", "exec")
+    global _join_threads
     _join_threads = sys.modules["threading"]._shutdown
     _fresh_interpreter()
     code = _compile("pass")  # the first call of a kind makes what all later ones use
     marshal.loads(marshal.dumps(code))
     _dumps(json.loads("{}"))
-
-
-def rehearse() -> None:
-    """In a process that waits for its run: touch what a run will, for a page that a fork shares costs its first write.
-
-    A page takes about 2 µs, and a run writes to some 200 that every program needs.
-    """
-    _register_hooks()
-    job = json.loads('{"kind": "stdio", "argv": [], "steps": [["eval", "None"]], "args": null}')
-    out = io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape")
-    exec(_rehearsal, {"job": job, "out": out, "lines": io.TextIOWrapper(io.BytesIO(b"1 2\n3\n"))})
 
 
 def _register_hooks() -> None:
@@ -93,7 +65,7 @@ def run(code: types.CodeType | None = None) -> NoReturn:
     """Run the job and exit; never returns, whatever the program does. `code`: what `kept` returned, if it was asked."""
     try:
         _register_hooks()
-        job = json.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
+        job = marshal.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
         sys.argv += job.get("argv", ())
         loaded = code or _load(job["source"])
         os.close(CODE_FD)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-import struct
 from typing import Final
 
 MACHINE: Final = os.uname().machine
@@ -13,6 +12,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _prctl = _libc["prctl"]  # a function of its own: given its types, it converts whole numbers fast
 _prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
+_bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno and no lock, for which every fork would pay
+_bare_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -35,7 +36,6 @@ _NUMBERS: Final = {
     "aarch64": {"pivot_root": 41, "capset": 91},
 }
 _MOUNT_SETATTR: Final = 442
-_FD: Final = struct.Struct("=i")
 _RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
@@ -111,14 +111,17 @@ def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
 
 def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, which close themselves on exec: `socket.recv_fds` of 3.11 drops its flags."""
-    space = socket.CMSG_SPACE(fds_max * _FD.size)
-    data, ancillary, _, _ = sock.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)
-    packed = b"".join(content for level, kind, content in ancillary if (level, kind) == _RIGHTS)
-    return data, [fd for (fd,) in _FD.iter_unpack(packed[: len(packed) - len(packed) % _FD.size])]
+    fds: list[int] = []
+    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == _RIGHTS:
+            fds += memoryview(content[: len(content) & -4]).cast("i")
+    return data, fds
 
 
 def die_with_parent(parent: int | None = None) -> None:
     """SIGKILL for this process when its parent dies. With `parent`, exit at once if it is dead already."""
-    prctl(PR_SET_PDEATHSIG, 9)
+    if _bare_prctl(PR_SET_PDEATHSIG, 9):
+        raise OSError(22, "prctl(PR_SET_PDEATHSIG)")
     if parent is not None and os.getppid() != parent:
         os._exit(125)

@@ -7,6 +7,7 @@ import sys
 from subprocess import DEVNULL, Popen
 from typing import Final
 
+from sandbox import environment
 from sandbox.errors import SandboxError
 
 _BOOT: Final = "import sys; sys.path.append(sys.argv.pop(1)); from sandbox.{module} import main; main()"
@@ -25,18 +26,20 @@ def start_process(
     if not python:
         raise SandboxError("sys.executable is empty: this interpreter cannot start another")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    ours = environment.current()
+    theirs = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    theirs["LD_BIND_NOW"] = "1"  # else each fork resolves its symbols anew, and copies the tables for it
     if seed_hashes:
-        environment["PYTHONHASHSEED"] = "0"  # one program, one verdict: the order of a set is the same in every run
-    environment["SANDBOX_PATH"] = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", ""))  # where tools are found
-    environment |= {name: os.environ[name] for name in _KEPT if name in os.environ}
+        theirs["PYTHONHASHSEED"] = "0"  # one program, one verdict: the order of a set is the same in every run
+    theirs["SANDBOX_PATH"] = ours.get("SANDBOX_PATH", ours.get("PATH", ""))  # where tools are found
+    theirs |= {name: ours[name] for name in _KEPT if name in ours}
     return Popen(
         [python, "-s", "-P", "-S", "-X", "utf8", "-c", _BOOT.format(module=module), root, *arguments],
         pass_fds=fds,
         stdin=DEVNULL,
         stdout=stdout,
         stderr=DEVNULL,
-        env=environment,
+        env=theirs,
         cwd="/",
         start_new_session=True,
     )

@@ -3,7 +3,8 @@
     zygote ── template ─┬─ the run in hand
                         └─ spare: forked, confined, waiting for the next run's descriptors
 
-forks     a spare before it is wanted, so that a run starts at once. Template and spares keep the zygote's uid until a
+forks     a spare before it is wanted, so that a run starts at once; it rehearses nothing, for what that saves of the
+          wait costs more in all. Template and spares keep the zygote's uid until a
           run is handed to them, so no program can signal, trace or limit them; they have Landlock, the seccomp filter,
           the limits and no capability but to become the program.
 spawns    a native program of tier A, with vfork and exec, out of a template that has the program's identity already. A
@@ -15,7 +16,6 @@ Neither executes anything of the program itself.
 from __future__ import annotations
 
 import gc
-import marshal
 import os
 import resource
 import signal
@@ -24,7 +24,7 @@ import struct
 import types
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from sandbox.jail import _runner, linux
 from sandbox.jail.child import Request, Setting, become, fail, is_native, turn
@@ -34,9 +34,10 @@ from sandbox.jail.watch import Child, Outcome, Run, Tribe, end_all
 Begin = Callable[[Request, list[int]], Run]
 SPARES: Final = 2  # one for the run in hand, one that is forked meanwhile
 _ENDED: Final = struct.Struct("=idq")  # wait status, CPU seconds, peak memory in bytes
-_GO_MAX: Final = 128 << 10
+_GO: Final = b"!"
 _GO_FDS: Final = 32
-_SENT: Final = ("mode", "argv", "program", "environment", "harness", "with_tools")
+_SAME: Final = ("mode", "argv", "program", "environment", "harness", "with_tools", "limits")
+"""What all runs of a template have in common; the rest of a run is in its descriptors."""
 
 
 def possible(how: Confinement) -> bool:
@@ -61,7 +62,7 @@ class Starter:
             if left < 2 or not self.possible:
                 return self.fork(request, fds)
             self.template = Template(request, fds, self.setting, self.tribe)
-        self.template.go(request, fds)
+        self.template.go(fds)
         return self.template
 
     def fork(self, request: Request, fds: list[int]) -> Run:
@@ -85,30 +86,34 @@ class Template:
     def __init__(self, request: Request, fds: list[int], setting: Setting, tribe: Tribe) -> None:
         """Fork it, from the request of its first run. `series` says whose it is and how many runs are expected."""
         self.key, left = request["series"]
-        self.limits = request["limits"]
+        self.same = {name: request[name] for name in _SAME}
         self.tribe = tribe
         self.alive = True
         self._lineage = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
-        self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._runs, runs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # No pipe: that could be opened once more through /proc.
+        self._reports, reports = (s.detach() for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         self.pid = os.fork()
         if self.pid == 0:
-            self.sock.close()
-            _serve(request, fds, setting, theirs, left)
-        theirs.close()
+            self._runs.close()
+            os.close(self._reports)
+            _serve(request, fds, setting, _Ends(runs, reports), left)
+        runs.close()
+        os.close(reports)
 
     def fits(self, request: Request) -> bool:
         """It can do this run."""
-        return self.alive and self.key == request["series"][0] and self.limits == request["limits"]
+        same = all(request[name] == value for name, value in self.same.items())
+        return self.alive and self.key == request["series"][0] and same
 
-    def go(self, request: Request, fds: list[int]) -> None:
+    def go(self, fds: list[int]) -> None:
         """Hand a run to a spare."""
-        data = marshal.dumps({name: request[name] for name in _SENT})
         with suppress(BrokenPipeError, ConnectionResetError):  # it died: `end` sees it
-            socket.send_fds(self.sock, [data], fds)
+            socket.send_fds(self._runs, [_GO], fds)
 
     def fileno(self) -> int:
         """Readable when the run in hand has ended, or the template has."""
-        return self.sock.fileno()
+        return self._reports
 
     def members(self) -> list[int]:
         """Of the tribe, those that are not in the template's own session: a run begins one of its own."""
@@ -124,8 +129,8 @@ class Template:
         """Take in the run's end; where it was ended, or left something behind, nothing stays, template included."""
         report = b""
         if not outcome.cause:
-            with suppress(ConnectionResetError):  # it died with a run unread
-                report = self.sock.recv(_ENDED.size)
+            with suppress(ConnectionResetError):
+                report = os.read(self._reports, _ENDED.size)
         if report:
             status, cpu_s, memory_bytes = _ENDED.unpack(report)
             outcome.set_status(status)
@@ -151,18 +156,28 @@ class Template:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         known = {pid: False for pid in self._children() if self._waits(pid)}
-        self.sock.close()  # which ends the spares
+        self._runs.close()  # which ends the spares
+        os.close(self._reports)
         os.close(self._lineage)
         end_all(self.tribe, outcome, known)
 
 
-def _serve(request: Request, fds: list[int], setting: Setting, sock: socket.socket, left: int) -> NoReturn:
+class _Ends(NamedTuple):
+    """A template's ends of what connects it with the zygote."""
+
+    runs: socket.socket
+    """Read by whoever does the next run; the other end is closed when no more will come."""
+    reports: int
+    """Held by the template alone, so that its death is the end of it."""
+
+
+def _serve(request: Request, fds: list[int], setting: Setting, ends: _Ends, left: int) -> NoReturn:
     """In the template: start runs, and tell how each ended."""
     try:
         linux.die_with_parent()
         native = is_native(request)
         if native and setting.how.tier == "A":
-            _spawn_all(request, fds, setting, sock)
+            _spawn_all(request, fds, setting, ends)
             os._exit(0)
         os.setsid()
         restrain(setting.how, plan_rlimits(setting.how, request["limits"], native=native), native=native)
@@ -173,17 +188,16 @@ def _serve(request: Request, fds: list[int], setting: Setting, sock: socket.sock
         gc.freeze()
 
         def fork() -> None:
-            parent = os.getpid()
             if os.fork() == 0:
-                _await_run(setting, sock, code, parent)
+                _await_run(request, setting, ends, code)
 
-        _keep_spares(sock, left, fork)
+        _keep_spares(ends, left, fork)
     except BaseException as error:
         fail(setting, error)
     os._exit(0)
 
 
-def _spawn_all(request: Request, fds: list[int], setting: Setting, sock: socket.socket) -> None:
+def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) -> None:
     """With the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
     restrain(setting.how, plan_rlimits(setting.how, limits, native=True), native=True)
@@ -191,12 +205,12 @@ def _spawn_all(request: Request, fds: list[int], setting: Setting, sock: socket.
     while True:
         for fd in fds:
             os.close(fd)
-        data, fds = linux.recv_fds(sock, _GO_MAX, _GO_FDS)
-        if not data:
+        go, fds = linux.recv_fds(ends.runs, len(_GO), _GO_FDS)
+        if not go:
             return
         os.chdir(setting.how.work)  # which may be another since the last run
-        _, status, usage = os.wait4(_spawn(marshal.loads(data), fds, setting), 0)
-        _report(sock, status, usage)
+        _, status, usage = os.wait4(_spawn(request, fds, setting), 0)
+        _report(ends, status, usage)
 
 
 def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
@@ -207,32 +221,29 @@ def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
     return os.posix_spawn(path, request["argv"], environment, file_actions=actions, setsid=True)
 
 
-def _report(sock: socket.socket, status: int, usage: resource.struct_rusage) -> None:
-    sock.send(_ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10))
+def _report(ends: _Ends, status: int, usage: resource.struct_rusage) -> None:
+    os.write(ends.reports, _ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10))
 
 
-def _keep_spares(sock: socket.socket, left: int, fork: Callable[[], None]) -> None:
+def _keep_spares(ends: _Ends, left: int, fork: Callable[[], None]) -> None:
     for _ in range(min(SPARES, left)):
         fork()
     while left:
         _, status, usage = os.wait4(-1, 0)
-        _report(sock, status, usage)
+        _report(ends, status, usage)
         left -= 1
         if left >= SPARES:
             fork()
-    sock.recv(1)  # until we are let go
+    ends.runs.recv(1)  # until we are let go
 
 
-def _await_run(setting: Setting, sock: socket.socket, code: types.CodeType | None, parent: int) -> NoReturn:
-    """In a spare: wait for a run, then be it."""
+def _await_run(request: Request, setting: Setting, ends: _Ends, code: types.CodeType | None) -> NoReturn:
+    """In a spare: wait for a run, then be it. It ends when no run will come, for then the other end is closed."""
     try:
-        linux.die_with_parent(parent)  # and again with the program's uid, which clears it
-        if code is not None:
-            _runner.rehearse()
-        data, fds = linux.recv_fds(sock, _GO_MAX, _GO_FDS)
-        if not data:
+        os.close(ends.reports)
+        go, fds = linux.recv_fds(ends.runs, len(_GO), _GO_FDS)
+        if not go:
             os._exit(0)
-        request: dict[str, Any] = marshal.loads(data)
     except BaseException as error:
         fail(setting, error)
     turn(request, fds, setting, code)

@@ -16,10 +16,11 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 from sandbox.core import Isolation
-from sandbox.errors import IsolationUnavailable, WorkerDied
+from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
 from sandbox.jail import cgroup, linux
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
@@ -34,24 +35,32 @@ class Tree:
     """The processes of one jail, its directory and its cgroup."""
 
     def __init__(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> None:
-        """Start it. Raises IsolationUnavailable, WorkerDied."""
-        self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
-        self.group = group_name(self.directory)
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
-        tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
+        """Start it. Raises IsolationUnavailable, WorkerDied, SandboxError when the machine has no room for it."""
         self.process: subprocess.Popen[bytes] | None = None
         try:
+            ready = self._start(tier, run_dir, work_bytes, show)
+        except OSError as error:
+            raise SandboxError(not_started("a jail", error)) from error
+        self.tier: Isolation = ready["tier"]
+        self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
+
+    def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
+        """What the zygote says when it is ready. Nothing is left of a start that fails."""
+        with ExitStack() as undo:
+            self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            undo.callback(self.control.close)
             with theirs:
+                self.directory = tempfile.mkdtemp(dir=run_dir) if run_dir else reserve_directory()
+                self.group = group_name(self.directory)
+                undo.callback(self.close)
+                tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
+                tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
                 self.process = start_process("jail.zygote", tail, [theirs.fileno()], seed_hashes=True)
             ready, _ = self.receive(time.monotonic() + _START_S)
             if "error" in ready:
                 raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
-        except BaseException:
-            self.close()
-            raise
-        self.tier: Isolation = ready["tier"]
-        self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
+            undo.pop_all()
+        return ready
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> None:
         """Raises OSError when the zygote is dead."""

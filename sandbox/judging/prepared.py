@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import itertools
-import json
+import marshal
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -138,7 +138,7 @@ class Prepared:
 
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
-        return json.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job}).encode()
+        return marshal.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job})
 
 
 def _frame(done: RunResult, nonce: bytes) -> Frame | None:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
+from sandbox import environment
 from sandbox.errors import ToolchainMissing
 from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES
@@ -53,11 +54,9 @@ def _behind(name: str, path: str) -> str | None:
 
 def _output(argv: Sequence[str]) -> str:
     """What a tool prints first; empty when it fails."""
-    environment = {**os.environ, "LC_ALL": "C", "RUSTUP_AUTO_INSTALL": "0", "GOTOOLCHAIN": "local"}
+    ours = environment.current() | {"LC_ALL": "C", "RUSTUP_AUTO_INSTALL": "0", "GOTOOLCHAIN": "local"}
     try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=environment, cwd="/"
-        )
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, env=ours, cwd="/")
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -11,20 +11,22 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from subprocess import Popen
 from typing import Any, Final
 
 from sandbox.core import Judgement, Problem
-from sandbox.errors import WorkerDied, from_wire
+from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
 from sandbox.jail import remove, reserve_directory, start_process
 from sandbox.pool import wire
 from sandbox.pool.counts import Counts
 from sandbox.pool.parcel import Written
-from sandbox.pool.store import Store
+from sandbox.pool.store import KEPT_MAX, Store, room
 
 _CLOSE_S: Final = 5.0
+_WRITING_MAX: Final = 16
+"""Problems that are given to the supervisor at a time for jobs that still wait for a place."""
 
 
 class SupervisorGone(WorkerDied):
@@ -66,7 +68,7 @@ class _Asked:
 
 
 class Link:
-    """See the module. Starts its supervisor when it is made."""
+    """See the module. Starts its supervisor when it is made; SandboxError when the machine has no room for it."""
 
     def __init__(
         self,
@@ -85,22 +87,36 @@ class Link:
         self.answered = False
         self.next_id = 0
         self.asked: dict[int, _Asked] = {}
-        self.directory = reserve_directory(directory)
-        self.sock, theirs = socket.socketpair()
-        ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.store = Store(ours, loop)
-        workers, isolation, packages, nice = arguments
-        fds = [theirs.fileno(), shelf.fileno()]
-        tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
+        self.why = "the sandbox supervisor died"
+        self.writing = asyncio.Semaphore(_WRITING_MAX)
         try:
-            with theirs, shelf:
-                self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
-        except BaseException:
-            self.sock.close()
-            self.store.close()
-            raise
+            self._start(arguments, directory)
+        except OSError as error:
+            raise SandboxError(not_started("the sandbox", error)) from error
         self.writer: asyncio.Future[asyncio.StreamWriter] = loop.create_future()
         self.task = loop.create_task(self._listen(), name="sandbox-pool")
+
+    def _start(self, arguments: list[str], directory: str) -> None:
+        workers, isolation, packages, nice = arguments
+        self.directory = reserve_directory(directory)
+        with ExitStack() as undo:
+            self.sock, theirs = socket.socketpair()
+            undo.callback(self.sock.close)
+            with theirs:
+                ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                undo.callback(ours.close)
+                with shelf:
+                    self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
+                    undo.callback(self.store.close)
+                    fds = [theirs.fileno(), shelf.fileno()]
+                    tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
+                    self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
+            undo.pop_all()
+
+    async def write(self, problem: Problem) -> Written:
+        """What the problem is known by; written now, if need be. Raises SandboxError."""
+        async with self.writing, self.hold(problem) as written:  # all at once could be too many for the supervisor
+            return written
 
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
@@ -134,7 +150,7 @@ class Link:
 
     def _gone(self, asked: _Asked | None = None) -> SupervisorGone:
         started = asked is not None and asked.started
-        return SupervisorGone("the sandbox supervisor died", blamed=started or not self.answered)
+        return SupervisorGone(self.why, blamed=started or not self.answered)
 
     async def _listen(self) -> None:
         writer: asyncio.StreamWriter | None = None
@@ -154,6 +170,9 @@ class Link:
                 self.kill()
 
     def _handle(self, message: wire.Head) -> None:
+        if "ends" in message:
+            self.why = message["ends"]
+            return
         self.counts.recycled += message.get("recycled", 0)
         key = next(message[name] for name in ("started", "failed", "id") if name in message)
         asked = self.asked.get(key)

@@ -35,6 +35,7 @@ from sandbox.pool.link import Link, SupervisorGone, Ticket
 from sandbox.pool.once import Once
 from sandbox.pool.parcel import Written
 from sandbox.pool.schedule import History, cores
+from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]
 
@@ -95,7 +96,8 @@ class Pool:
         await self.close()
 
     async def judge(self, problem: Problem, program: Program) -> Judgement:
-        """Judge one program. Raises SandboxError for our faults; waits while `queue_limit` jobs are in hand.
+        """Judge one program. Raises SandboxError for our faults; waits while `queue_limit` jobs are in hand,
+        or as many as there may be descriptors of their problems.
 
         `queue_s` is what it waited; `run_s` is 0 when the judgement was made for an equal program.
         """
@@ -113,7 +115,7 @@ class Pool:
 
     async def _judge_once(self, problem: Problem, program: Program) -> tuple[Judgement, bool]:
         language = find(program.language)
-        job = _Job(problem, program, language, await self._with_link(lambda link: _write(link, problem)))
+        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)))
         if self._once is None:
             return await self._judge(job), False
         parts = (job.written.digest, program.source, repr(language), self.stop_at_first_failure)
@@ -200,7 +202,7 @@ class Pool:
             link.kill()
             link = None
         if link is None or link.dead:
-            places = link.places if link else asyncio.Semaphore(self.queue_limit)
+            places = link.places if link else asyncio.Semaphore(min(self.queue_limit, room(self.workers)))
             arguments = [str(self.workers), self.isolation, self._packages, str(self.nice)]
             link = self._link = Link(arguments, self._counts, loop, places, self._directory)
         return link
@@ -232,11 +234,6 @@ class _Job:
         """All but the problem, which is sent on its own way."""
         program = {"source": self.program.source, "language": self.program.language}
         return json.dumps({"program": program, "stop": stop, "only": only}).encode()
-
-
-async def _write(link: Link, problem: Problem) -> Written:
-    async with link.hold(problem) as written:
-        return written
 
 
 def _deadline_s(problem: Problem) -> float:

@@ -11,7 +11,10 @@ A job names its problem by the digest. What a job in hand needs is held on both 
 from __future__ import annotations
 
 import asyncio
+import errno
+import resource
 import socket
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +23,26 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from sandbox.core import MIB, Problem
-from sandbox.errors import SandboxError
+from sandbox.errors import ProblemLost, SandboxError
 from sandbox.jail import linux
 from sandbox.pool.parcel import Parcel, Written, write
 
 KEPT_MAX: Final = 1024
+_OWN_FILES: Final = 64
+_WORKER_FILES: Final = 8
+"""Descriptors that a supervisor has for itself, with those that arrive while others go, and for a worker."""
 KEPT_BYTES_MAX: Final = 256 * MIB
 _SEND_S: Final = 60.0  # a supervisor that is alive takes a descriptor at once, when it has started
 _MESSAGE_MAX: Final = 256
 _SMALL: Final = tuple(item.name for item in fields(Problem) if item.name != "cases")
+
+
+def room(workers: int) -> int:
+    """Problems that may be held by jobs in hand, and as many that are kept beside them: a descriptor each."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the supervisor allows itself all that it may have
+    if most == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(1, (most - _OWN_FILES - _WORKER_FILES * workers) // 2)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +64,7 @@ class Store:
         kept_max: int = KEPT_MAX,
         kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
-        """`sock` becomes ours."""
+        """`sock` becomes ours. Raises OSError when there is no thread for it."""
         self.kept_max, self.kept_bytes_max = kept_max, kept_bytes_max
         self.kept_bytes = 0
         self.written = 0
@@ -61,12 +75,21 @@ class Store:
         self._closed = False
         self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sandbox-problems")
+        try:
+            self._thread.submit(int)  # the thread is there from here on
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
         self._given: Counter[str] = Counter()
         """Entries by digest: of two problems with equal texts one is sent. Used by the thread alone."""
+        self._lost: set[str] = set()
+        """Those that were sent and did not arrive. Used by the thread alone."""
 
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
-        """The supervisor has it meanwhile. Raises ConnectionError when the supervisor is gone, SandboxError."""
+        """The supervisor has it meanwhile. Raises ConnectionError when the supervisor is gone, SandboxError.
+
+        ProblemLost, raised by who holds it, has it sent anew to the next who asks.
+        """
         if self._closed:
             raise ConnectionError("the supervisor is gone")
         key = _key(problem)
@@ -79,6 +102,9 @@ class Store:
         entry.holders += 1
         try:
             yield await asyncio.shield(entry.written)  # one holder's cancellation is not the others'
+        except ProblemLost:
+            self._forget(key, entry)
+            raise
         finally:
             entry.holders -= 1
             self._trim()
@@ -90,16 +116,25 @@ class Store:
         self.kept_bytes += writing.result().size
         self._trim()
 
+    def _forget(self, key: tuple[Any, ...], entry: _Entry) -> None:
+        """It did not arrive; unless another holder has said so before."""
+        if self._entries.get(key) is entry:
+            del self._entries[key]
+            self._let_go(entry, lost=True)
+
+    def _let_go(self, entry: _Entry, *, lost: bool = False) -> None:
+        done = entry.written.result()
+        self.kept_bytes -= done.size
+        if not self._closed:
+            self._thread.submit(self._take_back, done.digest, lost)
+
     def _trim(self) -> None:
         """Let go of what was used longest ago; never of what is held."""
         while len(self._entries) > self.kept_max or self.kept_bytes > self.kept_bytes_max:
             idle = (key for key, entry in self._entries.items() if not entry.holders and entry.written.done())
             if (key := next(idle, None)) is None:
                 return
-            done = self._entries.pop(key).written.result()
-            self.kept_bytes -= done.size
-            if not self._closed:
-                self._thread.submit(self._take_back, done.digest)
+            self._let_go(self._entries.pop(key))
 
     def _give(self, problem: Problem) -> Written:
         if self._closed:
@@ -109,15 +144,19 @@ class Store:
         except OSError as error:
             raise SandboxError(f"problem {problem.id!r} cannot be held in memory: {error}") from error
         self.written += 1
-        if not self._given[written.digest]:
+        if not self._given[written.digest] or written.digest in self._lost:
             self._send(f"+{written.digest}", [parcel.fd])
+            self._lost.discard(written.digest)
         self._given[written.digest] += 1
         return written
 
-    def _take_back(self, digest: str) -> None:
+    def _take_back(self, digest: str, lost: bool) -> None:
         self._given[digest] -= 1
+        if lost:
+            self._lost.add(digest)
         if not self._given[digest]:
             del self._given[digest]
+            self._lost.discard(digest)
             self._send(f"-{digest}", [])
 
     def _send(self, message: str, fds: list[int]) -> None:

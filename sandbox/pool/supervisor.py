@@ -21,11 +21,11 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandbox.errors import ProtocolError, WorkerDied, to_wire
+from sandbox.errors import ProblemLost, SandboxError, WorkerDied, not_started, to_wire
 from sandbox.jail import end_children, linux, remove, start_process
 from sandbox.pool import wire
 from sandbox.pool.parcel import Parcel
@@ -100,11 +100,17 @@ class Supervisor:
             return
         if os.getppid() != caller:
             return
-        os.mkdir(self.run_dir, 0o700)
         loop.add_reader(pidfd, gone.set)
         loop.add_reader(self.shelf, self._look)
         loop.add_signal_handler(signal.SIGTERM, gone.set)
         reader, self.caller = await asyncio.open_connection(limit=wire.BUFFER, sock=sock)
+        try:
+            os.mkdir(self.run_dir, 0o700)
+        except OSError as error:
+            await self._tell({"ends": not_started("the sandbox", error)})
+            self.caller.close()
+            await self.caller.wait_closed()
+            return
         tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(gone.wait())]
         tasks += [asyncio.create_task(self._work()) for _ in range(self.size)]
         try:
@@ -127,7 +133,7 @@ class Supervisor:
                 continue
             problem = self.shelf.find(head["problem"])
             if problem is None:  # of a job that is cancelled by what comes next, or we are out of descriptors
-                await self._tell({"id": head["id"], "error": to_wire(ProtocolError("a problem did not arrive"))})
+                await self._tell({"id": head["id"], "error": to_wire(ProblemLost("a problem did not arrive"))})
                 continue
             job = self.jobs[head["id"]] = _Job(head, body, problem)
             self._enqueue(job)
@@ -169,7 +175,7 @@ class Supervisor:
                 if worker.retires:
                     self._dismiss(worker)
                     worker = None
-            except (WorkerDied, OSError) as error:
+            except (SandboxError, OSError) as error:
                 if worker is not None:
                     self._dismiss(worker)
                     worker = None
@@ -226,24 +232,40 @@ class Supervisor:
             await self.caller.drain()
 
     async def _hire(self) -> _Worker:
-        mine, theirs = socket.socketpair()
-        problems, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        problems.setblocking(False)  # it has one job at a time, so there is always room
-        fds = [theirs.fileno(), its.fileno()]
-        tail = [*map(str, fds), self.isolation, self.packages, self.run_dir, str(os.getpid())]
-        with theirs, its:
-            process = start_process("pool.worker", tail, fds)
-        self.hired.add(process.pid)
-        reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=mine)
-        worker = _Worker(process, reader, writer, problems)
+        try:
+            worker = await self._start_worker()
+        except OSError as error:
+            raise SandboxError(not_started("a worker of the sandbox", error)) from error
         self.workers.add(worker)
         return worker
 
+    async def _start_worker(self) -> _Worker:
+        """Nothing is left of a start that fails."""
+        with ExitStack() as undo:
+            mine, theirs = socket.socketpair()
+            undo.callback(mine.close)
+            with theirs:
+                problems, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                undo.callback(problems.close)
+                with its:
+                    fds = [theirs.fileno(), its.fileno()]
+                    tail = [*map(str, fds), self.isolation, self.packages, self.run_dir, str(os.getpid())]
+                    process = start_process("pool.worker", tail, fds)
+            self.hired.add(process.pid)
+            undo.callback(self._end, process)
+            problems.setblocking(False)  # it has one job at a time, so there is always room
+            reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=mine)
+            undo.pop_all()
+        return _Worker(process, reader, writer, problems)
+
     def _dismiss(self, worker: _Worker) -> None:
         self.workers.discard(worker)
-        worker.process.kill()  # its jail dies with it
+        self._end(worker.process)
         worker.writer.close()
         worker.problems.close()
-        worker.process.wait()
-        self.hired.discard(worker.process.pid)
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()  # its jail dies with it
+        process.wait()
+        self.hired.discard(process.pid)
         end_children(self.hired)

@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn, cast
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Isolation, Judgement, Problem, Program
-from sandbox.errors import ProtocolError, WorkerDied, to_wire
+from sandbox.errors import ProblemLost, WorkerDied, to_wire
 from sandbox.jail import Jail, linux
 from sandbox.judging import Judge
 from sandbox.pool import wire
@@ -77,7 +77,7 @@ class Worker:
         self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
-        self.builder = Builder(os.path.join(run_dir, "build"))
+        self.builder: Builder | None = None
         self.jail: Jail | None = None
         self.jobs = 0
         self.problems: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
@@ -97,10 +97,10 @@ class Worker:
     def _judge(self, head: wire.Head, body: bytes) -> Judgement:
         _, fds = linux.recv_fds(self.parcels, 16, 1)
         if not fds:
-            raise ProtocolError("a problem did not arrive")
+            raise ProblemLost("a problem did not arrive")
         problem = self._problem(head["problem"], Parcel(fds[0]))
         job: dict[str, Any] = wire.parse(body)
-        judge = Judge(self._jail(), self.builder, job["stop"], self.sock.fileno(), job["only"])
+        judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
         return judge.judge(problem, Program(**job["program"]))
 
     def _problem(self, digest: str, parcel: Parcel) -> Problem:
@@ -129,13 +129,18 @@ class Worker:
             notes = {"recycled": notes.get("recycled", 0) + 1, "retires": True}
         return notes
 
+    def _builder(self) -> Builder:
+        if self.builder is None:
+            self.builder = Builder(os.path.join(self.run_dir, "build"))
+        return self.builder
+
     def _jail(self) -> Jail:
         if self.jail is None:
             self.jail = Jail(
                 cast(Isolation, self.isolation),
                 run_dir=self.run_dir,
                 packages=self.packages,
-                shared=self.builder.shared,
+                shared=self._builder().shared,
             )
             self.isolation = self.jail.tier  # what `auto` found: the next jail may not be weaker
         return self.jail

@@ -19,13 +19,15 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
+from sandbox import environment
 from sandbox.core import Problem, Program
-from sandbox.errors import SandboxError
+from sandbox.errors import SandboxError, not_started
 from sandbox.zoo import Sample
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
@@ -49,7 +51,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Outcome:
+class Tried:
     """All calls with one sample."""
 
     sample: Sample
@@ -84,7 +86,7 @@ class Findings:
         return not (any(lists) or self.leaked_processes or self.leaked_files)
 
 
-def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[Outcome]]:
+def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[Tried]]:
     """Call the function with every sample. Raises RewardUnusable when it cannot be called at all."""
     idle: SimpleQueue[_Caller] = SimpleQueue()
     callers = []
@@ -93,7 +95,7 @@ def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[O
             callers.append(_Caller(options))
             idle.put(callers[-1])
 
-        def run(sample: Sample) -> Outcome:
+        def run(sample: Sample) -> Tried:
             caller = idle.get()
             try:
                 return caller.run(sample)
@@ -101,19 +103,19 @@ def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[O
                 idle.put(caller)
 
         with ThreadPoolExecutor(options.workers) as threads:
-            outcomes = list(threads.map(run, samples))
+            tried = list(threads.map(run, samples))
     finally:
         for caller in callers:
             caller.close()
-    return summarize(options, outcomes), outcomes
+    return summarize(options, tried), tried
 
 
-def summarize(options: Options, outcomes: list[Outcome]) -> Findings:
-    found = Findings(options.target, samples=len(outcomes))
+def summarize(options: Options, tried: list[Tried]) -> Findings:
+    found = Findings(options.target, samples=len(tried))
     latencies: list[float] = []
-    for outcome in outcomes:
-        name, paid = outcome.sample.id, outcome.paid(options.accept)
-        replies = outcome.replies
+    for one in tried:
+        name, paid = one.sample.id, one.paid(options.accept)
+        replies = one.replies
         found.calls += len(replies)
         latencies += [reply["latency_s"] for reply in replies if reply["score"] is not None]
         found.leaked_processes += sum(reply["processes"] for reply in replies)
@@ -124,9 +126,9 @@ def summarize(options: Options, outcomes: list[Outcome]) -> Findings:
             found.crashes.append(f"{name}: {error}")
         if len({(reply["score"], bool(reply["error"]), reply["hang"]) for reply in replies}) > 1:
             found.disagreements.append(name)
-        if not outcome.sample.right and True in paid:
+        if not one.sample.right and True in paid:
             found.false_accepts.append(name)
-        if outcome.sample.right and False in paid:
+        if one.sample.right and False in paid:
             found.false_rejects.append(name)
         if all(reply["score"] is None and not reply["error"] and not reply["hang"] for reply in replies):
             found.masked.append(name)
@@ -164,51 +166,68 @@ class _Caller:
         self.process: subprocess.Popen[bytes] | None = None
         self._start()
 
-    def run(self, sample: Sample) -> Outcome:
-        outcome = Outcome(sample)
+    def run(self, sample: Sample) -> Tried:
+        tried = Tried(sample)
         for _ in range(self.options.repeats):
-            outcome.replies.append(self._call(sample))
-            if outcome.replies[-1]["hang"]:
+            tried.replies.append(self._call(sample))
+            if tried.replies[-1]["hang"]:
                 break  # it would only hang again
-        return outcome
+        return tried
 
     def _start(self) -> None:
-        self.sock, theirs = socket.socketpair()
-        self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, also when its process is killed
-        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        boot = f"import sys; sys.path.append({root!r}); from sandbox.rewards.caller import main; main()"
-        with theirs:
-            fd = str(theirs.fileno())
-            argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
-            self.process = subprocess.Popen(
-                argv,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, "TMPDIR": self.directory},
-                start_new_session=True,
-            )
-        self.stream = self.sock.makefile("rw", encoding="utf-8")
-        ready = self._reply(_START_S)
+        try:
+            self._spawn()
+        except OSError as error:
+            raise SandboxError(not_started("the process that calls it", error)) from error
+        try:
+            ready = self._reply(_START_S)
+        except TimeoutError:
+            ready = {"error": f"it was not imported within {_START_S:g} s"}
         if not ready.get("ready"):
             self.close()
             raise RewardUnusable(ready.get("error") or "the process that imports it ended")
 
+    def _spawn(self) -> None:
+        root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        boot = f"import sys; sys.path.append({root!r}); from sandbox.rewards.caller import main; main()"
+        with ExitStack() as undo:
+            self.sock, theirs = socket.socketpair()
+            undo.callback(self.sock.close)
+            with theirs:
+                self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, however its process ends
+                undo.callback(shutil.rmtree, self.directory, ignore_errors=True)
+                fd = str(theirs.fileno())
+                argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]
+                self.process = subprocess.Popen(
+                    argv,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    env=environment.current() | {"TMPDIR": self.directory},
+                    start_new_session=True,
+                )
+            undo.pop_all()
+        self.stream = self.sock.makefile("rw", encoding="utf-8")
+
     def _call(self, sample: Sample) -> dict[str, Any]:
         self.stream.write(json.dumps(sample.wire) + "\n")
         self.stream.flush()
-        reply = self._reply(self.options.deadline_s + _MARGIN_S)
-        if reply:
-            return reply
+        error = "it killed the process that called it"
+        try:
+            if reply := self._reply(self.options.deadline_s + _MARGIN_S):
+                return reply
+        except TimeoutError:
+            error = "it stopped the process that called it"
         self.close()
         self._start()
-        empty = {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0}
-        return {**empty, "error": "it killed the process that called it"}
+        return {"score": None, "hang": False, "latency_s": None, "processes": 0, "files": 0, "error": error}
 
     def _reply(self, timeout_s: float) -> dict[str, Any]:
-        """The next line; {} when the process is dead or silent."""
+        """The next line; {} when the process is dead. Raises TimeoutError when it is silent."""
         self.sock.settimeout(timeout_s)
         try:
             line = self.stream.readline()
+        except TimeoutError:
+            raise
         except OSError:
             return {}
         return json.loads(line) if line else {}

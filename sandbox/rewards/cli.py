@@ -113,24 +113,24 @@ def _report(options: argparse.Namespace, samples: list[Any]) -> int:
         if getattr(options, name) <= 0:
             raise SandboxError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be more than 0")
     how = Options(options.target, options.accept, options.deadline_s, options.repeats, options.workers)
-    findings, outcomes = check(how, samples)
+    findings, tried = check(how, samples)
     if len(findings.masked) == findings.samples:
         raise SandboxError(f"{options.target}: it judged none of {findings.samples} programs")
     if options.json:
-        replies = {outcome.sample.id: outcome.replies for outcome in outcomes}
+        replies = {one.sample.id: one.replies for one in tried}
         print(json.dumps({"clean": findings.clean, **asdict(findings), "replies": replies}))
     else:
-        _print(findings, outcomes)
+        _print(findings, tried)
     return 0 if findings.clean else 1
 
 
-def _print(findings: Any, outcomes: list[Any]) -> None:
-    hostile = sum(outcome.sample.hostile for outcome in outcomes)
-    right = sum(outcome.sample.right for outcome in outcomes)
+def _print(findings: Any, tried: list[Any]) -> None:
+    hostile = sum(one.sample.hostile for one in tried)
+    right = sum(one.sample.right for one in tried)
     wrong = findings.samples - hostile - right
     print(f"{findings.target}: {findings.samples} programs ({right} right, {wrong} wrong, {hostile} hostile)", end="")
     print(f", {findings.calls} calls")
-    groups = {outcome.sample.id: outcome.sample.hostile for outcome in outcomes}
+    groups = {one.sample.id: one.sample.hostile for one in tried}
     paid = sum(groups[name] for name in findings.false_accepts)
     for title, count, note in (
         ("false accepts", len(findings.false_accepts), f"{paid} hostile, {len(findings.false_accepts) - paid} wrong"),

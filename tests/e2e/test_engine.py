@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from places import SUPPORT
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, WeightUpdate
@@ -51,7 +52,7 @@ class Bench:
 
         self.torch = torch
         self.runner = asyncio.Runner()
-        self.generator = VllmGenerator(CFG, policy, scratch)
+        self.generator = VllmGenerator(CFG, policy, scratch, host="counting_host")
         self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
         self.sender = open_sender("shm", rank=0, world=1)
         self.version = -1
@@ -89,9 +90,11 @@ class Bench:
 
 @pytest.fixture(scope="module")
 def bench(policy, tmp_path_factory):
-    bench = Bench(policy, tmp_path_factory.mktemp("s"))
-    yield bench
-    bench.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SUPPORT))  # the engine's process finds its host there
+        bench = Bench(policy, tmp_path_factory.mktemp("s"))
+        yield bench
+        bench.close()
 
 
 def request(sample=0):

@@ -268,11 +268,12 @@ def test_a_file_that_cannot_be_written_ends_no_rank(policy, tmp_path, ranks, zer
     assert run(policy, tmp_path, config(ranks=ranks, zero_stage=zero_stage), use).version == 1
 
 
-def test_a_shard_that_one_rank_cannot_write_is_refused_by_all(policy, tmp_path):
+def test_a_shard_that_one_rank_cannot_write_is_refused_by_all(policy, tmp_path, monkeypatch):
     """Rank 1's file lies where a folder is: rank 0 has written its own, and none waits for the other."""
 
     async def use(learner):
-        blocked = tmp_path / ".state.partial" / "deepspeed" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
+        monkeypatch.setattr("overlap.learner.learner.partial_path", lambda path: tmp_path / ".partial")
+        blocked = tmp_path / ".partial" / "deepspeed" / "zero_pp_rank_1_mp_rank_00_optim_states.pt"
         blocked.mkdir(parents=True)
         with pytest.raises(RunDirError, match="cannot be written"):
             await learner.save(tmp_path / "state", kind="state")

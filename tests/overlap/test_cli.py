@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from places import ROOT, SUPPORT
 
 from overlap import cli
-from overlap.errors import ConfigError, EngineError, StageError
+from overlap.config import load_config
+from overlap.errors import ConfigError, DataError, EngineError, StageError
+from overlap.record import RunDir, RunState, save_state, writing
 
 
 @pytest.fixture(scope="module")
@@ -25,15 +21,10 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 
 
-def run(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "overlap.cli", *args]
-    return subprocess.run(command, cwd=SUPPORT, capture_output=True, text=True, timeout=90)
-
-
-def test_a_dry_run_prints_config_and_plan_and_starts_nothing(policy: Path, tmp_path: Path) -> None:
+def test_a_dry_run_prints_config_and_plan_and_starts_nothing(done, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("train", "--dry-run", "data.task=toy:ToyTask", f"model.policy={policy}", f"run.dir={out}")
-    assert done.returncode == 0, done.stderr
+    code, text, err = done("train", "--dry-run", "data.task=toy:ToyTask", f"run.dir={out}")
+    assert code == 0, err
     for wanted in (
         "groups_per_step: 8",
         "leases",
@@ -42,7 +33,7 @@ def test_a_dry_run_prints_config_and_plan_and_starts_nothing(policy: Path, tmp_p
         "memory",
         "pass@4 of 2 problems x 4",
     ):
-        assert wanted in done.stdout
+        assert wanted in text
     assert not out.exists()
 
 
@@ -63,6 +54,28 @@ def test_bad_input_is_one_line_and_exit_code_2(args: list[str], message: str, ca
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "~nobody-at-all/x"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "model.policy=NAME"],
+        ["train", "--config=NAME"],
+        ["train", "--resume", "run.dir=NAME"],
+        ["check-data", "NAME"],
+        ["rollout", "--out=NAME"],
+        ["filter", "data.train=x.jsonl", "--out=NAME"],
+        ["export", "NAME"],
+    ],
+)
+def test_a_name_that_no_file_system_takes_is_refused_at_once(
+    words: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([word.replace("NAME", name) for word in words]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("flag", ["--no-such-flag", "--resumed"])
 def test_a_wrong_flag_is_refused(flag: str, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -77,6 +90,7 @@ def test_a_wrong_flag_is_refused(flag: str, capsys: pytest.CaptureFixture) -> No
         (ConfigError("a.b", 1, "no"), 2),
         (EngineError("dead"), 1),
         (StageError("generate", "g0s0", EngineError("dead")), 1),
+        (StageError("verify", "g0s0", DataError("rows.jsonl:3", "x", "has no tests")), 1),
         (KeyboardInterrupt(), 130),
         (KeyboardInterrupt(15), 143),
     ],
@@ -164,84 +178,6 @@ def test_a_file_of_the_users_is_not_written_over(command, tmp_path, capsys) -> N
     assert out.read_text() == "mine\n"
 
 
-WAITS = """
-import overlap, signal, sys
-
-class Waits(overlap.Task):
-    def prompts(self, tokenizer, split):
-        with open(sys.argv[-1].partition("=")[2], "w") as fifo:
-            fifo.write("x")
-        signal.pause()
-
-    def reward(self, prompt, answer, judgement):
-        return 0.0
-"""
-
-
-class Waiting:
-    """A run that waits inside the user's task before anything is started."""
-
-    def __init__(self, policy: Path, tmp_path: Path, **pipes: int) -> None:
-        (tmp_path / "waits.py").write_text(WAITS)
-        (tmp_path / "tmp").mkdir()
-        os.mkfifo(tmp_path / "fifo")
-        args = ["data.task=waits:Waits", f"model.policy={policy}", f"run.dir={tmp_path / 'out'}"]
-        environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "PYTHONPATH": str(ROOT)}
-        self.tmp = tmp_path / "tmp"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "overlap.cli", "train", *args, f"data.heldout={tmp_path / 'fifo'}"],
-            cwd=tmp_path,
-            env=environment,
-            text=True,
-            start_new_session=True,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes},
-        )
-        (tmp_path / "fifo").read_text()
-
-
-@pytest.fixture
-def waiting(policy: Path, tmp_path: Path) -> Iterator[Waiting]:
-    made = Waiting(policy, tmp_path)
-    yield made
-    made.process.kill()
-    made.process.communicate()
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_before_anything_was_started_is_one_line_and_leaves_nothing(
-    waiting: Waiting, number: int, code: int
-) -> None:
-    assert [path.name[:4] for path in waiting.tmp.iterdir()] == ["ovl-"]
-    waiting.process.send_signal(number)
-    _, err = waiting.process.communicate(timeout=60)
-    assert (waiting.process.returncode, err) == (code, "overlap: interrupted\n")
-    assert list(waiting.tmp.iterdir()) == []
-
-
-def test_a_closed_terminal_is_no_second_fault(waiting: Waiting) -> None:
-    assert waiting.process.stdout
-    assert waiting.process.stderr
-    waiting.process.stdout.close()
-    waiting.process.stderr.close()
-    waiting.process.stdout = waiting.process.stderr = None
-    waiting.process.send_signal(signal.SIGHUP)
-    assert waiting.process.wait(60) == 129
-    assert list(waiting.tmp.iterdir()) == []
-
-
-@pytest.mark.parametrize("closed", ["| true", ">&-", ">&- 2>&-", "<&-"])
-def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(policy: Path, tmp_path: Path, closed: str) -> None:
-    out = tmp_path / "out"
-    command = (
-        f"{sys.executable} -m overlap.cli train --dry-run data.task=toy:ToyTask model.policy={policy} run.dir={out}"
-    )
-    done = subprocess.run(
-        ["bash", "-c", f"{command} {closed}"], cwd=SUPPORT, capture_output=True, text=True, timeout=90
-    )
-    assert done.stderr == ""
-    assert done.returncode == 0  # of a pipe, that of its last command
-
-
 def test_a_gpu_that_is_not_there_is_refused_at_once(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -253,6 +189,27 @@ def test_a_gpu_that_is_not_there_is_refused_at_once(
     assert cli.main(["train", *args]) == 2
     assert "run.device='cuda'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    same = ["data.task=toy:ToyTask", f"run.dir={run}", "model.prompt_tokens=2000"]
+    cfg = load_config(None, same)
+    opened = RunDir.create(str(run), cfg.to_dict())
+    state = RunState(2, 2, config=cfg.to_dict(), data="of other problems")
+    with writing(opened.checkpoints, 2) as folder:
+        save_state(folder, state)
+    opened.close()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    lines = [done("train", "--resume", *flags, *same, "learn.lr=1e-3") for flags in ([], ["--dry-run"])]
+    assert [code for code, _, _ in lines] == [2, 2]
+    assert lines[0] == lines[1]
+    for wanted in ("is not the same run", "learn.lr was 1e-06, is 0.001", "the problems of data.train was"):
+        assert wanted in lines[1][2]
+    code, out, err = done("train", "--resume-with-changes", "--dry-run", *same, "learn.lr=1e-3")
+    assert (code, out) == (2, "")
+    assert "holds no learner state" in err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
 GOOD = {

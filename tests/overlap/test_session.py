@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from sessions import Stage
 
+from overlap import keeping
 from overlap import session as session_module
-from overlap.errors import EngineError, LearnerError, OverlapError, RunDirError, StageError
+from overlap.atomic import partial_path
+from overlap.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.record import RunDir, final_table, read_rows, reopen
 from overlap.record.place import check_free
 from overlap.session import Session
@@ -38,7 +40,7 @@ def play(session: Session) -> dict[str, Any]:
     try:
         asyncio.run(within_a_minute())
     except BaseException as error:
-        session.reason = f"error: {error}" if isinstance(error, OverlapError) else session.reason
+        session.ended_by(error)
         session.summarize(1.0)
         raise
     finally:
@@ -92,7 +94,7 @@ def test_a_run_whose_engine_died_keeps_what_it_learned(stage: Make) -> None:
     session = made.session()
     with pytest.raises(EngineError, match="killed"):
         play(session)
-    assert session.kept["version"] == 3
+    assert session.keeper.kept["version"] == 3
     assert (session.run.policy / "policy").is_file()
     assert loaded is not None
 
@@ -141,13 +143,13 @@ def _hanging(kind: str) -> Any:
 
 
 def test_saving_the_policy_of_an_interrupted_run_has_an_end(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "KEEP_S", 0.01)
+    monkeypatch.setattr(keeping, "KEEP_S", 0.01)
     made = stage()
     made.learner.on_step, made.learner.on_save = cancel_at(2), _hanging
     session = made.session()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert "took more than" in session.kept["failure"]
+    assert "took more than" in session.keeper.kept["failure"]
 
 
 def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
@@ -155,15 +157,15 @@ def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
     session = made.session()
 
     def second(kind: str) -> Any:
-        asyncio.get_running_loop().call_soon(session.skip)
+        asyncio.get_running_loop().call_soon(session.keeper.skip)
         return _hanging(kind)
 
     made.learner.on_step, made.learner.on_save = cancel_at(2), second
-    assert not session.skip()
+    assert not session.keeper.skip()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert session.kept == {"failure": "skipped"}
-    assert not session.skip()
+    assert session.keeper.kept == {"failure": "skipped"}
+    assert not session.keeper.skip()
 
 
 def test_what_a_save_that_was_cut_off_has_left_is_removed(stage: Make) -> None:
@@ -171,7 +173,8 @@ def test_what_a_save_that_was_cut_off_has_left_is_removed(stage: Make) -> None:
     session = made.session()
 
     def torn(kind: str) -> None:
-        (session.run.path / ".policy.partial").mkdir()
+        for place in (session.run.policy, partial_path(session.run.best)):
+            partial_path(place).mkdir()
         raise LearnerError("killed while writing")
 
     made.learner.on_step, made.learner.on_save = cancel_at(2), torn
@@ -191,7 +194,7 @@ def test_a_start_that_fails_leaves_its_directory_free(stage: Make) -> None:
     with pytest.raises(EngineError):
         play(session)
     assert not session.run.summary.exists()
-    assert session.kept == {}
+    assert session.keeper.kept == {}
     check_free(session.run.path, "run")
     assert play(stage().session())["exit"] == "finished"
 

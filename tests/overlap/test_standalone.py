@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from sessions import Generator, Tokenizer, Verifier
 
-from overlap import cli, standalone
+from overlap import cli, opening, standalone
 from overlap.config import Config
-from overlap.core import WeightUpdate
+from overlap.core import Scored, Trajectory, WeightUpdate
+from overlap.errors import DataError
 from overlap.fakes import fake_prompts
-from overlap.session import Prepared
+from overlap.prepared import Prepared
+from sandbox import Judgement, Problem, Program, SandboxError
 
 
 class _Serving(Generator):
@@ -77,3 +80,85 @@ def test_answers_that_do_not_fit_on_the_disk_leave_no_half_file(
     assert cli.main(["rollout", "--split", "train", "--out", str(tmp_path / "rows.jsonl")]) == 1
     assert "No space left on device" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_does_not_close_is_left_to_the_warden(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    async def never(self: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(opening, "CLOSE_S", 0.01)
+    monkeypatch.setattr(_Serving, "close", never)
+    assert cli.main(["rollout", "--split", "train"]) == 0
+    assert "the engine did not close within 0.01 s" in capsys.readouterr().err
+
+
+def test_a_problem_that_cannot_be_judged_midway_is_a_run_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    async def refuse(self: Any, trajectory: Trajectory) -> Scored:
+        raise DataError("rows.jsonl:3", "x", "has no tests")
+
+    monkeypatch.setattr(Verifier, "score", refuse)
+    assert cli.main(["rollout", "--split", "train"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "overlap: failed: stage verify died on sample g0s0: DataError: rows.jsonl:3='x': has no tests"
+
+
+class _Pool:
+    """Stands for ``sandbox.Pool``; ``made`` has the folders in which the files of each one lie."""
+
+    made: ClassVar[list[Path]] = []
+
+    def __init__(self, *, isolation: str, packages: tuple[str, ...], directory: str) -> None:
+        assert Path(directory).is_dir()
+        self.made.append(Path(directory))
+
+    async def __aenter__(self) -> _Pool:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    async def judge(self, problem: Problem, program: Program) -> Judgement:
+        raise SandboxError("no disk")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of one problem, and a sandbox that always fails."""
+    _Pool.made.clear()
+    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sandbox.pool.Pool", _Pool)
+    file = tmp_path / "data" / "problems \U0001f600 1.jsonl"
+    file.parent.mkdir()
+    tests = [{"input": "[1]", "output": "2"}, {"input": "[4]", "output": "5"}]
+    row = {"id": "p", "statement": "Write inc.", "kind": "function", "fn_name": "inc", "tests": tests}
+    file.write_text(json.dumps({**row, "reference": "def inc(n):\n    return n + 1\n"}) + "\n")
+    return file
+
+
+def test_what_we_could_not_judge_is_no_fault_of_the_data(data: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["check-data", str(data)]) == 0
+    err = capsys.readouterr().err
+    assert "1 of 1 problems bring a reference, 0 of those are rejected" in err
+    assert f"1 could not be judged by our fault, first {data}:1 (SandboxError: no disk)" in err
+
+
+def test_the_sandbox_of_a_check_lies_in_what_the_warden_removes(data: Path) -> None:
+    assert cli.main(["check-data", str(data)]) == 0
+    (folder,) = _Pool.made
+    assert folder.name.startswith("ovl-")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["\U0001f600.jsonl", "no\udcffutf.jsonl", "a: b #c.jsonl", "0x10", "'\"\x7f.jsonl"])
+def test_a_problem_file_may_have_any_name(data: Path, name: str) -> None:
+    file = data.rename(data.with_name(name))
+    out = data.parent / "found.jsonl"
+    assert cli.main(["check-data", str(file), "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["place"] == f"{file}:1"

@@ -12,7 +12,7 @@ import pytest
 from rows import OWN, jsonl, only
 
 from overlap.errors import ConfigError
-from recipes.code_rl import splits
+from recipes.code_rl import sources, splits
 from recipes.code_rl.cases import Judging, longest
 from recipes.code_rl.data import load_problems
 from sandbox.core import Case
@@ -221,8 +221,9 @@ def split_file(path: Path, *rows: tuple[str, str]) -> str:
 
 def test_a_split_file_names_its_problems_in_its_order(tmp_path: Path) -> None:
     path = split_file(tmp_path, ("c", "train"), ("a", "train"), ("b", "heldout"), ("d", "dropped"))
-    assert [p.id for p in splits.load_split(path, "train", Judging(), "data.train").problems] == ["c", "a"]
-    assert [p.id for p in splits.load_split(path, "heldout", Judging(), "data.train").problems] == ["b"]
+    train, heldout = splits.load_splits(path, ("train", "heldout"), Judging(), "data.train")
+    assert [p.id for p in train.problems] == ["c", "a"]
+    assert [p.id for p in heldout.problems] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -237,9 +238,30 @@ def test_a_bad_row_of_a_split_file_is_named_by_line(
     tmp_path: Path, rows: list[tuple[str, str]], complaint: str
 ) -> None:
     path = split_file(tmp_path, *rows)
-    (bad,) = splits.load_split(path, "train", Judging(), "data.train").left_out
+    train, heldout = splits.load_splits(path, ("train", "heldout"), Judging(), "data.train")
+    (bad,) = train.left_out
+    assert heldout.left_out == ()
     assert bad.place == f"{path}:2"
     assert complaint in bad.detail
+
+
+def test_a_split_file_is_known_by_its_first_row_without_reading_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(split_file(tmp_path, ("a", "train")))
+    pipe = tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)  # the rest of it never comes
+    os.write(writer, b"no JSON\n" + path.read_bytes())
+    row = sources.first_row(pipe)
+    os.close(writer)
+    assert row is not None
+    assert row.values.keys() == splits.COLUMNS
+    assert splits.is_split_file(str(path))
+    assert not splits.is_split_file(str(tmp_path / "problems.jsonl"))
+    packed = tmp_path / "packed.jsonl"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert splits.is_split_file(str(packed))
 
 
 def test_a_division_by_hash_does_not_depend_on_the_order(tmp_path: Path) -> None:

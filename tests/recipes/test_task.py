@@ -15,6 +15,7 @@ from overlap.core import LeftOut, Prompt
 from overlap.core import Task as TaskProtocol
 from overlap.errors import ConfigError
 from overlap.task import load_task
+from recipes.code_rl import sources
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.task import PROBLEM_FILES, SPLITS, CodeTask, ReasoningCodeTask
 from sandbox.core import Judgement, Verdict
@@ -170,24 +171,52 @@ def test_the_task_is_made_from_the_configuration(source: str) -> None:
     assert task == CodeTask(source, "", Judging(3, 2.0, "none", ("numpy",)), ("```",))
 
 
-@pytest.mark.parametrize("how", ["divided", "split file", "named"])
-def test_only_training_problems_lose_tests(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["divided", "split file", "split file twice", "named"])
+def test_only_training_problems_lose_tests_and_each_file_is_read_once(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files: list[Path] = []
+    read = sources._read_bytes
+    monkeypatch.setattr(sources, "_read_bytes", lambda path, field: files.append(path) or read(path, field))
     tests = [{"input": f"[{'1' * n}]", "output": "1"} for n in range(1, 31)]
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps({**row, "tests": tests}) + "\n" for row in ROWS))
     train, heldout = str(rows), ""
-    if how == "split file":
+    if how.startswith("split file"):
         marks = [
             {"id": r["id"], "split": "heldout" if i < 5 else "train", "source": str(rows)} for i, r in enumerate(ROWS)
         ]
         train = str(tmp_path / "split.jsonl")
         Path(train).write_text("".join(json.dumps(mark) + "\n" for mark in marks))
+        heldout = train if how == "split file twice" else ""
     elif how == "named":
         heldout = str(tmp_path / "others.jsonl")
         Path(heldout).write_text(json.dumps({**ROWS[0], "id": "x", "statement": "Another.", "tests": tests}) + "\n")
     task = CodeTask(train, heldout, Judging(3))
     assert {len(problem.problem.cases) for problem in task.problems("train")} == {3}
     assert {len(problem.problem.cases) for problem in task.problems("heldout")} == {30}
+    assert sorted(files) == sorted({rows, Path(train), *([Path(heldout)] if heldout else [])})
+
+
+def test_a_file_that_was_changed_is_read_again(source: str) -> None:
+    task = CodeTask(train=source)
+    task.problems("train")
+    Path(source).write_text("".join(json.dumps({**row, "id": f"new{i}"}) + "\n" for i, row in enumerate(ROWS)))
+    assert {problem.id[:3] for split in ("heldout", "train") for problem in task.problems(split)} == {"new"}
+
+
+def test_a_bad_row_of_a_split_file_is_counted_once(tmp_path: Path, source: str) -> None:
+    marks = [
+        {"id": row["id"], "split": "heldout" if row is STDIO else "train", "source": source} for row in [*ROWS, STDIO]
+    ]
+    (split := tmp_path / "split.jsonl").write_text(
+        "".join(json.dumps(mark) + "\n" for mark in [*marks, {**marks[0], "split": "validation"}])
+    )
+    task = CodeTask(str(split))
+    counts = {
+        name: sum(isinstance(row, LeftOut) for row in task.prompts(Bytes(), name)) for name in ("train", "heldout")
+    }
+    assert counts == {"train": 1, "heldout": 0}
 
 
 def test_a_policy_without_a_measured_split_gets_all_of_our_problems() -> None:

@@ -13,9 +13,10 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.prepared import Prepared
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
-from overlap.session import Prepared, Session
+from overlap.session import Session
 
 
 class _Alive:

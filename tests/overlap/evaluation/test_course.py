@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from io import StringIO
@@ -16,7 +18,7 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import RunDirError
-from overlap.evaluation.course import RECORD, Course, Evaluator, best_so_far, row, swap
+from overlap.evaluation.course import RECORD, Course, Evaluator, best_so_far, row
 from overlap.evaluation.evaluate import PassRate, Tally
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped, serial
@@ -259,22 +261,35 @@ def test_a_best_policy_that_cannot_be_written_costs_neither_the_run_nor_the_earl
     assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
 
 
-def test_a_swap_that_a_kill_cut_short_leaves_the_earlier_best(tmp_path: Path) -> None:
-    best = finished(config(), tmp_path, 0.5).best
-    best.rename(tmp_path / "policy-best.former")
-    found = best_so_far(best)
+def test_cancelling_while_the_best_policy_takes_its_place_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = finished(config(), tmp_path, 0.25, 0.25, 0.5)
+    entered, release, rename = threading.Event(), threading.Event(), os.rename
+
+    def slow(source: Path, target: Path) -> None:
+        entered.set()
+        assert release.wait(20)
+        rename(source, target)
+
+    async def cut() -> None:
+        keeping = asyncio.create_task(made.evaluator._keep({"step": 8, "value": 0.75}))
+        assert await asyncio.to_thread(entered.wait, 20)
+        keeping.cancel()
+        for _ in range(20):
+            await asyncio.to_thread(int)  # threads that tidy up too early would do it meanwhile
+        assert not keeping.done()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await keeping
+
+    monkeypatch.setattr(os, "rename", slow)
+    asyncio.run(cut())
+    found = best_so_far(made.best)
     assert found
-    assert found["step"] == 2
-    assert (best / "policy").is_file()
-
-
-def test_a_swap_that_fails_puts_the_earlier_best_back(tmp_path: Path) -> None:
-    (tmp_path / "policy-best").mkdir()
-    (tmp_path / "policy-best" / "policy").write_text("1")
-    with pytest.raises(RunDirError):
-        swap(tmp_path / "missing", tmp_path / "policy-best")
-    assert (tmp_path / "policy-best" / "policy").read_text() == "1"
-    assert [p.name for p in tmp_path.iterdir()] == ["policy-best"]
+    assert found["step"] == 8
+    assert made.kept == 6
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["policy-best"]
 
 
 def test_a_folder_that_is_no_best_of_ours_is_nothing_to_compare_with(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from overlap.evaluation import DataReport, check_problems, data_check, recall, r
 from overlap.task import Task
 from sandbox import Case, Judgement, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core import CaseResult
+from sandbox.errors import CheckerError, InvalidProblem
 
 SUM = Problem("sum", "stdio", (Case("1 2", "3"),))
 FAULT, MISSING = "fault", "missing"
+OWN = {error.__name__: error for error in (InvalidProblem, CheckerError)}
 
 
 class Known(Task):
@@ -44,6 +47,8 @@ class Says:
         self.judged.append(program.source)
         if program.source == FAULT:
             raise SandboxError("no disk")
+        if program.source in OWN:
+            raise OWN[program.source]("its checker crashed")
         if program.source == MISSING:
             raise ToolchainMissing("no compiler")
         verdict = Verdict(program.source)
@@ -86,9 +91,51 @@ def test_of_several_references_one_that_is_accepted_will_do() -> None:
     assert found.reference == "CE"
 
 
-def test_our_own_fault_is_told_as_that() -> None:
-    (found,) = check(prompt("1", FAULT)).findings
-    assert (found.reference, found.message) == ("could not be judged", "SandboxError: no disk")
+def test_our_own_fault_is_told_as_that_and_is_no_finding_of_the_data() -> None:
+    report = check(prompt("1", FAULT), prompt("2", "AC"), prompt("3", empty=FAULT))
+    assert report.findings[0].reference == "could not be judged"
+    assert report.clean
+    assert report.lines() == [
+        "2 of 3 problems bring a reference, 0 of those are rejected",
+        "0 accept an empty answer",
+        "0 accept the first example printed",
+        "2 could not be judged by our fault, first rows.jsonl:1 (SandboxError: no disk)",
+    ]
+
+
+def test_a_reference_that_could_not_be_judged_might_have_been_the_right_one() -> None:
+    (found,) = check(prompt("1", "WA", FAULT)).findings
+    assert (found.reference, found.rejected) == ("could not be judged", False)
+    assert check(prompt("1", FAULT, "AC")).findings[0].fault == ""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_problem_that_can_judge_no_program_is_a_finding(name: str) -> None:
+    report = check(prompt("1", name, empty=name, example=name), prompt("2", empty=name))
+    assert not any(finding.clean for finding in report.findings)
+    assert report.lines() == [
+        "1 of 2 problems bring a reference, 1 of those are rejected",
+        f"  1 {name}, first rows.jsonl:1 (its checker crashed)",
+        "0 accept an empty answer",
+        "0 accept the first example printed",
+        f"2 can judge no program, first rows.jsonl:1 ({name}: its checker crashed)",
+    ]
+
+
+def test_an_error_of_the_task_comes_out_as_itself() -> None:
+    class Torn(Known):
+        def probes(self, prompt: Prompt) -> Iterable[Probe]:
+            raise ConfigError("data.train", "rows.jsonl", "was moved")
+
+    with pytest.raises(ConfigError, match="was moved"):
+        asyncio.run(check_problems(Says(), Torn(), [prompt("1")]))
+
+
+def test_a_start_takes_a_reference_that_could_not_be_judged_for_not_judged(tmp_path: Path) -> None:
+    file, task, failed = tmp_path / "checked.json", Known(), prompt("1", FAULT)
+    (found,) = check(failed).findings
+    file.write_text(json.dumps({found.digest: found.reference}))
+    assert recall(file, task, [failed]) == "1, not judged yet; `overlap check-data FILE` does"
 
 
 def test_a_machine_that_cannot_judge_ends_it() -> None:

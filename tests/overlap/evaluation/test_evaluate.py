@@ -157,12 +157,12 @@ def test_no_request_has_an_id_of_a_training_sample() -> None:
     assert groups == {-1, -2, -3}
 
 
-def test_the_error_of_a_door_comes_out_as_itself() -> None:
+def test_the_error_of_a_door_says_on_which_sample() -> None:
     class Dying(FakeGenerator):
         async def generate(self, request: Request) -> Trajectory:
             raise EngineError("gone")
 
-    with pytest.raises(EngineError, match="gone"):
+    with pytest.raises(StageError, match="stage generate died on sample g-1s0: EngineError: gone"):
         asyncio.run(tally(Dying(), FakeVerifier(), fake_prompts(3), 2))
 
 
@@ -213,9 +213,27 @@ def test_a_smaller_training_set_keeps_the_distribution() -> None:
     assert sum(train) / 9 == pytest.approx(5, abs=0.5)
 
 
-def test_more_held_out_than_kept_is_refused() -> None:
-    with pytest.raises(ConfigError, match="only 2 problems are kept"):
-        split_tallies(tallies(0, 3, 4), Bounds(heldout=2))
+def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path: Path) -> None:
+    out = tmp_path / "split.jsonl"
+    with pytest.raises(ConfigError, match=rf"heldout=29: only \d+ problems are kept; .*; {out} has the measurement"):
+        measured(
+            lambda g: filter_problems(
+                g, FakeVerifier(solved=0.4), fake_prompts(30), out=out, source="s", samples=4, bounds=Bounds(heldout=29)
+            )
+        )
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 30
+    assert {row["split"] for row in rows} == {"train", "dropped"}
+    assert {row["samples"] for row in rows} == {4}
+
+
+def test_holding_out_every_problem_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    out = tmp_path / "split.jsonl"
+    with pytest.raises(ConfigError, match="heldout=2: there are only 2 problems"):
+        asyncio.run(
+            filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, source="s", bounds=Bounds(heldout=2))
+        )
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("bounds", [{"low": 0.9, "high": 0.1}, {"low": -0.1}, {"high": 1.5}, {"heldout": -1}])
@@ -227,6 +245,7 @@ def test_impossible_bounds_are_refused(bounds: dict[str, float]) -> None:
 def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it(tmp_path: Path) -> None:
     source, out = tmp_path / "problems.jsonl", tmp_path / "splits" / "mine.jsonl"
     source.write_text("")
+    out.parent.mkdir()
     prompts = fake_prompts(30)
     report = measured(
         lambda g: filter_problems(
@@ -241,13 +260,13 @@ def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it
     assert [p.name for p in out.parent.iterdir()] == ["mine.jsonl"]
 
 
+class Unused(FakeGenerator):
+    async def generate(self, request: Request) -> Trajectory:
+        raise AssertionError("nothing may be measured before the input is known to be good")
+
+
 def test_a_split_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-
-    class Unused(FakeGenerator):
-        async def generate(self, request: Request) -> Trajectory:
-            raise AssertionError("nothing may be measured before the path is known to be good")
-
     for out in (tmp_path, tmp_path / "file" / "x"):
         with pytest.raises(ConfigError, match="out="):
             asyncio.run(filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, source="s/t"))

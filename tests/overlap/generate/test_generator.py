@@ -320,6 +320,23 @@ def test_sleeping_shuts_the_gate_only_where_engine_and_learner_share_gpus(genera
     assert run(main()) == (["sleep", "wake"] if shares else [])
 
 
+def test_an_engine_whose_process_cannot_be_started_says_where_and_is_not_tried_again(tmp_path):
+    (tmp_path / "file").touch()
+    told = r"the engine process cannot be started: Not a directory: .*/file/engine-\w+; free space there or choose"
+
+    async def main():
+        generator = VllmGenerator(CFG, tmp_path, tmp_path / "file", log=tmp_path / "log")
+        dead = asyncio.create_task(generator.wait_dead())
+        for _ in range(2):
+            with pytest.raises(EngineError, match=told):
+                await generator.start()
+        with pytest.raises(EngineError, match=told):
+            await dead
+        await generator.close()
+
+    run(main())
+
+
 def test_a_start_that_fails_is_not_tried_again(generator, stub):
     def prepare(engine):
         engine.open_error = RemoteFault("ValueError: head size 17")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import shutil
-import socket
+import threading
 from array import array
 from pathlib import Path
 
@@ -14,12 +15,10 @@ import pytest
 
 from overlap.config import Config, LearnConfig, RolloutConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.errors import ConfigError, LearnerError, StaleBatchError
+from overlap.errors import ConfigError, LearnerError, RunDirError, StaleBatchError
 from overlap.learner.learner import DeepSpeedLearner
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.processes import RankProcesses
 from overlap.learner.state import LearnerState, read_state, write_state
-from overlap.learner.wire import Call, RankSpec, encode, receive
 
 PROMPT = Prompt("p", (1, 2, 3))
 
@@ -82,13 +81,71 @@ def test_a_call_before_start_says_so(tmp_path):
         asyncio.run(learner(tmp_path).logprobs((1, 2)))
 
 
-def test_ranks_wait_passively_and_the_driver_keeps_its_environment(tmp_path):
-    spec = RankSpec(0, 2, 1, tmp_path / "meet", tmp_path, Config(), 1)
-    before = dict(os.environ)
-    environment = RankProcesses(spec, scratch=tmp_path, log=None)._environment(1)
-    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
-    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("1", "2")
-    assert dict(os.environ) == before
+class Saving:
+    """Stands in for the ranks: writes what it is told to save, version by version."""
+
+    version = 0
+
+    async def call(self, name, folder, kind, timeout_s):
+        self.version += 1
+        folder.mkdir()
+        (folder / kind).write_text(str(self.version))
+        return self.version
+
+
+def saving(tmp_path):
+    made = learner(tmp_path)
+    made._ranks = Saving()
+    return made
+
+
+def test_a_save_that_is_cancelled_while_it_takes_its_place_leaves_a_whole_policy(tmp_path, monkeypatch):
+    made, policy = saving(tmp_path), tmp_path / "policy"
+    entered, release = threading.Event(), threading.Event()
+    rename = os.rename
+
+    def slow(*args):
+        entered.set()
+        assert release.wait(20)
+        rename(*args)
+
+    async def main():
+        await made.save(policy, kind="policy")
+        monkeypatch.setattr(os, "rename", slow)
+        task = asyncio.create_task(made.save(policy, kind="policy"))
+        assert await asyncio.to_thread(entered.wait, 20)
+        task.cancel()
+        for _ in range(20):
+            await asyncio.to_thread(int)  # threads that tidy up too early would do it meanwhile
+        assert not task.done()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert (policy / "policy").read_text() == "2"
+    assert os.listdir(tmp_path) == ["policy"]
+
+
+def test_a_policy_that_cannot_take_its_place_leaves_the_former_one(tmp_path, monkeypatch):
+    made, policy = saving(tmp_path), tmp_path / "policy"
+    replace = os.replace
+
+    def refuses(source, target):
+        if ".partial" in str(source):
+            raise OSError(errno.EIO, "Input/output error")
+        replace(source, target)
+
+    async def main():
+        await made.save(policy, kind="policy")
+        monkeypatch.setattr(os, "replace", refuses)
+        monkeypatch.setattr(Path, "rename", lambda source, target: refuses(source, target))
+        with pytest.raises(RunDirError, match="Input/output error"):
+            await made.save(policy, kind="policy")
+
+    asyncio.run(main())
+    assert (policy / "policy").read_text() == "1"
+    assert os.listdir(tmp_path) == ["policy"]
 
 
 def test_a_state_is_restored_only_by_a_learner_of_its_kind(tmp_path):
@@ -102,20 +159,6 @@ def test_a_state_is_restored_only_by_a_learner_of_its_kind(tmp_path):
     (tmp_path / "learner.json").write_text("{}")
     with pytest.raises(ConfigError, match="holds no learner state"):
         read_state(tmp_path, two)
-
-
-def test_messages_arrive_whole_and_in_order():
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for number in range(3):
-            ours.sendall(encode(Call(number, "step", (array("i", range(100)),))))
-        ours.sendall(encode(Call(3, "step"))[:-1])
-        ours.close()
-        with theirs.makefile("rb") as stream:
-            assert [receive(stream).number for _ in range(3)] == [0, 1, 2]
-            for _ in range(2):  # cut short, and nothing more
-                with pytest.raises(EOFError):
-                    receive(stream)
 
 
 torch = pytest.importorskip("torch")

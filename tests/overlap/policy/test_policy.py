@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+from overlap.atomic import partial_path
 from overlap.errors import ConfigError
 from overlap.policy import resolve as policy
 from overlap.policy.resolve import DEFAULT_POLICY, make_tiny_policy, policies_dir, resolve_policy
@@ -239,7 +240,7 @@ def test_a_conversion_that_dies_leaves_nothing_behind(
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path, conversions: list[Path]) -> None:
-    leftover = policies_dir(tmp_path) / f".{DEFAULT_POLICY}-1.0-{policy._CONVERSION}.making-dead"
+    leftover = partial_path(policies_dir(tmp_path) / f"{DEFAULT_POLICY}-1.0-{policy._CONVERSION}")
     leftover.mkdir(parents=True)
     (leftover / "model.safetensors").touch()
     entry = resolve_policy(DEFAULT_POLICY, tmp_path)

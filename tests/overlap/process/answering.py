@@ -8,7 +8,7 @@ import sys
 
 from overlap.process import CANCEL, Call, RemoteFault, Reply, encode, read
 
-taken_back = 0
+hanging = taken_back = 0
 
 
 def answer(call: Call) -> Reply:
@@ -17,18 +17,20 @@ def answer(call: Call) -> Reply:
     if call.name == "add":
         return Reply(call.number, "ok", call.args[0] + call.args[1])
     if call.name == "taken_back":
-        return Reply(call.number, "ok", taken_back)
+        return Reply(call.number, "ok", taken_back == hanging)
     return Reply(call.number, "error", RemoteFault("ValueError: no"))
 
 
 async def main(fd: int) -> None:
-    global taken_back
+    global hanging, taken_back
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
     while True:
         call = await read(reader)
         if call.name == CANCEL:
             taken_back = call.args[0]
-        elif call.name != "hang":
+        elif call.name == "hang":
+            hanging = call.number
+        else:
             writer.write(encode(answer(call)))
 
 

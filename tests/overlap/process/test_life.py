@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
+import subprocess
+from array import array
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,18 @@ import pytest
 from places import ROOT
 
 from overlap.errors import EngineError
-from overlap.process import Life, Peer, RemoteFault, alive, identify, run_name, shared
+from overlap.process import (
+    Call,
+    Life,
+    Peer,
+    RemoteFault,
+    alive,
+    encode,
+    identify,
+    receive,
+    run_name,
+    shared,
+)
 
 PAUSE = "import signal; signal.pause()"
 
@@ -66,6 +81,71 @@ def test_of_two_ends_the_better_cause_is_told(life: Life) -> None:
         life.fail("too late")
         with pytest.raises(EngineError, match="signal 9"):
             await life.wait_dead()
+        await life.close()
+
+    run(main())
+
+
+def test_what_a_process_said_is_told_rather_than_how_it_ended(life: Life) -> None:
+    """Its end may be noticed before its last words are read."""
+
+    async def main() -> None:
+        life.fail_soon("exited with code 1")
+        life.fail_soon(EngineError("out of memory"), said=True)
+        life.fail_soon(EngineError("lost a connection"), said=True)
+        with pytest.raises(EngineError, match="out of memory"):
+            await life.wait_dead()
+        await life.close()
+
+    run(main())
+
+
+def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    life = Life("engine", EngineError, tmp_path / "file")
+    told = r"the process cannot be started: Not a directory: .*/file/.*; free space there or choose another place"
+
+    async def main() -> None:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=told):
+                life.spawn("the process", ["-c", PAUSE], {})
+        with pytest.raises(EngineError, match=told):
+            await life.wait_dead()
+        await life.close()
+
+    run(main())
+
+
+def test_a_start_that_the_system_refuses_leaves_no_folder(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", refuse)
+            with pytest.raises(EngineError, match="cannot be started: Resource temporarily unavailable; end other"):
+                life.spawn("the process", ["-c", PAUSE], {})
+        assert life.folder.is_dir()
+        await life.close()
+
+    run(main())
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_process_for_which_no_descriptor_is_left_ends_the_life_with_the_limit(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socketpair", full)
+            with pytest.raises(EngineError, match=r"the process cannot be started: Too many open files; .*`ulimit -a`"):
+                await Peer.start(life, "the process", "answering", {})
+        assert life.over
         await life.close()
 
     run(main())
@@ -144,13 +224,27 @@ def test_calls_cross_side_by_side_errors_come_back_and_a_cancelled_call_is_taken
         slow.cancel()
         with pytest.raises(asyncio.CancelledError):
             await slow
-        assert await peer.call("taken_back") == 1
+        assert await peer.call("taken_back")
         with pytest.raises(EngineError, match="was killed by signal 9"):
             await peer.call("die")
         await life.close()
         await peer.close()
 
     run(main())
+
+
+def test_messages_arrive_whole_and_in_order() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for number in range(3):
+            ours.sendall(encode(Call(number, "step", (array("i", range(100)),))))
+        ours.sendall(encode(Call(3, "step"))[:-1])
+        ours.close()
+        with theirs.makefile("rb") as stream:
+            assert [receive(stream).number for _ in range(3)] == [0, 1, 2]
+            for _ in range(2):  # cut short, and nothing more
+                with pytest.raises(EOFError):
+                    receive(stream)
 
 
 def test_a_stopped_process_is_closed_all_the_same(life: Life) -> None:

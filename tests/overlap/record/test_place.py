@@ -127,8 +127,9 @@ def test_a_start_that_was_killed_at_any_moment_leaves_its_directory_free(tmp_pat
     run.mkdir()
     (run / "run.log").touch()  # killed before its configuration was there
     check_free(run, "run")
-    (run / ".config.yaml.123.part").touch()
+    (run / ".config.yaml.123-1.partial").touch()
     RunDir.create(str(run), CFG).close()
+    assert sorted(os.listdir(run)) == ["config.yaml", "run.log"]
 
 
 @pytest.mark.parametrize("evidence", ["metrics.jsonl", "trajectories.jsonl", "summary.json", "picture.png"])

@@ -13,13 +13,14 @@ import pytest
 import yaml
 from places import ROOT
 
+from overlap.atomic import former_path, partial_path
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.files import read_rows
-from overlap.record.resume import reopen, stored_config
+from overlap.record.resume import check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir
 
 PROMPTS = [Prompt(f"p{i}", (1, 2, i), data={"tests": [("1", "2")]}) for i in range(4)]
@@ -74,11 +75,29 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
 )
 def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, override, told):
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    with pytest.raises(ConfigError, match="is not the same run") as caught:
-        reopen(config(run, override), DATA, fits=fits)
-    assert told in str(caught.value)
-    assert "--resume-with-changes" in str(caught.value)
+    for ask in (reopen, check_reopen):
+        with pytest.raises(ConfigError, match="is not the same run") as caught:
+            ask(config(run, override), DATA, fits=fits)
+        assert told in str(caught.value)
+        assert "--resume-with-changes" in str(caught.value)
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_a_run_of_somebody_elses_is_refused_in_one_line(run, monkeypatch):
+    def forbidden(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", forbidden)
+    with pytest.raises(ConfigError, match=r"run\.dir=.*cannot be read \(Permission denied\)"):
+        stored_config(str(run))
+
+
+def test_what_may_go_on_may_be_asked_for_and_nothing_is_touched(run):
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    check_reopen(config(run, "run.seed=1"), DATA, fits=fits, with_changes=True)
+    check_reopen(config(run), DATA, fits=fits)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    reopen(config(run), DATA, fits=fits)[0].close()  # no lock was left
 
 
 def test_all_differences_are_listed_at_once(run):
@@ -235,9 +254,24 @@ def test_a_checkpoint_that_was_being_written_when_the_run_was_killed_does_not_co
     assert resumed.state.step == 2
 
 
-def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run):
-    (run / ".policy.former").mkdir()
-    (run / ".policy.former" / "config.json").touch()
+@pytest.mark.parametrize("name", ["policy", "policy-best"])
+def test_a_policy_that_a_kill_left_between_two_names_is_found_again(run, name):
+    former, partial = former_path(run / name), partial_path(run / name)
+    for folder in (former, partial):
+        folder.mkdir()
+    (former / "config.json").touch()
     opened, _ = reopen(config(run), DATA, fits=fits)
     opened.close()
-    assert (run / "policy" / "config.json").is_file()
+    assert (run / name / "config.json").is_file()
+    assert not list(run.glob(".policy*"))
+
+
+@pytest.mark.parametrize("name", ["policy", "policy-best"])
+def test_a_former_policy_that_a_kill_left_beside_the_new_one_goes(run, name):
+    former_path(run / name).mkdir()
+    (run / name).mkdir()
+    (run / name / "config.json").touch()
+    opened, _ = reopen(config(run), DATA, fits=fits)
+    opened.close()
+    assert (run / name / "config.json").is_file()
+    assert not list(run.glob(".policy*"))

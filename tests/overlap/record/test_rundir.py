@@ -19,7 +19,7 @@ from places import ROOT
 from overlap.config import Config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, OverlapError, RunDirError
-from overlap.record.files import Lines, check_out, read_rows, write_atomic
+from overlap.record.files import Lines, check_out, read_rows
 from overlap.record.losses import Losses
 from overlap.record.rundir import RunDir
 
@@ -178,21 +178,6 @@ def test_a_line_that_does_not_fit_leaves_no_half_line(tmp_path, monkeypatch):
     lines.close()
     lines.close()
     assert lines.path.read_text() == '{"step": 1}\n{"step": 3}\n'
-
-
-def test_a_file_that_fails_to_be_written_keeps_its_old_content(tmp_path, monkeypatch):
-    path = tmp_path / "summary.json"
-    write_atomic(path, "old")
-
-    def full(fd: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunDirError, match=r"cannot write .*summary\.json: No space left on device; free disk space"):
-        write_atomic(path, "new")
-    monkeypatch.undo()
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["summary.json"]
 
 
 def test_a_device_that_is_always_full_is_a_run_dir_error():

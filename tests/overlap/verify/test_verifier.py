@@ -73,23 +73,13 @@ def test_a_task_can_mask_a_sample() -> None:
 
 
 def test_our_failure_is_tried_again() -> None:
-    async def run() -> None:
-        async with opened(Judged(), says(WorkerDied("1"), WorkerDied("2"), Verdict.AC)) as verifier:
-            assert (await verifier.score(trajectory("x"))).reward == 1.0
-            assert (verifier.stats().retries, verifier.stats().failed) == (2, 0)
-            assert verifier.stats().verdicts == {"AC": 1}
-
-    asyncio.run(run())
+    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("1"), WorkerDied("2"), Verdict.AC))
+    assert (scored.reward, scored.failure) == (1.0, "")
 
 
-def test_after_the_last_try_the_sample_is_masked_and_counted() -> None:
-    async def run() -> None:
-        async with opened(Judged(), says(WorkerDied("gone"))) as verifier:
-            scored = await verifier.score(trajectory("x"))
-            assert (scored.reward, scored.failure) == (None, "WorkerDied: gone")
-            assert verifier.stats().failures == {"WorkerDied: gone": 1}
-
-    asyncio.run(run())
+def test_after_the_last_try_the_sample_is_masked_and_says_why() -> None:
+    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("gone")))
+    assert (scored.reward, scored.failure) == (None, "WorkerDied: gone")
 
 
 def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
@@ -183,7 +173,7 @@ def test_cancelling_a_sample_cancels_its_job_and_leaves_the_others() -> None:
             await first
         go.set()
         assert (await second).reward == 1.0
-        assert (pool.cancelled, verifier.stats().unfinished, verifier.stats().running) == (1, 1, 0)
+        assert pool.cancelled == 1
         await verifier.close()
 
     asyncio.run(run())

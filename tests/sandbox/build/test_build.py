@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from toolchains import is_installed, need
 
-from sandbox import Case, Limits, Problem, Program, ToolchainMissing, Verdict
+from sandbox import Case, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.build import units
 from sandbox.build.builder import Builder
 from sandbox.jail import Jail, Run
@@ -165,3 +165,19 @@ def test_what_anybody_may_write_is_no_toolchain(tmp_path: Path, monkeypatch: pyt
     planted.chmod(0o755)
     monkeypatch.setenv("SANDBOX_PATH", str(tmp_path))
     assert toolchain.tool("planted-compiler") is None
+
+
+# --- a full disk ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_made_is_our_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SandboxError, match=rf"the builder cannot be started: Not a directory in {tmp_path}/file"):
+        Builder(tmp_path / "file" / "build")
+
+
+def test_a_header_that_cannot_be_kept_is_our_fault(tmp_path: Path) -> None:
+    builder = Builder(tmp_path / "build")
+    builder.headers.directory.rmdir()
+    with Jail("B", shared=builder.shared) as jail, pytest.raises(SandboxError, match="cannot keep a compiled program"):
+        builder.build(jail, unit(ALL + MAIN))

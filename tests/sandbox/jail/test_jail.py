@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import socket
 from pathlib import Path
@@ -121,7 +121,7 @@ def test_a_zygote_that_dies_under_several_runs_is_our_fault_once(jail: Jail) -> 
 
 
 def harness(jail: Jail, source: str, code: int) -> bytes:
-    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    job = marshal.dumps({"kind": "stdio", "source": source, "preamble": ""}) + bytes(32)
     done = jail.run(Run(LIMITS, job=job, code=code))
     assert done.exit_code == 0, done.stderr
     return done.stdout
@@ -147,7 +147,7 @@ except OSError:
     beside = set()
 print(numpy.arange(4).sum(), len(beside), numpy.linalg.norm([3, 4]))
 """
-    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    job = marshal.dumps({"kind": "stdio", "source": source, "preamble": ""}) + bytes(32)
     assert b"No module named 'numpy'" in jail.run(Run(LIMITS, job=job)).stderr
     with Jail(jail.tier, packages=("numpy",)) as other:  # type: ignore[arg-type]
         found = other.run(Run(LIMITS, job=job))
@@ -156,7 +156,7 @@ print(numpy.arange(4).sum(), len(beside), numpy.linalg.norm([3, 4]))
 
 def test_a_module_of_the_standard_library_is_imported_ahead(jail: Jail) -> None:
     source = "import sys\nprint('statistics' in sys.modules)"
-    job = json.dumps({"kind": "stdio", "source": source, "preamble": ""}).encode() + bytes(32)
+    job = marshal.dumps({"kind": "stdio", "source": source, "preamble": ""}) + bytes(32)
     assert jail.run(Run(LIMITS, job=job)).stdout == b"False\n"
     with Jail(jail.tier, packages=("statistics",)) as other:  # type: ignore[arg-type]
         assert other.run(Run(LIMITS, job=job)).stdout == b"True\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pooling import LONG, RIGHT, SLEEPER, SUM, family, living, parts, pool_of, until
+from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, parts, pool_of, until
 
 import sandbox
 from sandbox import Judgement, Pool, Program, Verdict
@@ -87,6 +87,7 @@ def test_supervisors_that_die_one_after_the_other_lose_nothing_that_waits() -> N
 def test_a_killed_program_is_its_own_end_and_nobody_elses() -> None:
     async def main() -> None:
         async with pool_of(1) as pool:
+            await pool.judge(LONG, WRONG)  # what a jail runs to prove itself is over
             tasks = [asyncio.create_task(pool.judge(LONG, SLEEPER))]
             await until(lambda: len(parts(pool, "program")) == 1)
             tasks += [asyncio.create_task(pool.judge(SUM, RIGHT)) for _ in range(5)]

@@ -7,6 +7,8 @@ import dataclasses
 import errno
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,10 +16,11 @@ from typing import Any
 
 import psutil
 import pytest
+from places import ROOT
 from pooling import RIGHT, SUM, WRONG, family, pool_of
 
 from sandbox import Case, Problem, Program, SandboxError, Verdict
-from sandbox.errors import IsolationUnavailable, ProtocolError
+from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import parcel, store, wire, worker
 from sandbox.pool.store import Shelf, Store
 
@@ -251,17 +254,65 @@ def test_a_supervisor_that_is_gone_is_told_as_that() -> None:
     asyncio.run(main())
 
 
-def test_a_problem_that_does_not_arrive_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_that_does_not_arrive_is_our_fault_and_is_sent_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = dataclasses.replace(SUM, id="lost")
+
     async def main() -> None:
         async with pool_of(1) as pool:
             await pool.judge(SUM, RIGHT)
             assert pool._link is not None
-            monkeypatch.setattr(pool._link.store, "_send", lambda message, fds: None)
-            with pytest.raises(ProtocolError, match="did not arrive"):
-                await pool.judge(dataclasses.replace(SUM, id="lost"), RIGHT)
-            assert (await pool.judge(SUM, RIGHT)).verdict is Verdict.AC
+            with monkeypatch.context() as patch:
+                patch.setattr(pool._link.store, "_send", lambda message, fds: None)
+                with pytest.raises(ProblemLost, match="did not arrive"):
+                    await pool.judge(lost, RIGHT)
+            for problem in (lost, SUM):
+                assert (await pool.judge(problem, RIGHT)).verdict is Verdict.AC
 
     asyncio.run(main())
+
+
+def test_of_equal_problems_one_that_did_not_arrive_is_sent_anew_however_many_hold_it() -> None:
+    async def main() -> None:
+        async with stored() as (kept, shelf):
+            again = dataclasses.replace(A, cases=(Case("1", "".join("a" for _ in range(100))),))
+            async with kept.hold(again) as written:
+                shelf.look()
+                shelf._parcels.clear()  # as when the supervisor had no descriptor left for it
+                gone = await asyncio.gather(*(lost(kept, A) for _ in range(3)), return_exceptions=True)
+                assert [type(error) for error in gone] == [ProblemLost] * 3
+                assert shelf.find(written.digest) is None
+                assert await given(kept, A) == written.digest
+                assert shelf.find(written.digest) is not None
+                assert kept.written == 3
+            assert kept.kept_bytes == 2 * written.size
+
+    async def lost(kept: Store, problem: Problem) -> None:
+        async with kept.hold(problem):
+            await asyncio.sleep(0)
+            raise ProblemLost("a problem did not arrive")
+
+    asyncio.run(main())
+
+
+MANY = """
+import asyncio, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (270, 270))
+from sandbox import Case, Pool, Problem, Program
+async def main():
+    problems = [Problem(f"p{k}", "stdio", (Case("", "7"),)) for k in range(330)]
+    async with Pool(1) as pool:
+        done = await asyncio.gather(*(pool.judge(problem, Program("print(7)")) for problem in problems))
+    print({one.verdict.value for one in done})
+asyncio.run(main())
+"""
+
+
+def test_more_problems_at_once_than_the_supervisor_may_have_descriptors_are_all_judged(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", MANY], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.stdout, done.stderr) == ("{'AC'}\n", "")
 
 
 # --- hidden -----------------------------------------------------------------------------------------------------------

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 from places import ROOT
+from starting import Held, refuse
 
-from sandbox import Program, zoo
+from sandbox import Program, SandboxError, zoo
 from sandbox.cli import main
+from sandbox.rewards import check as how
 from sandbox.rewards.check import Findings, Options, RewardUnusable, check
 
 RIGHT = zoo.Sample("right", zoo.SUM, Program(zoo.HONEST_SUM), right=True)
@@ -203,3 +207,32 @@ def test_bench_measures_each_language_and_names_the_tier(capsys: pytest.CaptureF
     report = json.loads(capsys.readouterr().out)
     assert report["tier"] in ("A", "B")
     assert {"python, 1 tests", "python, 15 tests"} <= {figure["name"] for figure in report["figures"]}
+
+
+def test_a_module_that_is_slow_to_import_is_told_as_that(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(how, "_START_S", 0.05)
+    module.write_text("import signal\nsignal.pause()\n")
+    with pytest.raises(RewardUnusable, match=r"it was not imported within 0\.05 s"):
+        check(Options("rewards:reward"), [RIGHT])
+
+
+def test_a_reward_that_stops_the_process_that_calls_it_is_told_as_that(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(how, "_MARGIN_S", 0.0)
+    found = find(module, "os.kill(os.getppid(), 19)", RIGHT, deadline_s=1.0, repeats=1)
+    assert found.crashes == ["right: it stopped the process that called it"]
+
+
+def test_a_machine_without_room_for_the_process_that_calls_it_is_told_and_leaves_nothing(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temp := tmp_path / "temp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temp))
+    before = Held()
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", refuse(errno.EAGAIN, subprocess.Popen))
+        with pytest.raises(SandboxError, match=r"cannot be started: .*; raise the limit on processes"):
+            find(module, KNOWS)
+    assert before.new() == set()
+    assert not any(temp.iterdir())

@@ -1,0 +1,147 @@
+"""Files and folders that appear whole or not at all, also in the place of others. Every failed write is a RunDirError.
+
+    partial_path ──▶ fill it ──▶ sync ──▶ replace: what was there steps aside, comes back if the rename fails, goes
+
+A kill at any moment leaves the new one or the former one, under its own name or, between two renames of a folder, under
+a hidden one: whoever owns the place calls ``settle`` when it comes back to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from overlap.errors import RunDirError
+
+_NUMBERS = itertools.count(1)
+_HIDDEN = r"((\.\d+-\d+\.partial)+|\.former)"
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Turn an OSError about ``path`` into a one-line RunDirError."""
+    try:
+        yield
+    except RunDirError:
+        raise
+    except OSError as exc:
+        reason = exc.strerror or str(exc)
+        way_out = "free disk space or choose another place"
+        raise RunDirError(f"cannot write {path}: {reason}; {way_out}") from exc
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a whole file: it appears complete, on disk, or not at all. Raises RunDirError.
+
+    A lone surrogate, as the name of a file or a program's output may have, is written as JSON escapes it.
+    """
+    partial = partial_path(path)
+    try:
+        with guarded(path):
+            with open(partial, "wb") as out:
+                out.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(partial, path)
+    finally:
+        remove(partial)
+
+
+def partial_path(path: Path) -> Path:
+    """Where to make what shall be ``path``: a hidden name beside it, another one for each call."""
+    return path.with_name(f".{path.name.removeprefix('.')}.{os.getpid()}-{next(_NUMBERS)}.partial")
+
+
+def former_path(path: Path) -> Path:
+    """Where the former ``path`` is between the two renames of ``replace``."""
+    return path.with_name(f".{path.name.removeprefix('.')}.former")
+
+
+def is_hidden_name(name: str, of: str) -> bool:
+    """Whether ``name`` is one that ``partial_path`` or ``former_path`` gives to a file or folder called ``of``."""
+    return re.fullmatch(rf"\.{re.escape(of.removeprefix('.'))}{_HIDDEN}", name) is not None
+
+
+def sync(path: Path) -> None:
+    """Bring a folder, with all below it, to the disk. Raises RunDirError."""
+    with guarded(path):
+        for each in (*path.rglob("*"), path):
+            if each.is_file() or each.is_dir():
+                _fsync(each)
+
+
+def _fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace(new: Path, path: Path) -> None:
+    """Rename ``new`` to ``path``, beside it; what was there goes. Raises RunDirError: ``path`` is what it was then."""
+    former = former_path(path)
+    with guarded(path):
+        remove(former)
+        aside = new.is_dir() and os.path.lexists(path)
+        if aside:
+            os.rename(path, former)
+        try:
+            os.replace(new, path)
+        except OSError:
+            if aside:
+                os.rename(former, path)
+            raise
+    with suppress(OSError):  # it has its name, on a file system too that cannot bring a folder to the disk
+        _fsync(path.parent)
+    remove(former)
+
+
+def settle(path: Path) -> None:
+    """End what a kill cut short: the former ``path`` comes back if there is none, and nothing hidden of it is left.
+
+    For the owner of the place: what another process or thread is making there goes too. Raises RunDirError.
+    """
+    former = former_path(path)
+    with guarded(path):
+        if os.path.lexists(former) and not os.path.lexists(path):
+            os.rename(former, path)
+        names = os.listdir(path.parent) if path.parent.is_dir() else []
+    for name in names:
+        if is_hidden_name(name, path.name):
+            remove(path.with_name(name))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, link or tree as far as it can be. Raises nothing."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+async def to_its_end(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """As ``asyncio.to_thread``, for quick work: a cancellation is raised when the work has ended, so that nobody tidies
+    up, or goes on, beside a thread that still renames.
+    """
+    running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is None:
+        return running.result()
+    running.exception()  # it was ours to see; the cancellation is what the caller asked for
+    raise cancelled

@@ -1,0 +1,21 @@
+"""All that a rank is told at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from overlap.config import Config
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """``rendezvous`` is a file that does not exist yet, ``driver`` a pid; all paths are absolute."""
+
+    rank: int
+    world: int
+    driver: int
+    rendezvous: Path
+    policy: Path
+    cfg: Config
+    total_updates: int

@@ -1,0 +1,81 @@
+"""Where a run works: a directory of its own that goes with it, under a warden, in an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from overlap.errors import ConfigError, OverlapError
+from overlap.process import Interrupts, Warden, run_name
+
+
+@contextmanager
+def scratch_directory() -> Iterator[tuple[Path, Warden]]:
+    """A private directory for what the run's processes leave, and the warden that removes it in any event.
+
+    Raises ConfigError where there is no room for it, OverlapError where no process can be started.
+    """
+    path = _temporary() / f"ovl-{secrets.token_hex(4)}"
+    with ExitStack() as stack:
+        try:
+            warden = stack.enter_context(Warden(run_name(path)))
+        except OSError as error:
+            way_out = "end other programs, or allow more processes (ulimit -u)"
+            raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error
+        warden.watch_path(path)  # before it is there: a signal may come at any time
+        stack.callback(shutil.rmtree, path, ignore_errors=True)
+        try:
+            path.mkdir(0o700)
+        except OSError as error:
+            way_out = (
+                f"takes no directory of ours ({error.strerror or error}): free space there, or set TMPDIR elsewhere"
+            )
+            raise ConfigError("TMPDIR", str(path.parent), way_out) from error
+        yield path, warden
+
+
+def _temporary() -> Path:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ConfigError("working directory", ".", f"cannot be used ({error.strerror}): change to another") from error
+    try:
+        return Path(tempfile.gettempdir()).absolute()
+    except OSError as error:
+        way_out = f"{error.strerror or error}: free space there, or set TMPDIR to a directory that can be written"
+        raise ConfigError("TMPDIR", os.environ.get("TMPDIR", ""), way_out) from error
+
+
+def run_to_end(
+    work: Callable[[], Awaitable[None]], interrupts: Interrupts, again: Callable[[], bool] | None = None
+) -> None:
+    """Run a coroutine function from wherever we are called: a plain program, a thread, or inside a running loop.
+    ``again``: see ``Interrupts.run``.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(interrupts.run(work, again))
+        return
+    failure: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            asyncio.run(interrupts.run(work, again))
+        except BaseException as error:  # handed to the caller's thread below
+            failure.append(error)
+
+    thread = threading.Thread(target=target, name="overlap-run")
+    with interrupts.held():
+        thread.start()
+        thread.join()
+    if failure:
+        raise failure[0]
+    interrupts.check()

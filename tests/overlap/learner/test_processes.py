@@ -1,0 +1,174 @@
+"""Ranks in processes of their own, without DeepSpeed: what is answered, what ends them, and what is told then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_stub import wait_until
+from places import ROOT, SUPPORT
+
+from overlap.config import Config
+from overlap.errors import LearnerError, RunDirError
+from overlap.learner import processes
+from overlap.learner.learner import DeepSpeedLearner
+from overlap.learner.processes import RankLife, RankProcesses, rank_environment
+from overlap.learner.spec import RankSpec
+from overlap.process import Pid, alive, identify
+
+Use = Callable[[RankProcesses], Awaitable[Any]]
+
+
+@pytest.fixture
+def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], Any]:
+    """Start two doubles, use them, close them; nothing of them may be left."""
+    monkeypatch.setattr(processes, "MODULE", "rank_stub")
+    monkeypatch.setattr(processes, "rank_environment", lambda r, w: rank_environment(r, w) | {"PYTHONPATH": PATH})
+    scratch = tmp_path / "scratch"
+
+    async def started(use: Use) -> tuple[Any, list[Pid | None]]:
+        life = RankLife(scratch, tmp_path / "log")
+        made = RankProcesses(RankSpec(0, 2, 1, life.folder / "rendezvous", tmp_path, Config(), 1), life)
+        try:
+            async with asyncio.timeout(60):
+                await made.start(60.0)
+                known = [identify(pid) for pid in made.pids()]
+                return await use(made), known
+        finally:
+            await made.close()
+            await made.close()
+
+    def run(use: Use) -> Any:
+        result, known = asyncio.run(started(use))
+        assert len(known) == 2
+        assert not [rank for rank in known if rank is not None and alive(rank)]
+        assert list(scratch.iterdir()) == []
+        return result
+
+    return run
+
+
+PATH = f"{ROOT}{os.pathsep}{SUPPORT}"
+
+
+async def begun(tmp_path: Path) -> None:
+    """Wait until both ranks are at work."""
+    await asyncio.to_thread(wait_until, lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+
+
+def closed(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in tmp_path.glob("closed-*"))
+
+
+def test_every_rank_is_called_and_rank_0_answers(ranks: Callable[[Use], Any], tmp_path: Path) -> None:
+    async def use(made: RankProcesses) -> list[Any]:
+        return await asyncio.gather(*(made.call("rank", timeout_s=30) for _ in range(3)))
+
+    assert ranks(use) == [0, 0, 0]
+    assert closed(tmp_path) == ["closed-0", "closed-1"]
+    said = (tmp_path / "log").read_text().splitlines()
+    assert sorted(said) == [f"rank {rank} was asked" for rank in (0, 0, 0, 1, 1, 1)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_file_that_a_rank_cannot_write_is_an_error_of_this_call_alone(
+    ranks: Callable[[Use], Any], which: int
+) -> None:
+    async def use(made: RankProcesses) -> Any:
+        with pytest.raises(RunDirError, match=f"rank {which} cannot write"):
+            await made.call("save", which, timeout_s=30)
+        return await made.call("save", 2, timeout_s=30)
+
+    assert ranks(use) == "saved"
+
+
+def test_a_rank_that_raises_is_named_with_its_traceback_and_ends_all(
+    ranks: Callable[[Use], Any], tmp_path: Path
+) -> None:
+    async def use(made: RankProcesses) -> None:
+        dead = asyncio.create_task(made.wait_dead())
+        for _ in range(2):
+            with pytest.raises(LearnerError, match="learner rank 1 raised ValueError: head size 17\nTraceback"):
+                await made.call("step", 1, timeout_s=30)
+        with pytest.raises(LearnerError, match="head size 17"):
+            await dead
+
+    ranks(use)
+    assert "ValueError: head size 17" in (tmp_path / "log").read_text()
+    assert closed(tmp_path) == []
+
+
+def test_a_rank_that_is_killed_is_named_with_what_to_do(ranks: Callable[[Use], Any], tmp_path: Path) -> None:
+    async def use(made: RankProcesses) -> None:
+        said = r"learner rank 1 \(pid \d+\) was killed by SIGKILL \(by the kernel where memory is short: see dmesg"
+        with pytest.raises(LearnerError, match=rf"{said}, and lower .*\); its output is in {tmp_path / 'log'}"):
+            await made.call("die", 1, timeout_s=30)
+
+    ranks(use)
+
+
+def test_a_call_that_takes_too_long_ends_the_ranks(ranks: Callable[[Use], Any], tmp_path: Path) -> None:
+    async def use(made: RankProcesses) -> None:
+        for _ in range(2):
+            with pytest.raises(LearnerError, match=r"the learner did not finish 'wait_for' within 0\.01 s"):
+                await made.call("wait_for", tmp_path / "never", timeout_s=0.01)
+
+    ranks(use)
+    assert closed(tmp_path) == []
+
+
+def test_a_call_that_is_cancelled_is_ended_by_the_ranks_which_then_take_the_next(
+    ranks: Callable[[Use], Any], tmp_path: Path
+) -> None:
+    async def use(made: RankProcesses) -> Any:
+        waiting = asyncio.create_task(made.call("wait_for", tmp_path / "now", timeout_s=30))
+        await begun(tmp_path)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        (tmp_path / "now").touch()
+        return await made.call("rank", timeout_s=30)
+
+    assert ranks(use) == 0
+    assert closed(tmp_path) == []  # what they may still do is not waited for
+
+
+def test_closing_waits_for_no_call(ranks: Callable[[Use], Any], tmp_path: Path) -> None:
+    async def use(made: RankProcesses) -> None:
+        waiting = asyncio.create_task(made.call("wait_for", tmp_path / "never", timeout_s=30))
+        await begun(tmp_path)
+        await made.close()
+        with pytest.raises(LearnerError, match="the learner was closed"):
+            await waiting
+        with pytest.raises(LearnerError, match="the learner was closed"):
+            await made.call("rank", timeout_s=30)
+        await made.wait_dead()
+
+    ranks(use)
+    assert closed(tmp_path) == []
+
+
+def test_ranks_wait_passively_and_the_driver_keeps_its_environment() -> None:
+    before = dict(os.environ)
+    environment = rank_environment(1, 2)
+    assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert (environment["RANK"], environment["WORLD_SIZE"]) == ("1", "2")
+    assert dict(os.environ) == before
+
+
+def test_ranks_that_cannot_be_started_are_a_fault_of_the_learner_that_says_where(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    async def main() -> None:
+        learner = DeepSpeedLearner(Config(), tmp_path, tmp_path / "file", total_updates=1)
+        with pytest.raises(LearnerError, match=r"learner rank 0 cannot be started: Not a directory: .*/file/learner-"):
+            await learner.start()
+        with pytest.raises(LearnerError, match="cannot be started"):
+            await learner.wait_dead()
+        await learner.close()
+
+    asyncio.run(main())

@@ -1,0 +1,122 @@
+"""The command as a process: signals before anything is started, and output that nobody reads or can show."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from places import ROOT, SUPPORT
+
+# What is tested here is how a process starts and ends, so it does without the real transformers.
+LIGHT = os.environ | {"PYTHONPATH": f"{SUPPORT / 'light'}{os.pathsep}{ROOT}"}
+
+
+@pytest.fixture
+def light_policy(tmp_path: Path) -> Path:
+    """A checkpoint for it."""
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_text("{}")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    return folder
+
+
+WAITS = """
+import overlap, signal, sys
+
+class Waits(overlap.Task):
+    def prompts(self, tokenizer, split):
+        with open(sys.argv[-1].partition("=")[2], "w") as fifo:
+            fifo.write("x")
+        signal.pause()
+
+    def reward(self, prompt, answer, judgement):
+        return 0.0
+"""
+
+
+class Waiting:
+    """A run that waits inside the user's task before anything is started."""
+
+    def __init__(self, policy: Path, tmp_path: Path) -> None:
+        (tmp_path / "waits.py").write_text(WAITS)
+        (tmp_path / "tmp").mkdir()
+        os.mkfifo(tmp_path / "fifo")
+        args = ["data.task=waits:Waits", f"model.policy={policy}", f"run.dir={tmp_path / 'out'}"]
+        environment = LIGHT | {"TMPDIR": str(tmp_path / "tmp")}
+        self.tmp = tmp_path / "tmp"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "overlap.cli", "train", *args, f"data.heldout={tmp_path / 'fifo'}"],
+            cwd=tmp_path,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        (tmp_path / "fifo").read_text()
+
+
+@pytest.fixture
+def waiting(light_policy: Path, tmp_path: Path) -> Iterator[Waiting]:
+    made = Waiting(light_policy, tmp_path)
+    yield made
+    made.process.kill()
+    made.process.communicate()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_before_anything_was_started_is_one_line_and_leaves_nothing(
+    waiting: Waiting, number: int, code: int
+) -> None:
+    assert [path.name[:4] for path in waiting.tmp.iterdir()] == ["ovl-"]
+    waiting.process.send_signal(number)
+    _, err = waiting.process.communicate(timeout=60)
+    assert (waiting.process.returncode, err) == (code, "overlap: interrupted\n")
+    assert list(waiting.tmp.iterdir()) == []
+
+
+def test_a_closed_terminal_is_no_second_fault(waiting: Waiting) -> None:
+    assert waiting.process.stdout
+    assert waiting.process.stderr
+    waiting.process.stdout.close()
+    waiting.process.stderr.close()
+    waiting.process.stdout = waiting.process.stderr = None
+    waiting.process.send_signal(signal.SIGHUP)
+    assert waiting.process.wait(60) == 129
+    assert list(waiting.tmp.iterdir()) == []
+
+
+@pytest.mark.parametrize("closed", ["| true", ">&-", ">&- 2>&-", "<&-"])
+def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(
+    light_policy: Path, tmp_path: Path, closed: str
+) -> None:
+    done = dry_run(light_policy, tmp_path, closed)
+    assert done.stderr == ""
+    assert done.returncode == 0  # of a pipe, that of its last command
+
+
+def dry_run(policy: Path, tmp_path: Path, more: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = f"{sys.executable} -m overlap.cli train --dry-run data.task=toy:ToyTask model.policy={policy}"
+    return subprocess.run(
+        ["bash", "-c", f"{command} run.dir={tmp_path / 'out'} {more}"],
+        cwd=SUPPORT,
+        env=LIGHT | environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
+def test_a_name_that_the_terminal_cannot_show_is_escaped(light_policy: Path, tmp_path: Path) -> None:
+    done = dry_run(light_policy, tmp_path, "data.train='\N{GRINNING FACE}.jsonl'", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "train: \\U0001f600.jsonl" in done.stdout
