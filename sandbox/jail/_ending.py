@@ -16,6 +16,7 @@ import builtins
 import gc
 import io
 import os
+import re
 import resource
 import sys
 import traceback
@@ -37,41 +38,52 @@ _STANDARD: Final = {
     for path in (f"/dev/{name}", f"/dev/fd/{fd}", f"/proc/self/fd/{fd}")
 }
 _FLUSH_FAILED: Final = 120
+WORDS: Final = re.compile(
+    r"__del__|detach|Buffered|TextIOWrapper|FileIO|exec|open|__file__|argv|getsource|/dev/|/proc/|multiprocessing|"
+    r"concurrent|setrlimit"
+)
+"""In the text of whatever `mark` would find something in."""
 
 
-class Words:
-    """What a program's code mentions."""
+_MARK: Final = "needs of the program"
 
-    def __init__(self, code: types.CodeType) -> None:
-        self.names: set[str] = set()
-        self.texts: set[str] = set()
-        waiting = [code]
-        while waiting:
-            found = waiting.pop()
-            self.names.update(found.co_names)
-            for constant in found.co_consts:
-                if type(constant) is str:
-                    self.texts.add(constant)
-                elif type(constant) is types.CodeType:
-                    waiting.append(constant)
 
-    @property
-    def lingers(self) -> bool:
-        """It may leave something that does its work only when it is dropped."""
-        writes = any(len(text) < 5 and text.strip("rwaxbt+U") == "" and not text.startswith("r") for text in self.texts)
-        return not self.names.isdisjoint(_LINGERING) or (writes and not self.names.isdisjoint(_OPENING))
+def mark(code: types.CodeType) -> types.CodeType:
+    """The code with what it needs as a last constant, if it needs anything: told by the words that it uses."""
+    names, texts, waiting = set[str](), set[str](), [code]
+    while waiting:
+        found = waiting.pop()
+        names.update(found.co_names)
+        texts.update(constant for constant in found.co_consts if type(constant) is str)
+        waiting += [constant for constant in found.co_consts if type(constant) is types.CodeType]
+    writes = any(len(text) < 5 and text.strip("rwaxbt+U") == "" and not text.startswith("r") for text in texts)
+    asked = {
+        "lingers": bool(names & _LINGERING) or (writes and bool(names & _OPENING)),
+        "itself": bool(names & _READING_ITSELF),
+        "streams": not texts.isdisjoint(_STANDARD),
+        "processes": any(name.startswith(("multiprocessing", "concurrent.")) for name in names),
+        "stack": "setrlimit" in names,
+    }
+    needs = tuple(name for name, needed in asked.items() if needed)
+    return code.replace(co_consts=(*code.co_consts, (_MARK, *needs))) if needs else code
 
-    def meet(self, source: str) -> None:
-        """Give it what it asks for by name: its own file, and its streams as files, which are not cut when opened."""
-        if not self.names.isdisjoint(_READING_ITSELF):
-            with suppress(OSError), open("main.py", "x", encoding="utf-8", errors="surrogatepass") as file:
-                file.write(source)
-        if not self.texts.isdisjoint(_STANDARD):
-            builtins.open = io.open = _open
-        if any(name.startswith(("multiprocessing", "concurrent.")) for name in self.names):
-            _processes.install()
-        if "setrlimit" in self.names:
-            resource.setrlimit = _setrlimit
+
+def meet_needs(code: types.CodeType, source: str) -> tuple[str, ...]:
+    """Give a program what `mark` found: its own file, and its streams as files, which are not cut when opened."""
+    last = code.co_consts[-1]
+    if type(last) is not tuple or last[:1] != (_MARK,):
+        return ()
+    needs: tuple[str, ...] = last[1:]
+    if "itself" in needs:
+        with suppress(OSError), open("main.py", "x", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(source)
+    if "streams" in needs:
+        builtins.open = io.open = _open
+    if "processes" in needs:
+        _processes.install()
+    if "stack" in needs:
+        resource.setrlimit = _setrlimit
+    return needs
 
 
 _plain_open: Final = open
@@ -118,20 +130,28 @@ def print_error(error: BaseException) -> int:
     return 1
 
 
-def finish(status: int, join_threads: Callable[[], object], *, lingers: bool) -> int:
+def finish(status: int, join_threads: Callable[[], object], needs: tuple[str, ...]) -> int:
     """What the interpreter does at its end; 120 when a standard stream cannot be flushed."""
     for step in (join_threads, atexit._run_exitfuncs):
         try:
             step()
         except BaseException as error:
             print_error(error)
+    try:
+        out, err = sys.stdout, sys.stderr
+        if out is sys.__stdout__ and err is sys.__stderr__ and out and err and not out.closed:
+            out.flush()
+            err.flush()
+            if not needs:
+                return status
+    except BaseException:
+        pass  # and again below, where it is told which
     if not all([_flush("stdout"), _flush("stderr")]):
         status = _FLUSH_FAILED
-    if lingers or getattr(sys, "stdout", None) is not sys.__stdout__:
-        sys.stdout = sys.__stdout__
-        if lingers:
-            _drop()
-        _flush("stdout")
+    sys.stdout = sys.__stdout__
+    if "lingers" in needs:
+        _drop()
+    _flush("stdout")
     return status
 
 

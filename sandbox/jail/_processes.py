@@ -6,11 +6,11 @@ asks of `_multiprocessing.SemLock`.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import errno
 import importlib
 import os
-import threading
 import time
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ class SharedLock:
         if not self._wait(block, timeout):
             return False
         self._depth += 1
-        self._owner = threading.get_ident()
+        self._owner = _thread.get_ident()
         return True
 
     def _wait(self, block: bool, timeout: float | None) -> bool:
@@ -100,7 +100,7 @@ class SharedLock:
         return self._depth
 
     def _is_mine(self) -> bool:
-        return self._depth > 0 and self._owner == threading.get_ident()
+        return self._depth > 0 and self._owner == _thread.get_ident()
 
     def _get_value(self) -> int:
         value = ctypes.c_int()

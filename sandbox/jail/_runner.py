@@ -127,7 +127,7 @@ def _compile(source: str) -> types.CodeType | str:
         code = compile(source, "main.py", "exec")
         if len(code.co_code) <= _SHORT and _is_empty(ast.parse(source)):
             return "the program is empty"
-        return code
+        return _ending.mark(code) if _ending.WORDS.search(source) else code
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
 
@@ -145,8 +145,6 @@ def _module(name: str) -> dict[str, Any]:
 
 def _set_up(job: Job, module: dict[str, Any]) -> None:
     """What the problem's author has put before the program."""
-    if not job["preamble"]:
-        return
     try:
         exec(compile(job["preamble"], "preamble.py", "exec"), module)
     except BaseException as error:
@@ -155,9 +153,12 @@ def _set_up(job: Job, module: dict[str, Any]) -> None:
 
 
 def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
-    status, words = 0, _ending.Words(code)
-    words.meet(job["source"])
-    _set_up(job, module)
+    status = 0
+    needs: tuple[str, ...] = ()
+    if type(code.co_consts[-1]) is tuple:
+        needs = _ending.meet_needs(code, job["source"])
+    if job["preamble"]:
+        _set_up(job, module)
     try:
         exec(code, module)
     except SystemExit as error:
@@ -166,7 +167,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         _report(error, "program")
         status = _ending.print_error(error)
     del module, code
-    _exit(_ending.finish(status, _join_threads, lingers=words.lingers))
+    _exit(_ending.finish(status, _join_threads, needs))
 
 
 def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
@@ -174,9 +175,10 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     values: list[Any] = []
     stage = "program"
     try:
-        _ending.Words(code).meet(job["source"])
+        _ending.meet_needs(code, job["source"])
         args = json.loads(job["args"]) if job["kind"] == "function" else None
-        _set_up(job, module)
+        if job["preamble"]:
+            _set_up(job, module)
         exec(code, module)
         stage = "call"
         if args is not None:
@@ -199,8 +201,9 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     stage = "program"
     try:
         streams = _apart.take_streams()
-        _ending.Words(code).meet(job["source"])
-        _set_up(job, module)
+        _ending.meet_needs(code, job["source"])
+        if job["preamble"]:
+            _set_up(job, module)
         exec(code, module)
         stage = "call"
         _apart.serve(module, job["classes"], streams)
@@ -215,7 +218,8 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """A test, about a program in another jail."""
     try:
         caller = _apart.Caller(module, job["classes"], _apart.take_streams())
-        _set_up(job, module)
+        if job["preamble"]:
+            _set_up(job, module)
         module.update((name, __import__(name)) for name in job["modules"])
         for name in job["names"]:
             if name in job["entry"] or name not in module:
