@@ -216,8 +216,8 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 
 def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     """A test, about a program in another jail."""
+    caller = _apart.Caller(module, job["classes"], _apart.take_streams())
     try:
-        caller = _apart.Caller(module, job["classes"], _apart.take_streams())
         if job["preamble"]:
             _set_up(job, module)
         module.update((name, __import__(name)) for name in job["modules"])
@@ -226,9 +226,10 @@ def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
                 module[name] = caller.proxy(name)
         exec(code, module)
     except BaseException as error:
-        _report(error, "test")
-        _exit(1)
-    _answer(not caller.lost and caller.calls > 0)
+        if not caller.lost:
+            _report(error, "call" if error is caller.raised or type(error) is AssertionError else "test")
+            _exit(1)
+    _answer(not caller.lost and caller.calls > 0, **caller.lost)
     _exit(0)
 
 

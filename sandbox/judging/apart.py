@@ -13,17 +13,25 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Final
 
-from sandbox.core import MIB, Case, Problem, Program
+from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail import WALL_STRETCH, RunResult
+from sandbox.judging.assert_apart import Apart
 from sandbox.judging.prepared import CompileError, Frame, Prepared
-from sandbox.judging.python_asserts import Apart
+from sandbox.judging.verdicts import ACCEPTED, Decision, decide_frame, decide_limits
+from sandbox.languages import Language
 
 _MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends
 _FAREWELL_S: Final = 10.0
 
 
-def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> tuple[RunResult, Frame | None, bool]:
-    """The program's run, and whether the test held. Raises CompileError for the program, SandboxError for us."""
+Talk = tuple[RunResult, Frame | None, RunResult | None, Frame | None]
+
+
+def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> Talk:
+    """How the program's run ended and then the test's: None where its text cannot be compiled.
+
+    Raises CompileError for the program, SandboxError for us.
+    """
     limits = problem.limits
     patient = replace(
         limits,
@@ -46,10 +54,40 @@ def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> t
             prepared.start(limits, job={"kind": "serve", "classes": what.classes}, pipes=(program_in, program_out))
         done, frame = prepared.finish()
         try:
-            _, said = test.finish()
-        except CompileError:  # the test's text; told by the run beside the program
-            said = None
-    return done, frame, said is not None and said.get("ok") is True
+            return done, frame, *test.finish()
+        except CompileError:  # told by the run beside the program
+            return done, frame, None, None
+
+
+def decide(talk: Talk, what: Apart, limits: Limits, language: Language) -> Decision | None:
+    """The verdict; None where the test has to run beside the program."""
+    done, frame, tested, said = talk
+    if limited := decide_limits(done, limits):
+        return limited
+    if frame is None or not frame.get("ok"):
+        return decide_frame(done, frame, language)
+    if said is not None and said.get("ok") is True:
+        return ACCEPTED
+    if said is not None and said.get("lost") == "end":
+        return Verdict.RE, str(said.get("error"))
+    if not what.decisive or tested is None or (said is not None and said.get("lost") == "test"):
+        return None
+    return _decide_failure(tested, said, limits)
+
+
+def _decide_failure(tested: RunResult, said: Frame | None, limits: Limits) -> Decision | None:
+    """Of a test that says the last word: what it says was made of the program's values."""
+    if limited := decide_limits(tested, limits):
+        return limited
+    if said is None:
+        return Verdict.RE, "its values end the test"
+    if said.get("lost"):
+        return Verdict.WA, str(said.get("error"))
+    if said.get("kind") == "memory":
+        return None
+    if said.get("kind") == "assertion":
+        return Verdict.WA, "an assert does not hold"
+    return (Verdict.RE, str(said["error"])) if said.get("stage") == "call" else None
 
 
 def _pipe(stack: ExitStack) -> tuple[int, int]:

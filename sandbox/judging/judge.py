@@ -174,14 +174,10 @@ class _Course:
         what = self._plan(case).apart if self._in_steps else None
         if what is None:
             return None
-        done, frame, held = apart.converse(self.prepared, self.problem, case, what)
-        self._check_preamble(frame)
-        decision = decide_limits(done, self.problem.limits)
-        if decision is None and (frame is None or not frame.get("ok")):
-            decision = decide_values(self.problem, case, None, done, frame, self.prepared.language)
-        if decision is None and not held:
-            return None
-        return case_result(index, done, decision or ACCEPTED)
+        talk = apart.converse(self.prepared, self.problem, case, what)
+        self._check_preamble(talk[1])
+        decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
+        return None if decision is None else case_result(index, talk[0], decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
         """Raises InvalidProblem where it fails without the program too: a program can say that it failed, and lie."""

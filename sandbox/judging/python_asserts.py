@@ -4,7 +4,8 @@
               the wall as plain data, and the rest, `_ == [3]`, which the judge evaluates itself (assert_values.py)
     apart     any other test runs in a jail of its own, where the program's names are calls to the program in its jail
               (apart.py): loops, helpers, classes of the test and of the preamble
-    inside    what neither can decide runs beside the program, guarded by the completion token: `weak`
+    inside    what neither can decide runs beside the program, guarded by the completion token: `weak`. So does a test
+              that held nothing apart and may need more than values (assert_apart.py)
 
 So no object with its own `__eq__`, no early exit and no patched name can pass the first two. What is the program's and
 what the test's is told by assert_names.py, from test and preamble alone: a program cannot choose to be judged weakly.
@@ -13,33 +14,17 @@ what the test's is told by assert_names.py, from test and preamble alone: a prog
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
-import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from sandbox.judging.assert_apart import Apart, apart_of, root_of, trusts_program
 from sandbox.judging.assert_names import Names, bound_by, loaded, names_of
 from sandbox.judging.assert_values import FIT, SAFE, Check, is_safe_math, slot
 
 _TYPES: Final = ("int", "float", "str", "list", "tuple", "dict", "set", "bool")
-
-
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """What a jail of the test's own needs to know."""
-
-    names: tuple[str, ...]
-    """The program's, if nothing else binds them there."""
-    entry: tuple[str, ...]
-    """The program's in any case."""
-    modules: tuple[str, ...]
-    """Of the standard library, that the test uses and leaves to the program to import."""
-    classes: tuple[str, ...]
-    """Of the preamble: their objects cross by their attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +42,7 @@ class _Unfit(Exception):
     """This assert cannot be decided outside the jail."""
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def plan(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
     """Split the statements of an assert case. Never fails on Python that parses: what does not fit stays inside."""
     above: list[ast.stmt] = []
@@ -70,7 +55,7 @@ def plan(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
     found = _split(body, names)
     if not found.weak:
         return found
-    return Plan(found.steps, found.checks, True, _apart(whole, above, names_of(whole, above, entry)))
+    return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
 
 
 def _split(body: list[ast.stmt], names: Names) -> Plan:
@@ -82,7 +67,7 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
             splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names)
             try:
                 test = splitter.visit(copy.deepcopy(node.test))  # a copy, for a failing visit leaves half a tree
-                if (splitter.builtins and not splitter.calls) or _trusts_program(node.test, names):
+                if (splitter.builtins and not splitter.calls) or trusts_program(node.test, names):
                     raise _Unfit  # the program itself may be called `sum`
             except _Unfit:
                 weak = True
@@ -131,76 +116,8 @@ def _entry(body: list[ast.stmt], fn_name: str | None) -> frozenset[str]:
     found = {fn_name.partition(".")[0]} if fn_name else set()
     call = body[-1].value if body and isinstance(body[-1], ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) == 1:
-        found |= {name for name in (_root(call.args[0]),) if name}
+        found |= {name for name in (root_of(call.args[0]),) if name}
     return frozenset(found)
-
-
-def _root(node: ast.expr) -> str:
-    """The name that `Solution().f` begins with."""
-    while isinstance(node, ast.Attribute | ast.Call):
-        node = node.value if isinstance(node, ast.Attribute) else node.func
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _apart(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
-    """None where the test takes the program's word for it, in a jail of its own too."""
-    used = loaded(*whole) - names.test - vars(builtins).keys()
-    modules = _modules(whole) & used - names.preamble - names.entry
-    programs = (used - modules) | names.entry
-    if not programs or names.entry & names.test:
-        return None
-    loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
-    for node in (inner for part in whole for inner in ast.walk(part)):
-        if isinstance(node, ast.Assert) and _trusts_program(node.test, loose):
-            return None
-        if isinstance(node, ast.Call) and _is_helper(node.func, loose, modules):
-            return None
-    classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
-    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes)
-
-
-def _modules(body: list[ast.stmt]) -> set[str]:
-    """Of the standard library, that are used as modules: a program may be called `bisect`."""
-    nodes = [node for part in body for node in ast.walk(part)]
-    owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    return owners & sys.stdlib_module_names - called
-
-
-def _is_helper(func: ast.expr, names: Names, modules: set[str]) -> bool:
-    """A module that the program imports (`np.allclose(...)`), or a function of its own beside the one it is about."""
-    root = _root(func)
-    if root in names.entry or root in modules or root[:1].isupper() or not names.is_programs(root):
-        return False
-    return bool(names.entry) or (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name))
-
-
-def _trusts_program(test: ast.expr, names: Names) -> bool:
-    """`assert same(f(2), 4)` where `same` too is the program's: one that returns True passes."""
-    for call in _truths(test):
-        root = _root(call)
-        if isinstance(call.func, ast.Attribute) and root in sys.stdlib_module_names - names.entry:
-            continue
-        inner = {_root(node) for node in ast.walk(call) if isinstance(node, ast.Call)} - {root}
-        if names.is_programs(root) and any(map(names.is_programs, inner)):
-            return True
-    return False
-
-
-def _truths(test: ast.expr) -> Iterator[ast.Call]:
-    """Calls whose truth alone is looked at."""
-    match test:
-        case ast.Call():
-            yield test
-        case ast.UnaryOp(operand=inner):
-            yield from _truths(inner)
-        case ast.BoolOp(values=parts):
-            for part in parts:
-                yield from _truths(part)
-        case ast.Compare():
-            sides = (test.left, *test.comparators)
-            if any(isinstance(side, ast.Constant) and isinstance(side.value, bool) for side in sides):
-                yield from (side for side in sides if isinstance(side, ast.Call))
 
 
 def _inline_check(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -212,7 +129,7 @@ def _inline_check(body: list[ast.stmt]) -> list[ast.stmt]:
     made = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
     if name is None or len(made) != 1 or made[0].decorator_list or not _single_argument(made[0]):
         return body
-    if not _root(call.args[0]) or any(isinstance(n, ast.Call) and n.args for n in ast.walk(call.args[0])):
+    if not root_of(call.args[0]) or any(isinstance(n, ast.Call) and n.args for n in ast.walk(call.args[0])):
         return body
     inner = made[0].body
     if any(isinstance(node, _NOT_INLINED) for part in inner for node in ast.walk(part)):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandbox.compare import modes, values
-from sandbox.core import Case, CaseResult, Limits, Problem, Verdict
+from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict
 from sandbox.jail import RunResult
 from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.prepared import Frame
@@ -89,13 +89,9 @@ def decide_values(
     language: Language,
 ) -> Decision:
     """Questions 3 and 4 for function and assert problems."""
-    if frame is None:
-        if done.signal is not None or (done.exit_code != 0 and not language.warm):
-            return _decide_crash(done, frame, language, asserts_tell=plan is not None)
-        complete = language.harness[problem.kind].complete
-        return Verdict.RE, f"ended with exit code {done.exit_code} before its result: it is complete when {complete}"
-    if not frame.get("ok"):
-        return _decide_complaint(frame)
+    if failed := decide_frame(done, frame, language, problem.kind):
+        return failed
+    assert frame is not None
     try:
         found = [values.decode(item) for item in frame["values"]]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -110,6 +106,16 @@ def decide_values(
         if not assert_values.holds(check, found):
             return Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
     return ACCEPTED
+
+
+def decide_frame(done: RunResult, frame: Frame | None, language: Language, kind: Kind = "assert") -> Decision | None:
+    """Question 3 for function and assert problems; None when there is a result to look at."""
+    if frame is None:
+        if done.signal is not None or (done.exit_code != 0 and not language.warm):
+            return _decide_crash(done, frame, language, asserts_tell=kind == "assert")
+        complete = language.harness[kind].complete
+        return Verdict.RE, f"ended with exit code {done.exit_code} before its result: it is complete when {complete}"
+    return None if frame.get("ok") else _decide_complaint(frame)
 
 
 def _decide_complaint(frame: Frame) -> Decision:

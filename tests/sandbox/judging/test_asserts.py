@@ -9,6 +9,7 @@ import pytest
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.jail import Jail
+from sandbox.judging import python_asserts
 from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=30)
@@ -72,6 +73,11 @@ def test_an_assert_is_decided_out_of_the_programs_reach(judge: Judge, test: str)
     assert wrong.verdict is (Verdict.AC if "type(sq" in test or "__name__" in test else Verdict.WA)
 
 
+def is_decisive(test: str, preamble: str = "") -> bool:
+    found = python_asserts.plan(test, preamble)
+    return not found.weak or (found.apart is not None and found.apart.decisive)
+
+
 FORGED = """
 import json, os, sys
 def sq(x):
@@ -97,7 +103,7 @@ def test_no_forged_frame_and_no_patched_name_is_accepted_as_strong(judge: Judge,
     for attack in (FORGED, PATCHES):
         done = asserts(judge, attack, test)
         if "type(sq" not in test and "__name__" not in test:
-            assert done.verdict is not Verdict.AC or done.weak, attack
+            assert done.verdict is not Verdict.AC or (done.weak and not is_decisive(test)), attack
 
 
 @pytest.mark.parametrize(
@@ -117,8 +123,8 @@ def test_a_helper_of_the_preamble_is_not_the_programs_to_redefine(judge: Judge, 
     assert (right.verdict, right.weak) == (Verdict.AC, False)
     helpers = "same = isclose = lambda *a: True\nclass Box:\n  def __init__(s, v): pass\n  def has(s, w): return True\n"
     for attack in (f"{helpers}two = lambda x: 5\ndef sq(x): return 5", f"{PATCHES}\ntwo = sq", FORGED):
-        done = asserts(judge, attack, test, preamble=preamble)
-        assert done.verdict is not Verdict.AC or done.weak
+        assert is_decisive(test, preamble)
+        assert asserts(judge, attack, test, preamble=preamble).verdict is not Verdict.AC
 
 
 def test_a_helper_that_only_the_program_can_have_is_weak(judge: Judge) -> None:
@@ -246,6 +252,36 @@ def test_objects_of_the_preambles_classes_cross(judge: Judge) -> None:
     assert wrong.verdict is not Verdict.AC
 
 
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("def f(): print(3)", "import contextlib, io\nout = io.StringIO()\nwith contextlib.redirect_stdout(out): f()\n"
+         "assert out.getvalue() == '3\\n'"),
+        ("def f(a): return a", "a = [1]\nassert f(a) is a"),
+        ("def f(g): return g(2)", "want = 3\nassert f(lambda x: x + 1) == want"),
+        ("def f(g): return g(2)", "def g(x): return x + 1\nwant = 3\nassert f(g) == want"),
+        ("class P:\n  def __init__(s, x): s.x = x\n  def __eq__(s, o): return s.x == o.x\ndef f(p): return P(p.x + 1)",
+         "for i in range(3): assert f(P(i)) == P(i + 1)"),
+        ("def f(): return input()", "from unittest import mock\nwith mock.patch('builtins.input', lambda: 'x'):\n"
+         "  assert f() == 'x'"),
+        ("import random\ndef f(): return random.random()",
+         "import random\nrandom.seed(3)\na = f()\nrandom.seed(3)\nassert f() == a"),
+        ("def f(x): return x.y", "class C: y = 1\nwant = 1\nassert f(C()) == want"),
+    ],
+)  # fmt: skip
+def test_a_test_that_needs_the_program_beside_it_is_weak_and_not_wrong(judge: Judge, source: str, test: str) -> None:
+    done = asserts(judge, source, test)
+    assert (done.verdict, done.weak) == (Verdict.AC, True)
+    assert not is_decisive(test)
+
+
+def test_long_rows_of_objects_cross(judge: Judge) -> None:
+    source = "def f(head):\n  n = 0\n  while head: n, head = n + 1, head.next\n  return row(range(n))"
+    for test in ("want = row(range(900))\nassert same_row(f(row([0] * 900)), want)",):
+        done = asserts(judge, source, test, preamble=NODE)
+        assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
 POSES = """
 class A:
     def __eq__(self, other): return True
@@ -262,6 +298,7 @@ def f(x): return A()
     "test",
     [
         "want = 2\nassert f(1) == want",
+        "def same(a, b): return a == b\nassert same(f(1), 2)",
         "for i in range(3): assert f(i) != 3",
         "want = 2\ntry: assert f(1) == want\nexcept BaseException: pass",
         "import contextlib\nwith contextlib.suppress(BaseException): assert f(1) == 7",
@@ -273,7 +310,7 @@ def f(x): return A()
 )
 def test_an_object_that_poses_decides_nothing_strong(judge: Judge, test: str) -> None:
     done = asserts(judge, POSES, test)
-    assert done.verdict is not Verdict.AC or done.weak
+    assert done.verdict is not Verdict.AC or (done.weak and not is_decisive(test))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +333,7 @@ def test_whatever_a_program_does_to_its_caller_is_a_verdict(judge: Judge, attack
         Program(attack),
     )
     assert done.verdict is (verdict or done.verdict)
-    assert done.verdict is not Verdict.AC or done.weak
+    assert done.verdict is not Verdict.AC
     assert asserts(judge, "def f(x): return 2", "want = 2\nassert f(1) == want").verdict is Verdict.AC
 
 
@@ -325,8 +362,7 @@ def f(x):
     ],
 )
 def test_the_answers_of_a_test_are_not_where_the_program_is(judge: Judge, test: str) -> None:
-    done = asserts(judge, PEEK, test)
-    assert done.verdict is not Verdict.AC or done.weak
+    assert asserts(judge, PEEK, test).verdict is Verdict.WA
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
