@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
-from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
+from sandbox.errors import (
+    CheckerError,
+    InvalidProblem,
+    IsolationUnavailable,
+    SandboxError,
+    ToolchainMissing,
+    WorkerDied,
+)
 
 if TYPE_CHECKING:
     from sandbox.pool import Pool, PoolStats
@@ -53,16 +60,26 @@ def judge(
     """Judge one program in a jail of its own, and wait for it. For more than a few programs use a Pool.
 
     `packages` of this interpreter (("numpy",)) are there for a Python program. Raises SandboxError when we fail; what
-    the program does wrong is in the Judgement.
+    the program does wrong is in the Judgement, and that is also that every jail dies under it.
     """
     import tempfile
 
     from sandbox.build import Builder
     from sandbox.jail import Jail
-    from sandbox.judging import Judge
+    from sandbox.judging import Judge, control
+    from sandbox.languages import find
 
-    with Jail(isolation, packages=packages) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
-        return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
+    def once(problem: Problem, program: Program) -> Judgement:
+        with Jail(isolation, packages=packages) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
+            return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
+
+    for tries in range(1, control.TRIES_MAX + 1):
+        try:
+            return once(problem, program)
+        except WorkerDied as error:
+            if tries == control.TRIES_MAX:
+                return control.take_down(problem, once(*control.sample(find(program.language))), error)
+    raise AssertionError("there is at least one try")
 
 
 def __getattr__(name: str) -> Any:

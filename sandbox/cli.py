@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from sandbox import judge
-from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
 from sandbox.languages import by_suffix, find
 from sandbox.rewards import cli as cli_reward
@@ -24,11 +24,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.action(options))
-    except (SandboxError, OSError, ValueError) as error:
-        print(f"sandbox: error: {error}", file=sys.stderr)
+    except (SandboxError, OSError, ValueError, RecursionError, MemoryError) as error:
+        _say(f"sandbox: error: {error or type(error).__name__}", sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 2
+
+
+def _say(text: str, stream: TextIO | None = None) -> None:
+    """One line of ours, whatever it quotes, in any terminal's encoding."""
+    stream = stream or sys.stdout
+    encoding = stream.encoding or "ascii"
+    print(printable(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,6 +78,8 @@ def _program(options: argparse.Namespace) -> Program:
 def _judge(options: argparse.Namespace) -> int:
     try:
         problem = Problem.from_json(json.loads(options.problem.read_text("utf-8")))
+    except RecursionError as error:
+        raise SandboxError(f"{options.problem}: nested too deep") from error
     except ValueError as error:
         raise SandboxError(f"{options.problem}: {error}") from error
     done = judge(
@@ -88,11 +97,11 @@ def _judge(options: argparse.Namespace) -> int:
 
 
 def _print_judgement(done: Judgement) -> None:
-    if done.compile_log.strip():
-        print(done.compile_log.rstrip())
+    for line in done.compile_log.rstrip().split("\n") if done.compile_log.strip() else ():
+        _say("| " + line.replace("\t", "    "))
     for case in done.cases:
         usage = f"{case.cpu_s:8.3f} s cpu {case.wall_s:8.3f} s wall {case.memory_bytes / MIB:8.1f} MiB"
-        print(f"{case.index + 1:4}  {case.verdict:4} {usage}  {case.message}".rstrip())
+        _say(f"{case.index + 1:4}  {case.verdict:4} {usage}  {case.message}".rstrip())
     weak = ", weak" if done.weak else ""
     print(f"{done.verdict}  {done.passed} of {done.total} cases, tier {done.tier}, {done.toolchain}{weak}")
 
@@ -113,7 +122,7 @@ def _run(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         sys.stderr.buffer.write(errors)
         usage = f"{result.cpu_s:.3f} s cpu, {result.wall_s:.3f} s wall, {result.memory_bytes / MIB:.1f} MiB"
-        print(f"[{result.verdict} {result.message}; {usage}, tier {tier}]", file=sys.stderr)
+        _say(f"[{result.verdict} {result.message}; {usage}, tier {tier}]", sys.stderr)
     return 0 if result.verdict is Verdict.AC else 1
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -49,9 +50,11 @@ def _compiler_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def builder() -> Iterator[Builder]:
     """One for all, so that headers and the programs of several tests are compiled once."""
-    return Builder(tmp_path_factory.mktemp("build"))
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o711)  # as root, tier B's programs are another user's
+        yield Builder(os.path.join(place, "build"))
 
 
 @pytest.fixture(scope="module")

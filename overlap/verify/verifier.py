@@ -24,7 +24,7 @@ from overlap.process import lifeline
 from overlap.task import Task as BaseTask
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
-from sandbox.core import COMPILE_LIMITS, Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import InvalidProblem, IsolationUnavailable, PoolClosed, SandboxError, ToolchainMissing
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class Pool(Protocol):
 
 def job_limit_s(problem: Problem) -> float:
     """Wall seconds after which a job must have ended by the sandbox's own limits: compile, every case, and spare."""
-    return COMPILE_LIMITS.wall_limit_s + len(problem.cases) * problem.limits.wall_limit_s + SPARE_S
+    referee_s = 2 * REFEREE_LIMITS.wall_limit_s if problem.checker or problem.interactor else 0.0
+    return COMPILE_LIMITS.wall_limit_s + len(problem.cases) * (problem.limits.wall_limit_s + referee_s) + SPARE_S
 
 
 class SandboxVerifier:

@@ -23,7 +23,8 @@ from sandbox.languages import toolchain
 
 LOG_BYTES_MAX: Final = 64 << 10
 KEPT_BYTES_MAX: Final = 1024 * MIB
-_LOOK_EVERY: Final = 64  # artefacts kept between two looks at their size
+_SHARE: Final = 16  # between two looks at its size, a worker adds no more than such a share of what may be kept
+_ELF: Final = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,19 @@ class Build:
 
 
 class Builder:
-    """Compiles in a jail, into `directory` (private to our uid, removed by its owner)."""
+    """Compiles in a jail, into `directory` (removed by its owner), where only `shared` is for other uids to read."""
 
     def __init__(self, directory: str | Path, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         """Raises SandboxError when `directory` cannot be made."""
         self.directory = Path(directory)
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
             self.headers = Headers(self.directory / "shared")
         except OSError as error:
             raise SandboxError(not_started("the builder", error)) from error
         self.shared = str(self.headers.directory)
         self._kept_bytes_max = kept_bytes_max
-        self._kept = 0
+        self._added = 0
 
     def build(self, jail: Jail, unit: Unit, *, cancel_fd: int | None = None) -> Build:
         """Raises SandboxError for our faults only; what the compiler objects to is in the log."""
@@ -80,6 +81,8 @@ class Builder:
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
             return Build(None, _objection(done) + text_log)
+        if units.is_native(language) and not done.collected.startswith(_ELF):
+            return Build(None, "the compiler made no program that can be run, but a library or nothing\n" + text_log)
         self._keep(log, text_log.encode())
         self._keep(binary, done.collected)
         return Build(done.collected, text_log)
@@ -88,17 +91,22 @@ class Builder:
         """Atomically, so that a second worker that builds the same sees all of it or nothing."""
         part = path.with_name(f"{path.name}.{os.getpid()}")
         try:
+            part.touch(mode=0o600)
             part.write_bytes(content)
             part.replace(path)
-            self._kept += 1
-            if self._kept % _LOOK_EVERY == 0:
+            self._added += len(content)
+            if self._added * _SHARE > self._kept_bytes_max:
+                self._added = 0
                 self._make_room()
         except OSError:
             part.unlink(missing_ok=True)
             raise
 
     def _make_room(self) -> None:
-        """Remove what was used longest ago, until what is left is half of what may be kept."""
+        """Remove what was used longest ago, until what is left is half of what may be kept.
+
+        Other workers add to it too, so that with n of them it may be n sixteenths above that for a while.
+        """
         files = []
         for entry in os.scandir(self.directory):
             with suppress(FileNotFoundError):

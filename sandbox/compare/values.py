@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53
+_KEY_BITS_MAX: Final = 14_000
 _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
 _ROWS: Final[dict[str, Callable[[Any], Any]]] = {"t": tuple, "s": set, "z": frozenset, "q": deque, "g": iter}
 _VIEWS: Final[dict[type, str]] = {type({}.keys()): "k", type({}.values()): "v", type({}.items()): "m"}
@@ -218,9 +219,14 @@ def same(value: Any, expected: Any, eps: float = 0.0) -> bool:
     if kind is dict:
         if type(value) is not dict or len(value) != len(expected):
             return False
-        named = {str(key) if type(key) is int else key: item for key, item in value.items()}
+        named = {_name(key): item for key, item in value.items()}
         return named.keys() == expected.keys() and all(same(named[key], expected[key], eps) for key in expected)
     return type(value) is kind and bool(value == expected)
+
+
+def _name(key: Any) -> Any:
+    """A key as JSON has it. One that is too long to be written in decimal is no JSON key."""
+    return str(key) if type(key) is int and key.bit_length() < _KEY_BITS_MAX else key
 
 
 def _close(value: float, expected: float, eps: float) -> bool:

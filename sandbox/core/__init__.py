@@ -6,6 +6,7 @@ What for: what every room speaks of. Knows nothing of how a program is judged.
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
+    REFEREE_LIMITS,
     SOURCE_BYTES_MAX,
     Case,
     CaseResult,
@@ -19,10 +20,12 @@ from sandbox.core.nouns import (
     Subtask,
     Verdict,
 )
+from sandbox.core.text import printable
 
 __all__ = [
     "COMPILE_LIMITS",
     "MIB",
+    "REFEREE_LIMITS",
     "SOURCE_BYTES_MAX",
     "Case",
     "CaseResult",
@@ -35,4 +38,5 @@ __all__ = [
     "Program",
     "Subtask",
     "Verdict",
+    "printable",
 ]

@@ -6,9 +6,8 @@ into "all tests passed".
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sandbox.compare import CHECKER, check_mode, loads
 from sandbox.errors import InvalidProblem
@@ -16,15 +15,39 @@ from sandbox.errors import InvalidProblem
 if TYPE_CHECKING:
     from sandbox.core.nouns import Case, Problem
 
+POINTS_MAX: Final = 1e12
+_MODE_LENGTH_MAX: Final = 100
+
+
+def check_texts(where: str, noun: object, *names: str) -> None:
+    """These fields are texts. Raises InvalidProblem."""
+    for name in names:
+        value = getattr(noun, name)
+        if not isinstance(value, str):
+            raise InvalidProblem(f"{where}: {name}={shown(value)}: must be text, not {type(value).__name__}")
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of more than 4,300 digits
+        return f"of type {type(value).__name__}"
+    return text if len(text) <= 200 else text[:200] + "..."
+
 
 def check_problem(problem: Problem) -> None:
     from sandbox.core.nouns import Convention, Kind
 
+    check_texts("problem", problem, "id")
     where = f"problem {problem.id!r}"
+    check_texts(where, problem, "preamble", "compare", "language", *(["fn_name"] if problem.fn_name else []))
     _check_choice(where, "kind", problem.kind, get_args(Kind))
     _check_choice(where, "convention", problem.convention, get_args(Convention))
     if not problem.cases:
         raise InvalidProblem(f"{where}: cases=() can tell nothing; give at least one case")
+    if len(problem.compare) > _MODE_LENGTH_MAX:
+        raise InvalidProblem(f"{where}: compare={shown(problem.compare)} is unknown")
     check_mode(problem.compare)
     _check_referee(where, problem)
     if problem.kind == "function":
@@ -42,14 +65,14 @@ def check_keys(where: str, data: Any, known: Collection[str], required: Collecti
     if not isinstance(data, dict):
         raise InvalidProblem(f"{where}: must be a JSON object, not {type(data).__name__}")
     if unknown := sorted(set(data) - set(known)):
-        raise InvalidProblem(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
+        raise InvalidProblem(f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}")
     if missing := sorted(set(required) - set(data)):
         raise InvalidProblem(f"{where}: key {missing[0]!r} is missing")
 
 
 def _check_choice(where: str, field: str, value: object, known: Collection[str]) -> None:
     if value not in known:
-        raise InvalidProblem(f"{where}: {field}={value!r} is unknown; use one of {', '.join(known)}")
+        raise InvalidProblem(f"{where}: {field}={shown(value)} is unknown; use one of {', '.join(known)}")
 
 
 def _check_referee(where: str, problem: Problem) -> None:
@@ -62,13 +85,15 @@ def _check_referee(where: str, problem: Problem) -> None:
     for field, needed in asked.items():
         value = getattr(problem, field)
         if needed and not isinstance(value, Program):
-            raise InvalidProblem(f"{where}: {field}={value!r}: give the {field} as a Program")
+            raise InvalidProblem(f"{where}: {field}={shown(value)}: give the {field} as a Program")
         if value is not None and not needed:
             way_out = "compare='checker'" if field == "checker" else "kind='interactive'"
             raise InvalidProblem(f"{where}: {field} is given, but nobody would ask it; use {way_out}")
 
 
 def _check_subtasks(where: str, problem: Problem) -> None:
+    for subtask in problem.subtasks:
+        check_texts(f"{where}: subtasks", subtask, "name")
     names = [subtask.name for subtask in problem.subtasks]
     if len(set(names)) < len(names):
         raise InvalidProblem(f"{where}: subtasks: two have the same name")
@@ -80,8 +105,10 @@ def _check_subtasks(where: str, problem: Problem) -> None:
     for subtask in problem.subtasks:
         points = subtask.points
         good = isinstance(points, int | float) and not isinstance(points, bool)
-        if not good or not math.isfinite(points) or points < 0:
-            raise InvalidProblem(f"{where}: subtask {subtask.name!r}: points={points!r}: must be a number from 0 up")
+        if not good or not 0 <= points <= POINTS_MAX:
+            raise InvalidProblem(
+                f"{where}: subtask {subtask.name!r}: points={shown(points)}: must be a number from 0 to {POINTS_MAX:g}"
+            )
     if names and sum(subtask.points for subtask in problem.subtasks) == 0:
         raise InvalidProblem(f"{where}: subtasks: nobody can earn a point; give at least one of them points")
 
@@ -89,14 +116,16 @@ def _check_subtasks(where: str, problem: Problem) -> None:
 def _check_fn_name(where: str, fn_name: str | None) -> None:
     parts = (fn_name or "").split(".")
     if len(parts) > 2 or not all(part.isidentifier() for part in parts):
-        raise InvalidProblem(f"{where}: fn_name={fn_name!r}: a function problem needs 'name' or 'Class.method'")
+        raise InvalidProblem(f"{where}: fn_name={shown(fn_name)}: a function problem needs 'name' or 'Class.method'")
 
 
 def _check_case(where: str, problem: Problem, case: Case) -> None:
     if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
         raise InvalidProblem(f"{where}: input and expected must be text")
     if not isinstance(case.group, str | None):
-        raise InvalidProblem(f"{where}: group={case.group!r}: must be the name of a subtask, or null")
+        raise InvalidProblem(f"{where}: group={shown(case.group)}: must be the name of a subtask, or null")
+    for name in ("input", "expected"):
+        _check_encodable(f"{where}.{name}", getattr(case, name) or "")
     if problem.kind == "assert":
         if case.expected is not None:
             raise InvalidProblem(f"{where}: expected must be null in an assert problem; the asserts hold it")
@@ -111,6 +140,16 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         if not isinstance(_parse_json(f"{where}.input", case.input), list):
             raise InvalidProblem(f"{where}: input must be a JSON list of positional arguments")
         _parse_json(f"{where}.expected", case.expected)
+
+
+def _check_encodable(where: str, text: str) -> None:
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidProblem(
+            f"{where}: {text[error.start]!a} is no character; write bytes that are no UTF-8 as "
+            r"'\udc80' to '\udcff'"
+        ) from error
 
 
 def _check_asserts(where: str, text: str) -> None:

@@ -8,12 +8,11 @@ raises InvalidProblem at once, so that "no tests" can never turn into "all tests
 
 from __future__ import annotations
 
-import math
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from sandbox.core.checks import check_keys, check_problem
+from sandbox.core.checks import check_keys, check_problem, check_texts, shown
 from sandbox.errors import InvalidProblem
 
 Kind = Literal["stdio", "function", "assert", "interactive"]
@@ -22,6 +21,9 @@ Isolation = Literal["auto", "A", "B", "C"]
 
 MIB: Final = 1 << 20
 SOURCE_BYTES_MAX: Final = 4 * MIB
+SECONDS_MAX: Final = 1_000_000
+BYTES_MAX: Final = 1 << 44
+COUNT_MAX: Final = 1 << 20
 
 
 class Verdict(StrEnum):
@@ -63,8 +65,9 @@ class Limits:
             value = getattr(self, item.name)
             if value is None and item.name == "wall_s":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-                raise InvalidProblem(f"limits.{item.name}={value!r}: must be a positive number")
+            most = SECONDS_MAX if item.name.endswith("_s") else BYTES_MAX if item.name.endswith("_bytes") else COUNT_MAX
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+                raise InvalidProblem(f"limits.{item.name}={shown(value)}: must be a positive number, at most {most}")
             if not item.name.endswith("_s") and not isinstance(value, int):
                 raise InvalidProblem(f"limits.{item.name}={value!r}: must be a whole number")
 
@@ -81,6 +84,9 @@ COMPILE_LIMITS: Final = Limits(
     file_bytes=96 * MIB,
     open_files=256,
 )
+
+REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
+"""Of a checker's or an interactor's run; one that fails is run once more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,9 @@ class Program:
 
     source: str
     language: str = "python"
+
+    def __post_init__(self) -> None:
+        check_texts("program", self, "source", "language")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +178,10 @@ class Problem:
         check_keys("problem", data, known, required={"id", "kind", "cases"})
         parts = {
             "cases": _read_list("cases", data["cases"], Case),
-            "limits": _read("limits", data.get("limits") or {}, Limits),
+            "limits": _read("limits", {} if data.get("limits") is None else data["limits"], Limits),
             "checker": _read("checker", data.get("checker"), Program),
             "interactor": _read("interactor", data.get("interactor"), Program),
-            "subtasks": _read_list("subtasks", data.get("subtasks") or [], Subtask),
+            "subtasks": _read_list("subtasks", [] if data.get("subtasks") is None else data["subtasks"], Subtask),
         }
         return cls(**{**data, **parts})
 

@@ -22,7 +22,18 @@ from sandbox.build import Builder
 from sandbox.core import Isolation
 from sandbox.doctor.selftest import self_test
 from sandbox.errors import IsolationUnavailable, SandboxError
-from sandbox.jail import TIERS, Jail, cgroup, landlock, linux, namespaces, reserve_directory, seccomp, start_process
+from sandbox.jail import (
+    TIERS,
+    Jail,
+    cgroup,
+    landlock,
+    linux,
+    namespaces,
+    reserve_directory,
+    seccomp,
+    start_process,
+    uids,
+)
 from sandbox.judging import Judge
 from sandbox.languages import LANGUAGES
 
@@ -205,7 +216,7 @@ def _scoped() -> None:
 
 
 def _second_uid() -> None:
-    if os.geteuid() == 0 and namespaces.pool_id() is None:
+    if os.geteuid() == 0 and uids.claim() is None:
         raise OSError("root is the only uid in this container")
 
 

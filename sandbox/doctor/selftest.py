@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from sandbox.core import Case, Limits, Problem, Program, Verdict
-from sandbox.judging import Judge
+from sandbox.core import Verdict
+from sandbox.judging import Judge, control
 from sandbox.languages import Language
 
 
 def self_test(judge: Judge, language: Language) -> tuple[bool, str]:
     """Passed, and the toolchain's version or what went wrong. Raises SandboxError, for instance ToolchainMissing."""
-    problem = Problem("self-test", "stdio", (Case("3 4\n", "7"),), limits=Limits(cpu_s=10.0))
-    done = judge.judge(problem, Program(language.samples.adds, language.name))
+    done = judge.judge(*control.sample(language))
     if done.verdict is Verdict.AC:
         return True, done.toolchain
     reason = done.compile_log or (done.cases[0].message if done.cases else "")

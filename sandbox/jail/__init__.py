@@ -11,7 +11,7 @@ and every page that the rest would add costs each fork.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox.jail import cgroup, landlock, linux, namespaces, seccomp, watch
+    from sandbox.jail import cgroup, landlock, linux, namespaces, seccomp, uids, watch
     from sandbox.jail.guard import end_children
     from sandbox.jail.jail import TIERS, Jail, find_packages
     from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
@@ -54,5 +54,6 @@ __all__ = [
     "seal_memfd",
     "seccomp",
     "start_process",
+    "uids",
     "watch",
 ]

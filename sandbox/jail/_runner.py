@@ -10,7 +10,9 @@ completion token.
 
 from __future__ import annotations
 
+import _thread
 import ast
+import functools
 import io
 import json
 import marshal
@@ -33,13 +35,14 @@ _dumps, _pread, _pwrite, _exit, _fstat = json.dumps, os.pread, os.pwrite, os._ex
 Job = dict[str, Any]
 _fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
 _join_threads: Callable[[], object] = int  # until `prepare`
+_at_thread_exit: list[object] = []
 
 
 def prepare(modules: str) -> None:
     """In the zygote, once: import what programs import, and make the interpreter look freshly started.
 
     Hooks that modules leave for a fork would cost every run a third of a millisecond, for nothing: one thread forks,
-    and chance is seeded. They are kept for the forks of the program itself.
+    and chance is seeded. They are kept for the forks of the program itself, and registered when it makes its first.
     """
     register = os.register_at_fork
     os.register_at_fork = lambda **hooks: _fork_hooks.append(hooks)
@@ -48,25 +51,35 @@ def prepare(modules: str) -> None:
             __import__(name)
     finally:
         os.register_at_fork = register
-    global _join_threads
+    global _join_threads, _at_thread_exit
     _join_threads = sys.modules["threading"]._shutdown
+    _at_thread_exit = sys.modules["threading"]._threading_atexits
     _fresh_interpreter()
     code = _compile("pass")  # the first call of a kind makes what all later ones use
     marshal.loads(marshal.dumps(code))
     _dumps(json.loads("{}"))
 
 
-def _register_hooks() -> None:
-    while _fork_hooks:
-        os.register_at_fork(**_fork_hooks.pop(0))
+def _hooked(fork: Callable[[], Any]) -> Callable[[], Any]:
+    @functools.wraps(fork)
+    def forking() -> Any:
+        while _fork_hooks:
+            os.register_at_fork(**_fork_hooks.pop(0))
+        return fork()
+
+    return forking
+
+
+_fork, _forkpty = _hooked(os.fork), _hooked(os.forkpty)
 
 
 def run(code: types.CodeType | None = None) -> NoReturn:
     """Run the job and exit; never returns, whatever the program does. `code`: what `kept` returned, if it was asked."""
     try:
-        _register_hooks()
+        os.fork, os.forkpty = _fork, _forkpty
         job = marshal.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
         sys.argv += job.get("argv", ())
+        sys.set_int_max_str_digits(job.get("digits", 0))
         loaded = code or _load(job["source"])
         os.close(CODE_FD)
         if isinstance(loaded, str):
@@ -167,7 +180,8 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         _report(error, "program")
         status = _ending.print_error(error)
     del module, code
-    _exit(_ending.finish(status, _join_threads, needs))
+    join = _join_threads if _thread._count() or _at_thread_exit else int
+    _exit(_ending.finish(status, join, needs))
 
 
 def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:

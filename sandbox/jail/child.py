@@ -3,21 +3,25 @@
     in one go     restrain ─▶ turn ─▶ the program                               compilations, the first run of a program
     in halves     restrain ─▶ fork ─▶ wait for the run ─▶ turn ─▶ the program   its other runs (template.py)
 
-Whatever fails on the way is told to the worker, as our fault.
+Whatever fails on the way is told to the worker, as our fault; but that the kernel will not have the program's own
+binary is the program's.
 """
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import types
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
-from sandbox.jail import _runner, proof
+from sandbox.jail import _runner, linux, proof
 from sandbox.jail.confine import HIGH, STREAMS, Confinement, Rlimits, enter, restrain
 
 Request = dict[str, Any]
+NOT_RUN: Final = 126
+"""The exit code of a binary that the kernel refuses, as shells give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +49,34 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
         if is_native(request):
             _execute(request, fds, setting)
         enter(setting.how, fds[:STREAMS])
+        linux.prctl(linux.PR_SET_DUMPABLE, 1)  # a change of uid hid from our watcher what this process maps
+        _check_files(request, fds)
         if request["mode"] == "probe":
             proof.try_to_escape(setting.how.tier)
             os._exit(0)
-        os.closerange(STREAMS, 1 << 20)
+        os.closerange(STREAMS, setting.how.library)
         gc.enable()
     except BaseException as error:
         fail(setting, error)
     _runner.run(code)
 
 
+def _check_files(request: Request, fds: list[int]) -> None:
+    """With the program's identity: what was placed for it is there, whole and readable. Raises OSError."""
+    for name, index in request.get("files", ()):  # a spare's run has none but a runtime's
+        found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.fstat(found).st_size != os.fstat(fds[index]).st_size:
+            raise OSError(errno.EIO, f"{name} is not as it was placed")
+        os.close(found)
+
+
 def is_native(request: Request) -> bool:
     return bool(request["mode"] == "exec")
+
+
+def tool(request: Request) -> str:
+    """What of a toolchain it executes; empty for a program of its own."""
+    return str(request["argv"][0]) if request["with_tools"] else ""
 
 
 def fail(setting: Setting, error: BaseException) -> NoReturn:
@@ -68,8 +88,15 @@ def fail(setting: Setting, error: BaseException) -> NoReturn:
 def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
     program = HIGH if request["program"] is None else fds[request["program"]]
     streams = 5 if request["harness"] else 3
-    enter(setting.how, fds[:streams], with_tools=request["with_tools"])
+    enter(setting.how, fds[:streams], tool=tool(request))
+    _check_files(request, fds)
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself
     environment = setting.environment | dict(request["environment"])
-    os.execve(request["argv"][0] if program == HIGH else program, request["argv"], environment)
+    if program == HIGH:
+        os.execve(request["argv"][0], request["argv"], environment)  # a tool of ours
+    try:
+        os.execve(program, request["argv"], environment)
+    except OSError as error:
+        os.write(2, f"cannot be run: {error.strerror}\n".encode())
+        os._exit(NOT_RUN)

@@ -5,6 +5,7 @@ no_new_privs, the seccomp filter and the namespaces are the zygote's already, an
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import resource
@@ -20,10 +21,12 @@ HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
 STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
 Rlimits = tuple[tuple[int, int], ...]
 _CAP_DAC_READ_SEARCH, _CAP_SETUID = 1 << 2, 1 << 7
+_SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole uid
+_TASKS_TO_COME: Final = 512
 _LIMITED: Final = (
     resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
     resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE,
-    resource.RLIMIT_MEMLOCK,
+    resource.RLIMIT_MEMLOCK, resource.RLIMIT_SIGPENDING,
 )  # fmt: skip
 
 
@@ -37,12 +40,14 @@ class Confinement:
     """The uid a program gets, or None to keep ours (which is then not root, or the tier is C)."""
     ruleset: int | None
     """Landlock ruleset descriptor."""
-    read_past_permissions: bool = False
-    """Keep CAP_DAC_READ_SEARCH: the interpreter lies under a directory closed to other uids. Landlock still rules."""
     hard: dict[int, int] = field(default_factory=lambda: {what: resource.getrlimit(what)[1] for what in _LIMITED})
     """The limits that we are under ourselves: a program's cannot be higher."""
-    tools_past_permissions: bool = False
-    """The same for compilers and runtimes that are executed; a program's own binary never keeps it."""
+    closed: tuple[str, ...] = ()
+    """Toolchains under a directory closed to other uids: these keep CAP_DAC_READ_SEARCH. Landlock still rules."""
+    library: int = 1 << 20
+    """Python programs keep the descriptors from here on, to import from."""
+    frozen: ctypes.Structure | None = None
+    """A filter that every run adds to the jail's."""
 
 
 def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
@@ -52,19 +57,21 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
         resource.setrlimit(what, (value, value))
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
+    if how.frozen is not None:
+        linux.set_seccomp(how.frozen)
     _reset_signals(native=native)
 
 
-def enter(how: Confinement, streams: Sequence[int], *, with_tools: bool = False) -> None:
+def enter(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
     """The second half, which makes the caller a program's process: `streams` become descriptors 0, 1, 2 and so on.
 
-    They lie above those.
+    They lie above those. `tool`: what it executes, where that is a toolchain's.
     """
     os.setsid()
     os.chdir(how.work)
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
-    _drop_identity(how, with_tools=with_tools)
+    _drop_identity(how, tool)
     if how.tier != "A":  # where pid 1 takes all along
         linux.die_with_parent()  # after the uid change, which clears it
 
@@ -105,16 +112,20 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 64 << 10),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS_PENDING),
     )
     return tuple((what, _at_most(value, how.hard[what])) for what, value in wanted)
 
 
 def _tasks_beside(how: Confinement) -> int:
-    """Tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its own."""
+    """Tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its own.
+
+    With room for those that the user starts while it runs: they are no program's fault.
+    """
     user = os.geteuid()
     if how.uid is not None or how.tier == "A" or user == 0:
         return 0
-    count = 0
+    count = _TASKS_TO_COME
     with suppress(OSError), os.scandir("/proc") as entries:  # where it is not shown, the bare limit holds
         for entry in entries:
             with suppress(OSError):
@@ -129,25 +140,23 @@ def _at_most(value: int, hard: int) -> int:
     return min(value, hard)
 
 
-def _drop_identity(how: Confinement, *, with_tools: bool) -> None:
+def _drop_identity(how: Confinement, tool: str) -> None:
     """The zygote has the program's group already. Leaving uid 0 drops every capability, unless it is kept."""
-    with_tools = with_tools and how.tools_past_permissions
-    keep = how.read_past_permissions or with_tools
+    keep = tool.startswith(tuple(f"{root}/" for root in how.closed)) or tool in how.closed
     if keep:
         linux.prctl(linux.PR_SET_KEEPCAPS, 1)
     root = os.getuid() == 0
     if how.uid is not None and root:
         os.setresuid(how.uid, how.uid, how.uid)
     if keep:
-        linux.set_capabilities(_CAP_DAC_READ_SEARCH, through_exec=with_tools)
+        linux.set_capabilities(_CAP_DAC_READ_SEARCH, through_exec=True)
     elif how.tier != "C" and not root:
         linux.set_capabilities(0)
 
 
 def keep_only_identity(how: Confinement) -> None:
     """Give up every capability but those that `enter` uses."""
-    keeps = how.read_past_permissions or how.tools_past_permissions
-    linux.set_capabilities(_CAP_SETUID | (_CAP_DAC_READ_SEARCH if keeps else 0))
+    linux.set_capabilities(_CAP_SETUID | (_CAP_DAC_READ_SEARCH if how.closed else 0))
 
 
 def _reset_signals(*, native: bool) -> None:

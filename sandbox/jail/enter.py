@@ -9,14 +9,15 @@ import errno
 import gc
 import os
 import socket
-import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, watch
+from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, uids, watch
+from sandbox.jail.clear import empty
 from sandbox.jail.confine import Confinement, high
+from sandbox.jail.library import Library
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
 _WARM: Final = (
@@ -46,14 +47,20 @@ def moved(packages: dict[str, list[str]]) -> bool:
     return any(namespaces.place(path) != path for path in _paths(packages))
 
 
-def warm_up(packages: dict[str, list[str]], *, old: str = "") -> None:
+def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
+    """How programs will reach what they import, as this process does from here on."""
+    apart = tier == "B" and os.geteuid() == 0  # they are another user's, who may not go where we may
+    return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
+
+
+def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") -> None:
     """Import what programs import. With `old`, from where the new root shows packages, and what else they need
     from the old root, which is there.
     """
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
     there = _paths(packages)
     found = (*map(namespaces.place, there), *(old + path for path in there)) if old else there
-    homes = list(dict.fromkeys(map(os.path.dirname, found)))
+    homes = list(dict.fromkeys(library.at(os.path.dirname(path)) for path in found))
     sys.path += homes
     _runner.prepare(" ".join((_WARM, *packages)))
     for home in homes:
@@ -70,17 +77,23 @@ def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
 
 
 def enter(
-    tier: str, directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
+    tier: str,
+    directory: str,
+    parent: int,
+    work_bytes: int,
+    control: socket.socket,
+    show: dict[str, Any],
+    library: Library,
 ) -> Entered:
     """Move into the jail. Raises OSError, AssertionError where the machine cannot isolate so."""
     if tier == "A":
-        return _enter_namespaces(directory, parent, work_bytes, control, show)
+        return _enter_namespaces(directory, parent, work_bytes, control, show, library)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    return _enter_landlock(directory, show) if tier == "B" else _enter_nothing(directory)
+    return _enter_landlock(directory, show, library) if tier == "B" else _enter_nothing(directory)
 
 
 def _enter_namespaces(
-    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any]
+    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any], library: Library
 ) -> Entered:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
@@ -91,7 +104,7 @@ def _enter_namespaces(
         os.waitpid(pid, 0)
         os._exit(0)
     packages = show["packages"]
-    late = (lambda: warm_up(packages, old=namespaces.OLD)) if moved(packages) else None
+    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if moved(packages) else None
     namespaces.build_root(
         root,
         work_bytes=work_bytes,
@@ -116,13 +129,13 @@ def _enter_namespaces(
     return Entered(how, watch.namespace_tribe(), renew, mechanisms, listener)
 
 
-def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
+def _enter_landlock(directory: str, show: dict[str, Any], library: Library) -> Entered:
     version = landlock.abi()
-    uid = namespaces.pool_id()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
+    uid = uids.claim()
     if os.geteuid() == 0 and uid is None:
-        raise PermissionError("root without a second uid to give to programs")
+        raise PermissionError("root without a uid for programs that no other jail has")
     if uid is None:
         _scope_signals(version)
     work = _work_directory(directory, uid)
@@ -140,10 +153,11 @@ def _enter_landlock(directory: str, show: dict[str, Any]) -> Entered:
     own = (*namespaces.interpreter_roots(), *_paths(show["packages"]))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
     ruleset = high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
-    past, tools_past = (uid is not None and not _readable_by_all(paths) for paths in (own, tools))
+    closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
     listener = _filter_calls()
-    how = Confinement("B", work, uid, ruleset, read_past_permissions=past, tools_past_permissions=tools_past)
-    tribe = watch.uid_tribe(uid) if uid is not None else watch.domain_tribe()
+    frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
+    how = Confinement("B", work, uid, ruleset, closed=closed, library=library.lowest, frozen=frozen)
+    tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener)
 
@@ -174,15 +188,6 @@ def _scope_signals(version: int) -> None:
     raise AssertionError("a signal left the Landlock domain")
 
 
-def _readable_by_all(paths: Iterable[str]) -> bool:
-    for path in paths:
-        while path != "/":
-            if not os.stat(path).st_mode & stat.S_IXOTH:
-                return False
-            path = os.path.dirname(path)
-    return True
-
-
 def _work_directory(directory: str, uid: int | None) -> str:
     work = os.path.join(directory, "work")
     os.mkdir(work, _WORK_MODE)
@@ -193,14 +198,6 @@ def _work_directory(directory: str, uid: int | None) -> str:
 
 
 def _empty(work: str) -> None:
-    """Remove all that a program left in `work`, however deep or locked, and on it."""
-    for entry in os.scandir(work):
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.path)
-            continue
-        for argv in (["/bin/chmod", "-R", "u+rwX", entry.path], ["/bin/rm", "-rf", entry.path]):
-            status = os.waitpid(os.posix_spawn(argv[0], argv, {}), 0)[1]
-        if status:
-            raise OSError(errno.ENOTEMPTY, f"cannot empty {work}")
+    empty(work)
     os.chmod(work, _WORK_MODE)
     os.utime(work, (0, 0))

@@ -21,7 +21,7 @@ from typing import Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail import namespaces
+from sandbox.jail import namespaces, uids
 from sandbox.jail.run import Run, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.jail.watch import WALL_STRETCH
@@ -48,7 +48,7 @@ class Jail:
 
         `packages` of this interpreter (("numpy",)) are imported once, for every Python program; they make each run
         slower. Raises ToolchainMissing for one that is not installed. A mapping is what `find_packages` found.
-        `shared` is a directory of ours that every run sees, read-only: at `self.shared`.
+        `shared` is a directory of ours that every run sees, read-only: at `self.shared`, which is None where it cannot.
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
@@ -60,9 +60,11 @@ class Jail:
         self.run_dir = run_dir
         self._partner: Jail | None = None
         self._under_way: deque[Sent] = deque()
-        show = {"packages": self._packages, "shared": shared, "roots": toolchain.roots()}
         refused = []
         for tier in TIERS if isolation == "auto" else (isolation,):
+            if tier == "B" and shared and os.geteuid() == 0 and not uids.may_enter(shared):
+                shared = None  # its programs have another uid
+            show = {"packages": self._packages, "shared": shared, "roots": toolchain.roots()}
             try:
                 self._tree = Tree(tier, run_dir, work_bytes, show)
                 break
@@ -157,6 +159,10 @@ class Jail:
         while self._under_way and not self.broken:
             with suppress(Cancelled):
                 self.finish()
+
+    def is_running(self) -> bool:
+        """A process of the run that is under way is alive, and has not begun to end. For runs without a series."""
+        return self._tree.is_running()
 
     def forget(self) -> None:
         """The program of the last series will not run again. Nothing is answered."""

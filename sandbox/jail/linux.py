@@ -15,6 +15,7 @@ _prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
 _bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno and no lock, for which every fork would pay
 _bare_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
 
+CLONE_PARENT = 0x00008000
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 CLONE_NEWCGROUP, CLONE_NEWTIME = 0x02000000, 0x00000080

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sandbox.jail import linux
+from sandbox.jail import linux, uids
 
 PROGRAM_ID: Final = 1000  # uid and gid that a program sees itself as
 WORK: Final = "/box/work"
@@ -28,33 +28,15 @@ _OURS: Final = ("/tmp", "/dev", "/proc", "/box", OLD)  # the room has something 
 _TOOLS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _ETC: Final = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
-_FIRST_POOL_ID: Final = 1_000_000_000
 _SPACES: Final = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWNET
-
-
-def pool_id() -> int | None:
-    """An unprivileged uid for this jail's programs, not shared with a living jail; None unless we are root.
-
-    It is unique per process, because the kernel counts RLIMIT_NPROC per uid and kill(-1) reaches a whole uid.
-    """
-    if os.geteuid() != 0:
-        return None
-    wanted, last = _FIRST_POOL_ID + os.getpid(), 0
-    with open("/proc/self/uid_map", encoding="ascii") as lines:
-        for line in lines:
-            first, _, count = map(int, line.split())
-            if first <= wanted < first + count:
-                return wanted
-            last = max(last, first + count - 1)
-    return last or None
 
 
 def enter() -> int:
     """Move into new namespaces. Returns the pid of pid 1 to the caller, and 0 to pid 1 itself."""
     uid, gid = os.geteuid(), os.getegid()
-    pool = pool_id()
+    pool = uids.claim()
     if uid == 0 and pool is None:
-        raise PermissionError("root without a second uid to give to programs")
+        raise PermissionError("root without a uid for programs that no other jail has")
     _unshare_user(uid, gid, pool)
     linux.unshare(_SPACES)
     return os.fork()
@@ -182,7 +164,7 @@ def _bind_file(source: str, target: str, *, attributes: int) -> None:
 
 def _make_dev(root: str) -> None:
     for name in _DEVICES:
-        _bind_file(f"/dev/{name}", f"{root}/dev/{name}", attributes=2 | 8)
+        _bind_file(f"/dev/{name}", f"{root}/dev/{name}", attributes=1 | 2 | 8)  # their times are notes too
     for name, target in (("fd", "/proc/self/fd"), ("shm", WORK)):
         os.symlink(target, f"{root}/dev/{name}")
     for fd, name in enumerate(("stdin", "stdout", "stderr")):

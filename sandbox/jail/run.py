@@ -32,7 +32,8 @@ class Run:
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first."""
     pipes: tuple[int, int] | None = None
-    """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty."""
+    """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty. The
+    jail lets go of its own when the program has them: who closes his as well sees that the program closes its."""
     code: int | None = None
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_memfd`)."""
     collect: str | None = None
@@ -113,6 +114,7 @@ class Sent:
             "environment": run.environment,
             "harness": harness,
             "with_tools": run.with_tools,
+            "pipes": run.pipes is not None,
             "series": run.series,
         }
         return json.dumps(request).encode(), fds
@@ -138,10 +140,18 @@ class Sent:
         return RunResult(
             **numbers,
             stdout=b"" if self.stdout is None else read_all(self.stdout, shown),
-            stderr=read_all(self.stderr, _EXCERPT_BYTES),
+            stderr=_read_ends(self.stderr, _EXCERPT_BYTES),
             result=result,
             collected=read_all(got[0], self.run.limits.file_bytes) if got else None,
         )
+
+
+def _read_ends(fd: int, cap: int) -> bytes:
+    """All of it, or its beginning and its end, where a runtime says why it ends."""
+    size = os.fstat(fd).st_size
+    if size <= cap:
+        return read_all(fd, cap)
+    return os.pread(fd, cap // 2, 0) + b"\n[...]\n" + os.pread(fd, cap // 2, size - cap // 2)
 
 
 def _wire_limits(run: Run) -> dict[str, Any]:

@@ -7,6 +7,8 @@ network or memory that no limit counts. `socketpair` stays, sockets go. Loading 
     told      what no honest program calls: the kernel stops the caller and tells the holder of the listener, who
               records the name and ends the run (SEC). Where the kernel has no listener, these answer EPERM.
     refused   what runtimes probe for and live without (io_uring, clone3, sockets, NUMA): an errno, and the run goes on
+    feigned   what an honest program may call and nobody would miss (sync; chmod where it would reach the user's own
+              files): answered as done, and not done
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import struct
 from collections.abc import Collection
 from typing import Final
 
-from sandbox.jail import linux
+from sandbox.jail import landlock, linux
 
 _ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _KILL, _TELL, _ERRNO, _ALLOW = 0x80000000, 0x7FC00000, 0x00050000, 0x7FFF0000
@@ -58,19 +60,37 @@ _EPERM: Final[_Table] = {
     # next.
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "removexattrat": (466, 466),
+    "file_setattr": (469, 469), "inotify_init": (253, None), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "statmount": (457, 457), "listmount": (458, 458), "lsm_set_self_attr": (460, 460), "open_tree_attr": (467, 467),
 }  # fmt: skip
-_EACCES: Final[_Table] = {"socket": (41, 198)}
+# A pair of datagram sockets could be connected anew, to a socket of the machine.
+_EACCES: Final[_Table] = {"socket": (41, 198), "connect": (42, 203), "bind": (49, 200)}
 # ENOSYS lets a libc fall back: clone3 to clone, whose flags a filter can read; memfd to a file, which a limit counts.
-_ENOSYS: Final[_Table] = {"clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447)}
+_ENOSYS: Final[_Table] = {
+    "clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447), "io_setup": (206, 0),
+}  # fmt: skip
+_FEIGNED: Final[_Table] = {"sync": (162, 81), "syncfs": (306, 267)}
+# Landlock does not see these: they reach every file that its uid owns, and times any that it may write.
+_METADATA: Final[_Table] = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54),
+    "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+}  # fmt: skip
+_TRUNCATE: Final[_Table] = {"truncate": (76, 45)}
 # For the caller alone, and else EPERM: a jail's keeper may have the program's uid, and must not be starved or crippled.
 # name: (x86_64, aarch64, the argument that names a process, what the one before it must be)
 _OWN: Final[dict[str, tuple[int, int, int, int | None]]] = {
     "prlimit64": (302, 261, 0, None), "sched_setscheduler": (144, 119, 0, None), "sched_setparam": (142, 118, 0, None),
-    "sched_setattr": (314, 274, 0, None), "setpriority": (141, 140, 1, 0), "ioprio_set": (251, 30, 1, 1),
+    "sched_setattr": (314, 274, 0, None), "sched_setaffinity": (203, 122, 0, None),
+    "setpriority": (141, 140, 1, 0), "ioprio_set": (251, 30, 1, 1),
 }  # fmt: skip
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
+_PRCTL, _FCNTL, _SOCKETPAIR = (157, 167), (72, 25), (53, 199)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FILE_ATTRIBUTES: Final = (ord("f") << 8, ord("X") << 8)  # the second byte of the ioctls that change a file's inode
+_F_SETLEASE, _F_NOTIFY = 1024, 1026
+_AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
 _NAMED: Final[_Table] = {**_TOLD, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
 
 
@@ -128,38 +148,80 @@ def heard(listener: int) -> str | None:
         if error.errno == errno.ENOENT:
             return None
         raise
-    number = _NOTICE.unpack(notice)[3]
-    column = list(_ARCH).index(linux.MACHINE)
+    found = _NOTICE.unpack(notice)
+    number, first = found[3], found[6]
+    column = _column()
+    if number == _CLONE[column] and first & linux.CLONE_PARENT:
+        return "clone beside its parent"
     return {row[column]: name for name, row in _NAMED.items()}.get(number, f"system call {number}")
 
 
-def _build(spare: Collection[str], told: bytes) -> _Program:
+def frozen_metadata() -> ctypes.Structure:
+    """A further filter: who has it changes no mode, owner or time of any file, and is told that it did.
+
+    For a program whose uid has files outside its work directory, or that is shown some that anybody may write.
+    """
+    code = _head(_return(_ALLOW)) + _refuse(_METADATA, _return(_ERRNO))
+    code += _refuse({} if landlock.abi() >= landlock.TRUNCATE_ABI else _TRUNCATE, _return(_ERRNO, errno.EACCES))
+    return _program(code + _return(_ALLOW))
+
+
+def _column() -> int:
     if linux.MACHINE not in _ARCH:
         raise OSError(errno.ENOSYS, f"no system-call table for {linux.MACHINE}")
-    column = list(_ARCH).index(linux.MACHINE)
-    code = _load(4) + _statement(0x15, _ARCH[linux.MACHINE], 1, 0) + _return(_KILL) + _load(0)
+    return list(_ARCH).index(linux.MACHINE)
+
+
+def _build(spare: Collection[str], told: bytes) -> _Program:
+    code = _head(_return(_KILL)) + _refuse(_TOLD, told, spare)
+    for table, error in ((_EPERM, errno.EPERM), (_EACCES, errno.EACCES), (_ENOSYS, errno.ENOSYS), (_FEIGNED, 0)):
+        code += _refuse(table, _return(_ERRNO, error), spare)
+    return _program(code + _own_only() + _by_argument(spare, told) + _return(_ALLOW))
+
+
+def _program(code: bytes) -> _Program:
+    return _Program(len(code) // 8, code)
+
+
+def _head(foreign: bytes) -> bytes:
+    """Leaves the call's number in A; `foreign` answers the calls of another machine's tables."""
+    code = _load(4) + _statement(0x15, _ARCH[linux.MACHINE], len(foreign) // 8, 0) + foreign + _load(0)
     if linux.MACHINE == "x86_64":  # the x32 table would walk around every number below
-        code += _statement(0x35, 0x40000000, 0, 1) + _return(_KILL)
-    refusals: list[tuple[_Table, bytes]] = [(_TOLD, told)]
-    refusals += [(_EPERM, _return(_ERRNO, errno.EPERM)), (_EACCES, _return(_ERRNO, errno.EACCES))]
-    for table, answer in [*refusals, (_ENOSYS, _return(_ERRNO, errno.ENOSYS))]:
-        for name, row in table.items():
-            if (nr := row[column]) is not None and name not in spare:
-                code += _if_equal(nr, answer)
+        code += _statement(0x35, 0x40000000, 0, len(foreign) // 8) + foreign
+    return code
+
+
+def _refuse(table: _Table, answer: bytes, spare: Collection[str] = ()) -> bytes:
+    numbers = {name: row[_column()] for name, row in table.items() if name not in spare}
+    return b"".join(_if_equal(number, answer) for number in numbers.values() if number is not None)
+
+
+def _own_only() -> bytes:
+    code, no, yes = b"", _return(_ERRNO, errno.EPERM), _return(_ALLOW)
     for x86_64, aarch64, who, kind in _OWN.values():
-        no, yes = _return(_ERRNO, errno.EPERM), _return(_ALLOW)
         own = _load(_argument(who)) + _if_equal(0, yes) + no
         if kind is not None:
             own = _load(_argument(who - 1)) + _if_equal(kind, own) + no
-        code += _if_equal((x86_64, aarch64)[column], own)
+        code += _if_equal((x86_64, aarch64)[_column()], own)
+    return code
+
+
+def _by_argument(spare: Collection[str], told: bytes) -> bytes:
+    """Calls of which one kind is forbidden."""
+    column, code = _column(), b""
+    yes, no = _return(_ALLOW), _return(_ERRNO, errno.EPERM)
     if "mount" in spare:
-        nr = _TOLD["mount"][column] or 0
-        ours = (
-            _load(_argument(3)) + _statement(0x54, linux.MS_MGC_MASK) + _if_equal(linux.MS_MGC_VALUE, _return(_ALLOW))
-        )
-        code += _if_equal(nr, ours + told)
-    flags = linux.NAMESPACE_FLAGS
-    code += _if_equal(_CLONE[column], _load(_argument(0)) + _statement(0x45, flags, 0, 1) + told + _return(_ALLOW))
-    ioctl = _load(_argument(1)) + _if_equal(_TIOCSTI, told) + _if_equal(_TIOCLINUX, told) + _return(_ALLOW)
-    code += _if_equal(_IOCTL[column], ioctl) + _return(_ALLOW)
-    return _Program(len(code) // 8, code)
+        ours = _load(_argument(3)) + _statement(0x54, linux.MS_MGC_MASK) + _if_equal(linux.MS_MGC_VALUE, yes)
+        code += _if_equal(_TOLD["mount"][column] or 0, ours + told)
+    flags = linux.NAMESPACE_FLAGS | linux.CLONE_PARENT  # a child of its parent's would end, and be counted, as the run
+    code += _if_equal(_CLONE[column], _load(_argument(0)) + _statement(0x45, flags, 0, 1) + told + yes)
+    command = _load(_argument(1))
+    ioctl = command + _if_equal(_TIOCSTI, told) + _if_equal(_TIOCLINUX, told) + _statement(0x54, 0xFF00)
+    ioctl += b"".join(_if_equal(kind, _return(_ERRNO, errno.ENOTTY)) for kind in _FILE_ATTRIBUTES)
+    code += _if_equal(_IOCTL[column], ioctl + yes)
+    code += _if_equal(_FCNTL[column], command + _if_equal(_F_SETLEASE, no) + _if_equal(_F_NOTIFY, no) + yes)
+    hidden = _load(_argument(1)) + _if_equal(1, yes) + no  # from the watcher, who reads what it maps
+    code += _if_equal(_PRCTL[column], _load(_argument(0)) + _if_equal(linux.PR_SET_DUMPABLE, hidden) + yes)
+    kinds = command + _statement(0x54, 0xF) + _if_equal(_SOCK_STREAM, yes) + _if_equal(_SOCK_SEQPACKET, yes)
+    refused = _return(_ERRNO, errno.EACCES)
+    return code + _if_equal(_SOCKETPAIR[column], _load(_argument(0)) + _if_equal(_AF_UNIX, kinds + refused) + refused)

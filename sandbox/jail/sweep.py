@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import tempfile
 from contextlib import suppress
 from typing import Final
 
 from sandbox.jail import cgroup
+from sandbox.jail.clear import remove_tree
 
 _PREFIX: Final = "overlap-sandbox-"
 _NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-.*")
@@ -47,13 +47,13 @@ def sweep() -> None:
     for name in filter(_orphaned, os.listdir(base)):
         with suppress(OSError):
             if os.lstat(os.path.join(base, name)).st_uid == os.geteuid():
-                shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+                remove_tree(os.path.join(base, name))
 
 
 def remove(directory: str) -> None:
     """A run directory, and the cgroups of all jails in it, with whoever is still there."""
     cgroup.remove(os.path.basename(directory))
-    shutil.rmtree(directory, ignore_errors=True)
+    remove_tree(directory)
 
 
 def _orphaned(name: str) -> bool:

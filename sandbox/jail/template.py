@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
 from sandbox.jail import _runner, linux
-from sandbox.jail.child import Request, Setting, become, fail, is_native, turn
+from sandbox.jail.child import Request, Setting, become, fail, is_native, tool, turn
 from sandbox.jail.confine import Confinement, enter, keep_only_identity, plan_rlimits, restrain
 from sandbox.jail.watch import Child, Outcome, Run, Tribe, end_all
 
@@ -173,6 +173,7 @@ class _Ends(NamedTuple):
 
 def _serve(request: Request, fds: list[int], setting: Setting, ends: _Ends, left: int) -> NoReturn:
     """In the template: start runs, and tell how each ended."""
+    request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
     try:
         linux.die_with_parent()
         native = is_native(request)
@@ -201,7 +202,7 @@ def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) 
     """With the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
     restrain(setting.how, plan_rlimits(setting.how, limits, native=True), native=True)
-    enter(setting.how, (), with_tools=request["with_tools"])
+    enter(setting.how, (), tool=tool(request))
     while True:
         for fd in fds:
             os.close(fd)

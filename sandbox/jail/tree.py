@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -21,7 +20,8 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
-from sandbox.jail import cgroup, linux
+from sandbox.jail import cgroup, linux, uids, watch
+from sandbox.jail.clear import remove_tree
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
 
@@ -46,6 +46,8 @@ class Tree:
 
     def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
         """What the zygote says when it is ready. Nothing is left of a start that fails."""
+        if run_dir and tier == "B" and os.geteuid() == 0 and not uids.may_enter(run_dir):
+            run_dir = None  # its programs have another uid
         with ExitStack() as undo:
             self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             undo.callback(self.control.close)
@@ -55,6 +57,7 @@ class Tree:
                 undo.callback(self.close)
                 tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
                 tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
+                self.guarded = tail[-1] == "own"
                 self.process = start_process("jail.zygote", tail, [theirs.fileno()], seed_hashes=True)
             ready, _ = self.receive(time.monotonic() + _START_S)
             if "error" in ready:
@@ -89,6 +92,13 @@ class Tree:
             poller.unregister(cancel_fd)
             self.control.send(b'{"mode": "cancel"}')
 
+    def is_running(self) -> bool:
+        """A program's process is alive, and has not begun to end."""
+        assert self.process is not None
+        ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
+        below = watch.descendants(self.process.pid)[ours:]
+        return not all(map(watch.is_ending, below))
+
     def close(self) -> None:
         """End all of it; at most a few seconds. Safe to call twice."""
         self.control.close()
@@ -99,4 +109,4 @@ class Tree:
                 self.process.kill()  # its pid 1 dies with it
                 self.process.wait()
         cgroup.remove(self.group)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_tree(self.directory)

@@ -18,10 +18,11 @@ from typing import Any, Final, Protocol
 
 from sandbox.jail import seccomp
 from sandbox.jail.inbox import Inbox
+from sandbox.jail.weigh import read, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _GLANCE_S: Final = 0.05
+_PF_EXITING: Final = 4  # set before a process's descriptors are closed
 WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
 
 Members = Callable[[], list[int]]
@@ -123,27 +124,26 @@ def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, li
         poller.register(listener, select.POLLIN)
     start = time.monotonic()
     deadline = start + limits["wall_s"]
-    pause = min(_GLANCE_S, limits["cpu_s"])
+    look = start + min(_GLANCE_S, limits["cpu_s"])
     while True:
-        left = deadline - time.monotonic()
-        ready = {fd for fd, _ in poller.poll(max(0.0, min(pause, left)) * 1000)}
+        ready = {fd for fd, _ in poller.poll(max(0.0, min(look, deadline) - time.monotonic()) * 1000)}
         if inbox.fileno() in ready and inbox.cancelled():
             return "cancelled"
         if listener in ready and (call := seccomp.heard(listener)):
             return f"security: {call}"
         if run.fileno() in ready:
             return None
-        if ready:
+        if ready and time.monotonic() < look:  # who makes us listen without end is looked at all the same
             continue
         members = run.members()
-        cpu, memory = _usage(members)
+        cpu, memory = _cpu(members), weigh(members, limits["memory_bytes"])
         if cause := _exceeded(limits, cpu, memory, outputs):
             return cause
         if time.monotonic() >= deadline:
             deadline = start + min(limits["wall_s"] + _starved_s(members), limits["wall_s"] * WALL_STRETCH)
             if time.monotonic() >= deadline:
                 return "wall"
-        pause = min(_GLANCE_S, max(0.005, limits["cpu_s"] - cpu))
+        look = time.monotonic() + min(_GLANCE_S, max(0.005, limits["cpu_s"] - cpu))
 
 
 def _starved_s(members: list[int]) -> float:
@@ -151,7 +151,7 @@ def _starved_s(members: list[int]) -> float:
     waits = [0.0]
     for pid in members:
         with suppress(OSError, ValueError, IndexError):
-            waits.append(int(_read(f"/proc/{pid}/schedstat").split()[1]) / 1e9)
+            waits.append(int(read(f"/proc/{pid}/schedstat").split()[1]) / 1e9)
     return max(waits)
 
 
@@ -163,47 +163,21 @@ def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, outputs: 
     return "cpu" if cpu_s > limits["cpu_s"] else None
 
 
-def _usage(members: list[int]) -> tuple[float, int]:
-    cpu = 0.0
-    memory = 0
+def _cpu(members: list[int]) -> float:
+    used = 0.0
     for pid in members:
-        try:
-            cpu += _cpu_s(pid)
-            memory += _resident(pid)
-        except (OSError, ValueError, IndexError):
-            continue  # it ended while we looked
-    return cpu, memory
+        with suppress(OSError, ValueError, IndexError):  # it ended while we looked
+            used += _cpu_s(pid)
+    return used
 
 
 def _cpu_s(pid: int) -> float:
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
     try:
         return time.clock_gettime((~pid << 3) | 2) + waited_for  # the process's own clock, in nanoseconds
     except OSError:
         return (int(fields[11]) + int(fields[12])) * _TICK_S + waited_for
-
-
-def _resident(pid: int) -> int:
-    """Private pages, and this process's share of the shared ones; plain resident size where that is not readable."""
-    resident = int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE
-    if resident < 32 << 20:
-        return resident // 2  # mostly pages shared with the warm interpreter
-    try:
-        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return resident
-
-
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(fd, 8192)
-    finally:
-        os.close(fd)
 
 
 def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
@@ -248,14 +222,20 @@ def namespace_tribe() -> Tribe:
     return Tribe(members, lambda: _kill(-1), atomic=True)
 
 
-def uid_tribe(uid: int) -> Tribe:
-    """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid."""
+def uid_tribe(uid: int, killer: int | None) -> Tribe:
+    """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid.
+
+    Its real uid is `killer`, which nobody else has: so it may signal them, and none of them may stop it. Without such
+    a uid, they are searched for.
+    """
+    if killer is None:
+        return searched_tribe()
 
     def kill() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                os.setresuid(uid, uid, uid)
+                os.setresuid(killer, uid, killer)
                 _kill(-1)
             finally:
                 os._exit(0)
@@ -270,7 +250,7 @@ def domain_tribe() -> Tribe:
 
 
 def searched_tribe() -> Tribe:
-    """Tier C: descendants, as /proc lists them; stopped first, so that they cannot fork while we count."""
+    """Descendants, as /proc lists them; stopped first, so that they cannot fork while we count. Tier C has no other."""
 
     def kill() -> None:
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -280,18 +260,34 @@ def searched_tribe() -> Tribe:
     return Tribe(descendants, kill, atomic=False)
 
 
-def descendants() -> list[int]:
+def descendants(root: int | None = None) -> list[int]:
+    """Of `root`, by default of this process."""
     found: list[int] = []
-    queue = [os.getpid()]
+    queue = [os.getpid() if root is None else root]
     while queue:
         pid = queue.pop()
         try:
             for thread in os.listdir(f"/proc/{pid}/task"):
-                queue += [int(item) for item in _read(f"/proc/{pid}/task/{thread}/children").split()]
+                queue += [int(item) for item in read(f"/proc/{pid}/task/{thread}/children", 1 << 20).split()]
         except (OSError, ValueError):
             continue
         found.append(pid)
     return found[1:]
+
+
+def is_ending(pid: int) -> bool:
+    """Every thread of the process has begun to end, or it is gone."""
+    try:
+        return all(_ends(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return True
+
+
+def _ends(stat: str) -> bool:
+    try:
+        return bool(int(read(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
+    except OSError:
+        return True
 
 
 def _kill(pid: int, number: int = signal.SIGKILL) -> None:

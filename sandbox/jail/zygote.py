@@ -10,6 +10,7 @@ for it (`template`).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -20,7 +21,7 @@ from typing import Any, Final
 from sandbox.jail import cgroup, guard, linux, template, watch
 from sandbox.jail.child import Setting
 from sandbox.jail.confine import STREAMS, high
-from sandbox.jail.enter import Entered, enter, moved, warm_up
+from sandbox.jail.enter import Entered, enter, moved, reach_library, warm_up
 from sandbox.jail.inbox import Inbox, OwnerGone, Request
 
 _OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
@@ -41,9 +42,10 @@ def main() -> None:
     linux.die_with_parent(int(parent))
     try:
         group = None if tier == "C" else cgroup.join(show["group"])
+        library = reach_library(tier, show["packages"])
         if not (tier == "A" and moved(show["packages"])):
-            warm_up(show["packages"])
-        keeper = Keeper(control, enter(tier, directory, int(parent), int(work_bytes), control, show))
+            warm_up(show["packages"], library)
+        keeper = Keeper(control, enter(tier, directory, int(parent), int(work_bytes), control, show, library))
         keeper.use(group, int(work_bytes))
         keeper.prove()
     except (OSError, AssertionError, ImportError) as error:
@@ -156,20 +158,28 @@ class Keeper:
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
         run = begin(request, fds)
+        if request.get("pipes"):
+            _let_go(fds[:2])
         outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"
         return outcome
 
     def _tidy(self) -> None:
-        """Nothing stays in the work directory, nor is anything to be read from it: its mode and times are notes too."""
-        if self._look() != self.untouched or os.listdir(self.setting.how.work):
+        """Nothing stays in the work directory, nor is anything to be read from it: its mode and times are notes too.
+
+        Raises OSError when that cannot be: who runs here next would pay for it.
+        """
+        work = self.setting.how.work
+        if self._look() != self.untouched or os.listdir(work):
             self.renew()
+            if os.listdir(work) or self._look()[:2] != self.untouched[:2]:
+                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was")
         self.untouched = self._look()
 
     def _look(self) -> tuple[int, ...]:
         found = os.stat(self.setting.how.work)
-        return found.st_mode, found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
+        return found.st_mode, found.st_uid, found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
 
     def _limit_group(self, limits: dict[str, Any]) -> int:
         """Returns how many processes the group's memory limit has ended so far."""
@@ -213,6 +223,14 @@ class Keeper:
 
 def _environment(work: str) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": work, "TMPDIR": work, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+
+
+def _let_go(pipes: list[int]) -> None:
+    """The program alone has them from here on: their numbers are closed by whoever received them."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for fd in pipes:
+        os.dup2(null, fd, inheritable=False)
+    os.close(null)
 
 
 def _rewind(stdin: int, *outputs: int) -> None:

@@ -5,6 +5,7 @@ Waits for the jail, case by case
 Woken by  the end of a run, whoever enforced it
 """
 
+from sandbox.judging import control
 from sandbox.judging.judge import Judge, run_once
 
-__all__ = ["Judge", "run_once"]
+__all__ = ["Judge", "control", "run_once"]

@@ -16,7 +16,8 @@ from typing import Final
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail import WALL_STRETCH, RunResult
 from sandbox.judging.assert_apart import Apart
-from sandbox.judging.prepared import CompileError, Frame, Prepared
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Prepared
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_frame, decide_limits
 from sandbox.languages import Language
 

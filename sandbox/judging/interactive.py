@@ -7,36 +7,45 @@ consumes two runs in two threads; produces the program's RunResult and a Decisio
 waits for bytes, for the end of either run, or for the caller's cancel; woken by each
 
 Who caused what is no race: the end of one side reaches the other, as an end of file, only after its run has been
-reported here, and what is written to a side that has ended is dropped. Who is to blame, in this order:
+reported here, and what is written to a side that has ended is dropped. A side that closes its stdout and goes on is
+told from one that is ending, and the other sees the end of file at once. Who is to blame, in this order:
 
     the program did what no program may              SEC
-    one side wrote more than its output limit        OLE, or CheckerError
-    the interactor ended first, wrong or at fault    WA, or CheckerError: the program is stopped, and not asked further
+    the program wrote more than its output limit     OLE
+    the interactor ended first, wrong or at fault    WA: the program is stopped, and not asked further
     the program broke a limit, or did not end well   that verdict; waiting for input that never comes is TLE (wall)
     otherwise                                        what the interactor says, at the end of its input
+
+An interactor is at fault when it crashes, breaks a limit, writes without end, or does not end. If it has taken in
+something of what the program said, or the end of it, then that brought it there, for the program may say anything: WA.
+If it has not, it is its author's fault: CheckerError.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import struct
+import termios
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from sandbox.core import Case, Limits, Verdict
 from sandbox.errors import Cancelled, CheckerError
-from sandbox.jail import WALL_STRETCH, RunResult
+from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
-from sandbox.judging.prepared import CompileError, Frame, Prepared
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Prepared
 from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
 _CHUNK: Final = 1 << 16
-_FAREWELL_S: Final = 30.0  # an interactor decides this long after the program's end, or is at fault
+_FAREWELL_S: Final = 60.0  # an interactor decides this long after the program's end, or is at fault
 
 Outcome = tuple[RunResult, Frame | None]
 
@@ -48,15 +57,20 @@ class _Side:
     name: str
     done_fd: int
     cancel_fd: int
+    jail: Jail
+    ends: list[int]
+    """The descriptors for its stdin and stdout, ours until the jail has them."""
     outcome: Outcome | None = None
     error: BaseException | None = None
     ended: bool = False
     """The end has been seen by the pump, and told to the other side."""
 
-    def start(self, run: Callable[[], Outcome]) -> threading.Thread:
+    def start(self, prepared: Prepared, limits: Limits, **how: Any) -> threading.Thread:
         def body() -> None:
             try:
-                self.outcome = run()
+                prepared.start(limits, pipes=(self.ends[0], self.ends[1]), **how)
+                self.let_go()
+                self.outcome = prepared.finish(cancel_fd=self.cancel_fd)
             except BaseException as error:  # told to whoever waits for this side
                 self.error = error
             finally:
@@ -65,6 +79,10 @@ class _Side:
         thread = threading.Thread(target=body, name=f"sandbox {self.name}", daemon=True)
         thread.start()
         return thread
+
+    def let_go(self) -> None:
+        while self.ends:
+            os.close(self.ends.pop())
 
     def cancel(self) -> None:
         os.eventfd_write(self.cancel_fd, 1)
@@ -81,6 +99,12 @@ class _Lane:
     limit_bytes: int
     pending: bytes = b""
     passed: int = 0
+    """Bytes since the reader has last said something itself."""
+    delivered: int = 0
+    shut: bool = False
+    """Nobody can write any more."""
+    deaf: bool = False
+    """Nobody can read any more."""
     closed: bool = False
 
     @property
@@ -88,23 +112,48 @@ class _Lane:
         return self.passed > self.limit_bytes
 
     def interest(self) -> tuple[int, int] | None:
-        if self.closed:
+        if self.closed or (self.shut and not self.pending):
             return None
         return (self.target, select.POLLOUT) if self.pending else (self.source, select.POLLIN)
 
-    def move(self) -> None:
-        """Copy what can be copied without waiting; close when there is nothing more to come."""
-        while not self.closed and not self.flooded:
+    def move(self) -> bool:
+        """Copy what can be copied without waiting; close when there is nothing more to come. True: something came."""
+        before = self.passed
+        while not self.closed and not self.flooded and (self.pending or not self.shut):
             try:
                 if not self.pending:
                     self.pending = os.read(self.source, _CHUNK)
                     self.passed += len(self.pending)
-                size = len(self.pending) if self.reader.ended else os.write(self.target, self.pending)
-                self.pending = self.pending[size:]
+                    if not self.pending:
+                        self.shut = True
+                        if not self.writer.ended and self.writer.jail.is_running():
+                            self.close()  # it goes on without its stdout
+                        break
+                self.pending = self.pending[self._deliver() :]
             except BlockingIOError:
                 break
         if self.flooded or (self.writer.ended and not self.pending):
             self.close()
+        return self.passed > before
+
+    def _deliver(self) -> int:
+        """How much of what is pending is done with."""
+        if self.reader.ended or self.deaf:
+            return len(self.pending)
+        try:
+            size = os.write(self.target, self.pending)
+        except BrokenPipeError:
+            self.deaf = True
+            return len(self.pending)
+        self.delivered += size
+        return size
+
+    def heard(self) -> bool:
+        """The reader has taken in something, or the end."""
+        if self.closed:
+            return True
+        (unread,) = struct.unpack("i", fcntl.ioctl(self.target, termios.FIONREAD, bytes(4)))
+        return bool(self.delivered > unread)
 
     def close(self) -> None:
         if not self.closed:
@@ -126,6 +175,8 @@ class _Talk:
     rejected: Callable[[], bool]
     """Asked when the interactor has ended: is the program's further conduct of no interest?"""
     first: _Side | None = None
+    heard: bool | None = None
+    """The interactor had taken in something of the program when it ended, or was stopped."""
 
     def pump(self, cancel_fd: int | None) -> None:
         """Until both runs have ended. Raises Cancelled when `cancel_fd` becomes readable."""
@@ -148,19 +199,27 @@ class _Talk:
             for side in sides:
                 if side.done_fd in ready and not side.ended:
                     deadline = self._end(side)
-            for lane in lanes:
-                lane.move()
+            if self.said.move() and not self.told.flooded:
+                self.told.passed = 0
+            self.told.move()
             if self.said.flooded or self.told.flooded or (not ready and time.monotonic() >= deadline):
+                self._note()
                 self.program.cancel()
                 self.interactor.cancel()
                 deadline = float("inf")
+
+    def _note(self) -> None:
+        if self.heard is None:
+            self.heard = self.said.heard()
 
     def _end(self, side: _Side) -> float:
         """A side has ended; returns until when the other may go on."""
         side.ended = True
         self.first = self.first or side
-        if side is self.interactor and not self.program.ended and self.rejected():
-            self.program.cancel()
+        if side is self.interactor:
+            self._note()
+            if not self.program.ended and self.rejected():
+                self.program.cancel()
         if side is self.program and side.error is not None:
             self.interactor.cancel()
         return time.monotonic() + _FAREWELL_S if side is self.program else float("inf")
@@ -176,18 +235,11 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     judge.check_room(files)
     start = time.monotonic()
     with ExitStack() as stack:
-        talk, ends = _set_up(stack, judge, limits)
+        talk = _set_up(stack, prepared, judge, limits)
         wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
         patient = replace(referee.LIMITS, wall_s=wall_s)  # it waits for the program, however long that may take
-
-        def run_program() -> Outcome:
-            return prepared.run(limits, pipes=ends[0], cancel_fd=talk.program.cancel_fd)
-
-        def run_interactor() -> Outcome:
-            arguments, cancel_fd = judge.arguments, talk.interactor.cancel_fd
-            return judge.prepared.run(patient, arguments=arguments, files=files, pipes=ends[1], cancel_fd=cancel_fd)
-
-        threads = [talk.interactor.start(run_interactor), talk.program.start(run_program)]
+        how = {"arguments": judge.arguments, "files": files, "job": referee.HARNESS}
+        threads = [talk.interactor.start(judge.prepared, patient, **how), talk.program.start(prepared, limits)]
         try:
             talk.pump(prepared.cancel_fd)
         finally:
@@ -199,30 +251,33 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     return done, _decide(talk, judge, limits, prepared.language)
 
 
-def _set_up(stack: ExitStack, judge: referee.Referee, limits: Limits) -> tuple[_Talk, list[tuple[int, int]]]:
-    """The talk, and the (stdin, stdout) descriptors of program and interactor; all are closed with the stack."""
+def _set_up(stack: ExitStack, prepared: Prepared, judge: referee.Referee, limits: Limits) -> _Talk:
+    """The talk; all its descriptors are closed with the stack."""
 
     def own(fd: int) -> int:
         stack.callback(os.close, fd)
         return fd
 
-    def side(name: str) -> _Side:
-        return _Side(name, own(os.eventfd(0, os.EFD_CLOEXEC)), own(os.eventfd(0, os.EFD_CLOEXEC)))
+    def side(name: str, jail: Jail) -> _Side:
+        made = _Side(name, own(os.eventfd(0, os.EFD_CLOEXEC)), own(os.eventfd(0, os.EFD_CLOEXEC)), jail, [])
+        stack.callback(made.let_go)
+        return made
 
-    def lane(writer: _Side, reader: _Side, limit_bytes: int) -> tuple[_Lane, int, int]:
+    def lane(writer: _Side, reader: _Side, limit_bytes: int) -> _Lane:
         source, their_stdout = os.pipe()
         their_stdin, target = os.pipe()
         made = _Lane(writer, reader, source, target, limit_bytes)
         stack.callback(made.close)
+        writer.ends.append(their_stdout)
+        reader.ends.insert(0, their_stdin)
         for fd in (source, target):
             os.set_blocking(fd, False)
-        return made, own(their_stdout), own(their_stdin)
+        return made
 
-    program, interactor = side("program"), side("interactor")
-    said, program_out, interactor_in = lane(program, interactor, limits.output_bytes)
-    told, interactor_out, program_in = lane(interactor, program, referee.LIMITS.output_bytes)
-    talk = _Talk(program, interactor, said, told, lambda: _rejects(judge, interactor))
-    return talk, [(program_in, program_out), (interactor_in, interactor_out)]
+    program, interactor = side("program", prepared.jail), side("interactor", judge.prepared.jail)
+    said = lane(program, interactor, limits.output_bytes)
+    told = lane(interactor, program, referee.LIMITS.output_bytes)
+    return _Talk(program, interactor, said, told, lambda: _rejects(judge, interactor))
 
 
 def _rejects(judge: referee.Referee, interactor: _Side) -> bool:
@@ -248,16 +303,30 @@ def _decide(talk: _Talk, judge: referee.Referee, limits: Limits, language: Langu
     if talk.said.flooded:
         return Verdict.OLE, f"output limit of {limits.output_bytes} bytes"
     if talk.told.flooded:
-        raise judge.fault(f"wrote more than {referee.LIMITS.output_bytes} bytes to the program")
+        return _blame(talk, judge, f"wrote more than {referee.LIMITS.output_bytes} bytes to the program")
     if talk.first is interactor and _rejects(judge, interactor) and interactor.outcome:
-        return judge.read(*interactor.outcome)
+        return _read(talk, judge, interactor.outcome)
     if program.outcome is None:
         raise Cancelled("the program was cancelled")
     if ending := decide_ending(*program.outcome, limits, language):
         return ending
     if interactor.outcome is None:
-        raise judge.fault(f"did not end within {_FAREWELL_S:g} s of the program's end")
-    return judge.read(*interactor.outcome)
+        return _blame(talk, judge, f"did not end within {_FAREWELL_S:g} s of the program's end")
+    return _read(talk, judge, interactor.outcome)
+
+
+def _read(talk: _Talk, judge: referee.Referee, outcome: Outcome) -> Decision:
+    try:
+        return judge.read(*outcome)
+    except referee.Crash as crash:
+        return _blame(talk, judge, crash.brief, crash)
+
+
+def _blame(talk: _Talk, judge: referee.Referee, brief: str, crash: referee.Crash | None = None) -> Decision:
+    """The interactor did not do its work. Raises CheckerError where the program had no part in it."""
+    if not talk.heard:
+        raise judge.fault(brief) if crash is None else CheckerError(str(crash))
+    return Verdict.WA, f"on what the program said, the {judge.role} {brief}"
 
 
 def _unmeasured(wall_s: float) -> RunResult:

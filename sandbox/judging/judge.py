@@ -2,8 +2,8 @@
 
     prepare (once) ─▶ for each case: run in the jail ─▶ verdicts.py's questions, in their order ─▶ CaseResult
 
-Who answers the last question, "is it right?": a comparison here, the checker in a run of its own after the program's,
-or the interactor in a second jail at the same time.
+Who answers the last question, "is it right?": a comparison here, or the author's program in a second jail, where no
+judged program ever runs: a checker after the program, an interactor at the same time.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import apart, interactive, python_asserts, referee
-from sandbox.judging.prepared import CompileError, Frame, Prepared
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Prepared
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -67,7 +68,7 @@ class Judge:
                 results, weak = self._run_cases(problem, prepared, decider)
             verdict = next((done.verdict for done in results if done.verdict is not Verdict.AC), Verdict.AC)
         except CompileError as error:
-            results, log, verdict = [], str(error), Verdict.CE
+            results, log, verdict = [], printable(str(error), "\n\t"), Verdict.CE
         return Judgement(
             problem_id=problem.id,
             verdict=verdict,
@@ -89,9 +90,8 @@ class Judge:
         program = problem.checker or problem.interactor
         if program is None:
             return None
-        jail, role = (self.jail, "checker") if problem.checker else (self.jail.partner(), "interactor")
-        prepared = Prepared(jail, self.builder, program, cancel_fd=self.cancel_fd)
-        return referee.Referee(prepared, problem.convention, role)
+        prepared = Prepared(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
+        return referee.Referee(prepared, problem.convention, "checker" if problem.checker else "interactor")
 
     def _run_cases(
         self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
@@ -152,12 +152,12 @@ class _Course:
 
     @property
     def _alone(self) -> bool:
-        """Between two runs there is another's in the same jail: a checker's or a compiler's."""
-        return self.decider is not None or self._compiles_each or self._has_apart
+        """Between two runs of a case there may be another's in the same jail."""
+        return self._compiles_each or self._has_apart
 
     @property
     def _compiles_each(self) -> bool:
-        """The asserts are compiled with the program."""
+        """The asserts are compiled with the program, so between two runs there is a compiler's in the same jail."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
     @property

@@ -6,7 +6,6 @@ CompileError is the fault of whoever wrote the source, SandboxError is ours.
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import marshal
 import os
@@ -16,16 +15,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sandbox.build import Builder, units
-from sandbox.compare import values
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
 from sandbox.jail import Jail, Run, RunResult, make_memfd, new_memfd, seal_memfd
+from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
 from sandbox.languages import find
 
-_NONCE_BYTES: Final = 32
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
 _numbers: Final = itertools.count(1)
-Frame = dict[str, Any]
 Files = tuple[tuple[str, bytes], ...]
 
 
@@ -107,7 +104,7 @@ class Prepared:
         job: what the harness does besides running the source. pipes: descriptors for stdin and stdout, instead
         of `stdin` and of collecting the output. left: runs that are expected from here on. Raises SandboxError.
         """
-        nonce = os.urandom(_NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
         series = (self.number, left)
         self.in_series |= left > 0
         if self.unit is not None:
@@ -125,9 +122,9 @@ class Prepared:
         done = self.jail.finish(cancel_fd=self.cancel_fd if cancel_fd is None else cancel_fd)
         if self.code >= 0:
             seal_memfd(self.code)
-        frame = _frame(done, nonce)
-        if frame and frame.get("stage") == "compile":
-            raise CompileError(str(frame.get("error")))
+        frame = read_frame(done.result, nonce)
+        if frame and frame["stage"] == "compile":
+            raise CompileError(frame["error"])
         return done, frame
 
     def drop(self) -> None:
@@ -139,14 +136,3 @@ class Prepared:
     def _job(self, job: Frame, arguments: Sequence[str]) -> bytes:
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
         return marshal.dumps({**plain, "source": self.source, "preamble": self.problem.preamble, **job})
-
-
-def _frame(done: RunResult, nonce: bytes) -> Frame | None:
-    """What the harness wrote, if it carries this run's nonce and can be read."""
-    if not hmac.compare_digest(done.result[:_NONCE_BYTES], nonce):
-        return None
-    try:
-        data = values.loads(done.result[_NONCE_BYTES:])
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None

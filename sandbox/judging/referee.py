@@ -5,24 +5,36 @@
               a checker reads the output on stdin
 
 input, output and answer are files in its work directory: the case's input, what the program wrote (an interactor may
-write there), and the case's expected output. They are placed for this run alone and removed after it: nothing of the
-program is alive while they are there.
+write there), and the case's expected output. They are placed for this run alone and removed after it, in a jail where
+no judged program has ever run; that all can be read is seen before it starts.
 
-It is trusted, and limited all the same. One that does not compile, crashes, breaks a limit or ends in another way is
-the author's fault: CheckerError, never a verdict. A Python traceback is told from exit code 1 by the harness.
+It is trusted, and limited all the same. One that does not compile is the author's fault: CheckerError, never a verdict.
+One that crashes, breaks a limit or ends in a way that says nothing may have been brought to it by the output, so a
+checker is asked once more, about the expected answer (where there is none: about a few plain outputs). If it fails
+there as well, that is CheckerError, else the output is wrong. testlib's exit code 3 is the author's word for his own
+fault, and always CheckerError. A Python traceback is told from exit code 1 by the harness.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
-from sandbox.core import MIB, Case, Convention, Limits, Verdict
+from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
-from sandbox.judging.prepared import CompileError, Files, Frame, Prepared
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Files, Prepared
 from sandbox.judging.verdicts import ACCEPTED, Decision
 
-LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
+LIMITS: Final = REFEREE_LIMITS
+HARNESS: Final = {"digits": 100_000}
+"""For one in Python: int() of more digits is refused, as plain Python does from 4,300. It would take minutes."""
+_BRIEF: Final = replace(LIMITS, cpu_s=5.0, wall_s=30.0)
+_PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
+_FAIL: Final = 3
+_BLOCK: Final = 4096
 _INPUT, _OUTPUT, _ANSWER = "input.txt", "output.txt", "answer.txt"
 _EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
     "testlib": {0: Verdict.AC} | dict.fromkeys((1, 2, 4, 8), Verdict.WA),
@@ -33,6 +45,14 @@ _ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
     "kattis": (_INPUT, _ANSWER, "./"),
 }
+
+
+class Crash(CheckerError):
+    """It failed in a way that what it read may have brought it to. `brief` quotes nothing that it said."""
+
+    def __init__(self, text: str, brief: str) -> None:
+        super().__init__(text)
+        self.brief = brief
 
 
 class Referee:
@@ -63,38 +83,78 @@ class Referee:
 
     def check(self, case: Case, output: bytes) -> Decision:
         """Is the output right? Raises CheckerError, and SandboxError for our own faults."""
+        self.check_room(self.files(case))
+        if not self._fits((*self.files(case), (_OUTPUT, output))):
+            return Verdict.OLE, f"an output of {len(output)} bytes does not fit beside the {self.role}'s other files"
+        try:
+            return self._ask(case, output, LIMITS)
+        except Crash as crash:
+            if not self._works(case):
+                raise CheckerError(str(crash)) from crash
+            return Verdict.WA, f"on this output, and not on others, the {self.role} {crash.brief}"
+
+    def _ask(self, case: Case, output: bytes, limits: Limits) -> Decision:
         kattis = self.convention == "kattis"
         files = self.files(case) + (() if kattis else ((_OUTPUT, output),))
-        self.check_room(files)
+        stdin = output if kattis else b""
         try:
-            done, frame = self.prepared.run(LIMITS, output if kattis else b"", arguments=self.arguments, files=files)
+            done, frame = self.prepared.run(limits, stdin, arguments=self.arguments, files=files, job=HARNESS)
         except CompileError as error:
             raise self.fault(f"does not compile: {str(error)[:2000]}") from error
         return self.read(done, frame)
 
+    def _works(self, case: Case) -> bool:
+        """It says something of the expected answer, or where there is none of another output."""
+        return any(self._rules(case, output, limits) for output, limits in self._others(case))
+
+    def _rules(self, case: Case, output: bytes, limits: Limits) -> bool:
+        try:
+            self._ask(case, output, limits)
+        except Crash:
+            return False
+        return True
+
+    def _others(self, case: Case) -> Iterator[tuple[bytes, Limits]]:
+        if case.expected is not None:
+            yield _encode(case.expected), LIMITS
+            return
+        yield from ((output, _BRIEF) for output in (*_PLAIN_OUTPUTS, _encode(case.input)))
+
     def files(self, case: Case) -> Files:
         texts = ((_INPUT, case.input), (_ANSWER, case.expected or ""))
-        return tuple((name, text.encode("utf-8", "surrogateescape")) for name, text in texts)
+        return tuple((name, _encode(text)) for name, text in texts)
 
     def check_room(self, files: Files) -> None:
         """Raises CheckerError where the work directory cannot hold the files."""
-        needed, room = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
-        if needed > room:
+        if not self._fits(files):
+            needed, room = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
             raise self.fault(f"needs files of {needed} bytes, and its work directory holds {room}; use shorter cases")
 
+    def _fits(self, files: Files) -> bool:
+        return sum(-(-len(content) // _BLOCK) * _BLOCK for _, content in files) <= self.prepared.jail.work_bytes
+
     def read(self, done: RunResult, frame: Frame | None) -> Decision:
-        """What its end says."""
+        """What its end says. Raises Crash, and CheckerError where it says that its author is at fault."""
         tail = done.stderr[-1000:].decode("utf-8", "replace").strip()
         if done.cause is not None:
-            raise self.fault(f"was stopped: {done.cause}")
+            raise self._crash(f"was stopped: {done.cause}")
         if done.signal is not None:
-            raise self.fault(f"ended by signal {done.signal}: {tail}")
-        if frame is not None and not frame.get("ok"):
-            raise self.fault(f"raised {frame.get('error')}")
+            raise self._crash(f"ended by signal {done.signal}", f": {tail}")
+        if frame is not None and not frame["ok"]:
+            raise self._crash("raised an exception", f": {frame['error']}")
+        if self.convention == "testlib" and done.exit_code == _FAIL:
+            raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
-            raise self.fault(f"ended with exit code {done.exit_code}, which says nothing in {self.convention}: {tail}")
+            raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
 
     def fault(self, text: str) -> CheckerError:
         return CheckerError(f"the {self.role} {text}")
+
+    def _crash(self, brief: str, more: str = "") -> Crash:
+        return Crash(f"the {self.role} {brief}{more}", brief)
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

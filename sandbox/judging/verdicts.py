@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import deque
 from contextlib import suppress
 from typing import Final
 
 from sandbox.compare import modes, values
-from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict
+from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict, printable
 from sandbox.jail import RunResult
 from sandbox.judging import assert_values, python_asserts
-from sandbox.judging.prepared import Frame
+from sandbox.judging.frames import Frame
 from sandbox.languages import Language
 
 Decision = tuple[Verdict, str]
@@ -38,7 +39,11 @@ _REFUSED: Final = "an allocation was refused at the memory limit"
 
 def case_result(index: int, done: RunResult, decision: Decision) -> CaseResult:
     verdict, message = decision
-    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, message[:_MESSAGE_MAX])
+    return CaseResult(index, verdict, done.cpu_s, done.wall_s, done.memory_bytes, _shown(message))
+
+
+def _shown(message: str) -> str:
+    return printable(message[:_MESSAGE_MAX])[:_MESSAGE_MAX]
 
 
 def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
@@ -67,8 +72,8 @@ def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
 def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, asserts_tell: bool = False) -> Decision:
     """An end that no limit of ours caused. Refused memory is told by the harness, or by the language's runtime."""
     words = done.stderr.decode("utf-8", "replace")
-    tail = words[-2000:].strip().rpartition("\n")[2]
-    if (frame and frame.get("kind") == "memory") or re.search(language.refused, words, re.MULTILINE):
+    tail = frame["error"] if frame and frame["error"] else _last_words(words, language)
+    if (frame and frame["kind"] == "memory") or re.search(language.refused, words, re.MULTILINE):
         return Verdict.MLE, _REFUSED
     if asserts_tell and re.search(language.asserted, words, re.MULTILINE):
         return Verdict.WA, "an assert does not hold"
@@ -78,6 +83,13 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
             name = signal.Signals(done.signal).name
         return Verdict.RE, f"ended by {name}" + (f": {tail}" if tail else "")
     return Verdict.RE, f"exit code {done.exit_code}" + (f": {tail}" if tail else "")
+
+
+def _last_words(stderr: str, language: Language) -> str:
+    """What the runtime says of the end, last: it is not always in the last line."""
+    for found in deque(re.finditer(language.said, stderr, re.MULTILINE), maxlen=1):
+        return " ".join(found["said"].split("\n"))
+    return stderr[-2000:].strip().rpartition("\n")[2]
 
 
 def decide_values(
@@ -94,7 +106,7 @@ def decide_values(
     assert frame is not None
     try:
         found = [values.decode(item) for item in frame["values"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, KeyError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
         return Verdict.RE, "an unreadable result"
@@ -119,7 +131,7 @@ def decide_frame(done: RunResult, frame: Frame | None, language: Language, kind:
 
 
 def _decide_complaint(frame: Frame) -> Decision:
-    error, stage, kind = (str(frame.get(key, "")) for key in ("error", "stage", "kind"))
+    error, stage, kind = frame["error"], frame["stage"], frame["kind"]
     if kind == "memory":
         return Verdict.MLE, _REFUSED
     if stage == "value" or (kind == "assertion" and stage == "call"):

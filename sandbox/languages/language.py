@@ -122,6 +122,8 @@ class Language:
     precompile: tuple[str, ...] = ()
     refused: str = r"(?!)"
     """A pattern: how its runtime says on stderr that memory was refused."""
+    said: str = r"(?!)(?P<said>)"
+    """A pattern: what its runtime says on stderr of an error that nobody caught."""
     asserted: str = r"(?!)"
     """A pattern: how its runtime says on stderr that an assert did not hold."""
 

@@ -24,6 +24,12 @@ _WRAP: Final = "-Wl,--wrap=main"
 _GXX: Final = ("{g++}", "-O2", "-std=c++17", "-pipe", "-fmax-errors=5")
 _C_REFUSED: Final = r"std::bad_alloc|std::bad_array_new_length"
 _C_ASSERTED: Final = r"Assertion `.*' failed\."
+_PYTHON_SAID: Final = r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<said>\S.*)"
+_CPP_SAID: Final = r"^(?P<said>terminate called .*(?:\n +what\(\): .*)?)"
+_JAVA_SAID: Final = r"^(?P<said>Exception in thread .*)"
+_NODE_SAID: Final = r"^ *\^+\n\s*(?P<said>\S.*)"
+_RUST_SAID: Final = r"^thread '.*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)"
+_GO_SAID: Final = r"^(?P<said>(?:panic|fatal error): .*)"
 _MAIN: Final = "its main has returned"
 _GO_ENVIRONMENT: Final = (
     ("GO111MODULE", "off"),
@@ -68,6 +74,7 @@ _TABLE: Final = (
             "function": Harness(complete="the function has returned"),
             "assert": Harness(complete="the last step of the test is done"),
         },
+        said=_PYTHON_SAID,
     ),
     Language(
         "c",
@@ -152,6 +159,7 @@ _TABLE: Final = (
         header="bits/stdc++.h",
         precompile=(*_GXX, "-x", "c++-header", "-o", "{artifact}", "{source}"),
         refused=_C_REFUSED,
+        said=_CPP_SAID,
         asserted=_C_ASSERTED,
     ),
     Language(
@@ -204,6 +212,7 @@ _TABLE: Final = (
             "assert": Harness(_MAIN, after="\n{test}\n"),
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
+        said=_JAVA_SAID,
         asserted=r"^Exception in thread .* java\.lang\.AssertionError",
     ),
     Language(
@@ -250,6 +259,7 @@ _TABLE: Final = (
             )
         },
         refused=r"JavaScript heap out of memory|process out of memory|Array buffer allocation failed",
+        said=_NODE_SAID,
     ),
     Language(
         "rust",
@@ -293,6 +303,7 @@ _TABLE: Final = (
             ),
         },
         refused=r"memory allocation of \d+ bytes failed",
+        said=_RUST_SAID,
         asserted=r"panicked at .*\n?.*assertion",
     ),
     Language(
@@ -335,6 +346,7 @@ _TABLE: Final = (
             ),
         },
         refused=r"^fatal error: (runtime: )?(out of memory|cannot allocate memory)",
+        said=_GO_SAID,
     ),
 )
 LANGUAGES: Final[dict[str, Language]] = {language.name: language for language in _TABLE}

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from sandbox.core import Judgement, Limits, Verdict
+from sandbox.judging import control
 
 KEPT_MAX: Final = 4096
 KEPT_BYTES_MAX: Final = 64 << 20
@@ -66,12 +67,14 @@ class Once:
 
 
 def repeatable(done: Judgement, limits: Limits) -> bool:
-    """False when the wall clock had a part in it: on a machine with less to do, the verdict might be another.
+    """False when the wall clock or a dying judge had a part in it: at another time, the verdict might be another.
 
     A TLE within the CPU limit came from the wall backstop; what ran past the wall limit ran on borrowed time.
     """
     return not any(
-        case.wall_s >= limits.wall_limit_s or (case.verdict is Verdict.TLE and case.cpu_s <= limits.cpu_s)
+        case.message.startswith(control.TOOK_DOWN)
+        or case.wall_s >= limits.wall_limit_s
+        or (case.verdict is Verdict.TLE and case.cpu_s <= limits.cpu_s)
         for case in done.cases
     )
 

@@ -9,6 +9,8 @@ waits for a place in the queue, then for the supervisor's answer; woken by eithe
 A Pool can be made anywhere; processes, sockets and asyncio objects are made on the first await, in the loop that
 awaits. They end with `close()`, with the loop's owner, or with the caller's process, however that dies.
 
+A program under which three workers die gets a verdict, if the control program is judged well after it (`control`).
+
 Order: the longest expected job first (`schedule`). Equal programs for equal problems are judged once (`once`). While
 workers are idle, the cases of a program that is known to be slow are spread over them (`split`).
 """
@@ -25,9 +27,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, TypeVar
 
-from sandbox.core import COMPILE_LIMITS, Isolation, Judgement, Problem, Program
-from sandbox.errors import PoolClosed, SandboxError
+from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Isolation, Judgement, Problem, Program
+from sandbox.errors import PoolClosed, SandboxError, WorkerDied
 from sandbox.jail import WALL_STRETCH, find_packages
+from sandbox.judging import control
 from sandbox.languages import Language, find
 from sandbox.pool import split
 from sandbox.pool.counts import Counts, PoolStats
@@ -39,7 +42,7 @@ from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]
 
-_RETRIES_MAX: Final = 2
+_RETRIES_MAX: Final = control.TRIES_MAX - 1
 
 T = TypeVar("T")
 
@@ -132,10 +135,22 @@ class Pool:
                 width = await self._width(job)
                 self._wanted += width - 1
                 done = await (self._ask_apart(job, ticket, width) if width > 1 else self._ask_whole(job, ticket))
+            except WorkerDied as error:
+                return await self._blame(job, ticket, error)
             finally:
                 self._wanted -= width
         self._history.record(job.written.digest, job.language.name, done)
         return done
+
+    async def _blame(self, job: _Job, ticket: Ticket, error: WorkerDied) -> Judgement:
+        """Every judge died under it. Raises `error` where the control program says that we are to blame."""
+        problem, program = control.sample(job.language)
+        written = await self._with_link(lambda link: link.write(problem))
+        try:
+            done = await self._ask_whole(_Job(problem, program, job.language, written), ticket)
+        except WorkerDied:
+            raise error from None
+        return control.take_down(job.problem, done, error)
 
     async def _width(self, job: _Job) -> int:
         """How many workers to give it: more than one when its cases are slow and nobody else wants them."""
@@ -239,4 +254,6 @@ class _Job:
 def _deadline_s(problem: Problem) -> float:
     """Seconds after which a worker that still has a job counts as hanging: all limits, stretched, and a margin."""
     each = problem.limits.wall_limit_s * WALL_STRETCH + 20.0
+    if problem.checker or problem.interactor:
+        each += 3 * REFEREE_LIMITS.wall_limit_s
     return 60.0 + COMPILE_LIMITS.wall_limit_s * WALL_STRETCH + each * len(problem.cases)

@@ -9,7 +9,8 @@ produces  {"started": id}, {"failed": id} for a try that our own fault ended, an
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
 
 Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced and
-its job is tried again, twice at most: only our own faults are, for a program that crashed is a verdict.
+its job is tried again, twice at most: only our own faults are, for a program that crashed is a verdict. Whose fault
+three of them are is the caller's to find out (pool.py).
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGTERM, gone.set)
         reader, self.caller = await asyncio.open_connection(limit=wire.BUFFER, sock=sock)
         try:
-            os.mkdir(self.run_dir, 0o700)
+            os.mkdir(self.run_dir, 0o711 if os.geteuid() == 0 else 0o700)  # a jail's programs may have another uid
         except OSError as error:
             await self._tell({"ends": not_started("the sandbox", error)})
             self.caller.close()

@@ -7,7 +7,9 @@ produces  {"id", "judgement"} or {"id", "error"}; with "recycled" when it replac
 waits for the socket; woken by a job, or in the middle of one by a cancel message; ends when the socket closes
 
 It holds the expected outputs, and so never runs inside a jail. A jail that fails is replaced for the next job, and so
-is one that has run long enough, or that has grown; a worker that has grown asks for a successor.
+is one that has run long enough, or that has grown; a worker that has grown asks for a successor. Where a program ends
+with an error and our own check program does so too, the jail is replaced and the program judged once more: nobody pays
+for what another did.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn, cast
 
 from sandbox.build import Builder
-from sandbox.core import MIB, Isolation, Judgement, Problem, Program
+from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, WorkerDied, to_wire
 from sandbox.jail import Jail, linux
 from sandbox.judging import Judge
@@ -36,6 +38,12 @@ WEIGH_EVERY: Final = 64
 """Jobs between two looks at the memory."""
 PROBLEM_BYTES_MAX: Final = 64 * MIB
 """Of the problems that it keeps as nouns, as they are written."""
+_CHECK: Final = Problem("check", "stdio", (Case("1\n", "sound 1"),))
+_SOUND: Final = Program(
+    "import os\nassert not os.listdir('.')\nos.mkdir('place')\nwith open('place/file', 'w') as file:\n"
+    "    file.write('sound')\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\n"
+    "print(open('place/file').read(), input())\n"
+)
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -80,6 +88,8 @@ class Worker:
         self.builder: Builder | None = None
         self.jail: Jail | None = None
         self.jobs = 0
+        self.replaced = 0
+        """Jails in which our check program failed, since it was last told."""
         self.problems: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
         self.problem_bytes = 0
 
@@ -100,8 +110,22 @@ class Worker:
             raise ProblemLost("a problem did not arrive")
         problem = self._problem(head["problem"], Parcel(fds[0]))
         job: dict[str, Any] = wire.parse(body)
-        judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
-        return judge.judge(problem, Program(**job["program"]))
+        for _ in range(2):
+            judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
+            done = judge.judge(problem, Program(**job["program"]))
+            if done.verdict is not Verdict.RE or self._is_sound():
+                break
+            self.close()
+            self.replaced += 1
+        return done
+
+    def _is_sound(self) -> bool:
+        """The jail does what it should for our own program. Raises SandboxError when the job is cancelled."""
+        try:
+            judge = Judge(self._jail(), self._builder(), cancel_fd=self.sock.fileno())
+            return judge.judge(_CHECK, _SOUND).verdict is Verdict.AC
+        except WorkerDied:
+            return False
 
     def _problem(self, digest: str, parcel: Parcel) -> Problem:
         """The job's problem. A group's samples share one, and checking it can take longer than judging by it."""
@@ -117,14 +141,15 @@ class Worker:
 
     def _refresh(self) -> wire.Head:
         """Let go of a jail that is worn out; what to tell of it."""
-        notes: wire.Head = {}
+        notes: wire.Head = {"recycled": self.replaced} if self.replaced else {}
+        self.replaced = 0
         jail = self.jail
         weigh = self.jobs % WEIGH_EVERY == 0
         if jail is not None and (
             jail.runs >= RECYCLE_AFTER_RUNS or (weigh and resident(jail.process.pid, below=True) > JAIL_BYTES_MAX)
         ):
             self.close()
-            notes["recycled"] = 1
+            notes["recycled"] = notes.get("recycled", 0) + 1
         if weigh and resident(os.getpid()) > WORKER_BYTES_MAX:
             notes = {"recycled": notes.get("recycled", 0) + 1, "retires": True}
         return notes

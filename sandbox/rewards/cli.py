@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from sandbox.core import printable
 from sandbox.errors import SandboxError
 
 _HELP: Final = """
@@ -153,5 +154,5 @@ def _print(findings: Any, tried: list[Any]) -> None:
         ("disagreement", findings.disagreements),
     ):
         for name in names:
-            print(f"{title:14} {name}")
+            print(f"{title:14} {printable(name)}")
     print("clean" if findings.clean else "FOUND SOMETHING")

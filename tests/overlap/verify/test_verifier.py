@@ -17,8 +17,8 @@ from verifying import Judged, StandIn, Worked, config, gone, judgement, opened, 
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
-from overlap.verify.verifier import SandboxVerifier
-from sandbox.core import Judgement, Problem, Program, Verdict
+from overlap.verify.verifier import SandboxVerifier, job_limit_s
+from sandbox.core import REFEREE_LIMITS, Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
     InvalidProblem,
     IsolationUnavailable,
@@ -311,3 +311,9 @@ def test_a_pool_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(run())
     assert gone(stuck.pid)
     stuck.wait()
+
+
+def test_a_sandbox_whose_checker_is_slow_is_not_taken_for_hanging() -> None:
+    plain = Problem("p", "stdio", (Case("", "1"),))
+    checked = replace(plain, compare="checker", checker=Program("1"))
+    assert job_limit_s(checked) >= job_limit_s(plain) + 2 * REFEREE_LIMITS.wall_limit_s

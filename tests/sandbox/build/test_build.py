@@ -38,8 +38,11 @@ def test_a_header_compiled_ahead_is_seen_and_used_and_cannot_be_changed(builder:
         argv = ("/usr/bin/g++", "-O2", "-std=c++17", "-pipe", "-fmax-errors=5", "-H", "-c", "main.cpp", *flags)
         done = jail.run(Run(find("cpp").compile_limits, argv=argv, files=(("main.cpp", source),), with_tools=True))
         assert f"! {flags[1]}/bits/stdc++.h.gch" in done.stderr.decode()  # g++ -H marks with ! what it used
-        touch = jail.run(Run(PROBLEM.limits, argv=("/bin/touch", f"{flags[1]}/bits/stdc++.h.gch"), with_tools=True))
-        assert touch.exit_code != 0
+        (made,) = Path(builder.shared).rglob("*.gch")
+        before = made.read_bytes(), made.stat().st_mtime_ns
+        script = f"touch {flags[1]}/bits/stdc++.h.gch; echo >> {flags[1]}/bits/stdc++.h.gch"
+        assert jail.run(Run(PROBLEM.limits, argv=("/bin/sh", "-c", script), with_tools=True)).exit_code != 0
+        assert (made.read_bytes(), made.stat().st_mtime_ns) == before
 
 
 def test_a_header_is_compiled_once(builder: Builder, judge: Judge) -> None:
@@ -91,6 +94,13 @@ def test_the_same_source_is_compiled_once_and_old_artefacts_make_room(judge: Jud
     assert sum((tmp_path / name).stat().st_size for name in left) <= 50_000
     assert f"{39:064d}" in left
     assert f"{0:064d}" not in left
+
+
+def test_what_is_kept_stays_below_its_cap_however_few_and_large_the_artefacts_are(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, kept_bytes_max=64_000)
+    for number, size in enumerate([1_000] * 20 + [60_000] + [30_000] * 8):
+        builder._keep(tmp_path / f"{number:064d}", bytes(size))
+        assert sum(path.stat().st_size for path in tmp_path.iterdir() if path.is_file()) <= 68_000
 
 
 # --- compile bombs ----------------------------------------------------------------------------------------------------

@@ -111,12 +111,14 @@ class _Counting:
         return len(self.asked)
 
 
-def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     worker = object.__new__(zygote.Keeper)
-    worker.setting = child.Setting(Confinement("B", "/", None, None), {}, -1)
+    worker.setting = child.Setting(Confinement("B", str(tmp_path), None, None), {}, -1)
     worker.group = group = _Counting()  # type: ignore[assignment]
     worker.spare_bytes = 7
-    worker.renew, worker.untouched = lambda: None, ()
+    worker.renew, worker.untouched = lambda: None, worker._look()
     worker.starter = template.Starter(worker.setting, watch.searched_tribe())
     monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
     monkeypatch.setattr(zygote.Keeper, "_complaint", lambda _: "")

@@ -127,6 +127,43 @@ def harness(jail: Jail, source: str, code: int) -> bytes:
     return done.stdout
 
 
+FORKS = """
+import os, random, threading
+ended = threading.Event()
+threading.Thread(target=ended.wait).start()
+first = random.random()
+if os.fork() == 0:
+    os._exit(threading.active_count() + 10 * (random.random() != random.Random(0).random()))
+print(threading.active_count(), os.waitstatus_to_exitcode(os.wait()[1]))
+ended.set()
+"""
+
+
+def test_a_fork_of_the_programs_own_forgets_threads_and_seeds_chance_anew(jail: Jail) -> None:
+    """As the hooks do that modules register for a fork."""
+    code = new_memfd("code")
+    try:
+        assert harness(jail, FORKS, code) == b"2 11\n"
+    finally:
+        os.close(code)
+
+
+def test_threads_are_waited_for_and_what_they_leave_to_do_at_the_end_is_done(jail: Jail) -> None:
+    source = """
+import concurrent.futures, threading, time
+def late():
+    time.sleep(0.05)
+    print("late")
+threading.Thread(target=late).start()
+concurrent.futures.ThreadPoolExecutor(1).submit(print, "early")
+"""
+    code = new_memfd("code")
+    try:
+        assert harness(jail, source, code) == b"early\nlate\n"
+    finally:
+        os.close(code)
+
+
 def test_a_program_is_compiled_by_its_first_run_only(jail: Jail) -> None:
     code = new_memfd("code")
     try:

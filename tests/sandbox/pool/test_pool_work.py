@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any
 
 import pytest
 from pooling import RIGHT, SUM, WRONG, pool_of
+from toolchains import need
 
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
+from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
 from sandbox.pool.parcel import write
 from sandbox.pool.store import Shelf
@@ -88,8 +92,8 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
         worker.close()
 
 
-def answer(worker: Worker) -> dict[str, Any]:
-    body = json.dumps({"program": {"source": RIGHT.source}, "stop": True, "only": None}).encode()
+def answer(worker: Worker, source: str = RIGHT.source) -> dict[str, Any]:
+    body = json.dumps({"program": {"source": source}, "stop": True, "only": None}).encode()
     return worker.answer({"id": 1, "problem": "digest"}, body)
 
 
@@ -110,6 +114,19 @@ def test_a_jail_or_worker_that_has_grown_is_replaced(worker: Worker, monkeypatch
     monkeypatch.setattr(worker_module, "WORKER_BYTES_MAX", 1 << 20)
     last = [answer(worker) for _ in range(2)][1]
     assert (last["recycled"], last["retires"], last["judgement"]["verdict"]) == (2, True, "AC")
+
+
+def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -> None:
+    assert answer(worker)["judgement"]["verdict"] == "AC"
+    spoilt = worker.jail
+    assert spoilt is not None
+    finish = spoilt.finish
+    spoilt.finish = lambda **options: replace(finish(**options), exit_code=1)  # type: ignore[method-assign]
+    reply = answer(worker)
+    assert (reply["judgement"]["verdict"], reply["recycled"]) == ("AC", 1)
+    assert worker.jail is not spoilt
+    reply = answer(worker, "raise SystemExit(3)")
+    assert (reply["judgement"]["verdict"], reply.get("recycled")) == ("RE", None)
 
 
 def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_path: Path) -> None:
@@ -139,3 +156,19 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
     with socket.socket() as sock:
         asyncio.run(main())
     assert (len(hired), dismissed) == (2, hired[:1])
+
+
+@pytest.mark.parametrize("isolation", ["A", "B"])
+@pytest.mark.parametrize("place", ["open", "closed"])
+def test_a_pool_judges_what_is_compiled_wherever_its_directory_lies(isolation: str, place: str) -> None:
+    """As root, programs of tier B are another user's, who must find what is theirs."""
+    need("c")
+
+    async def main() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o711 if place == "open" else 0o700)
+            async with pool_of(1, isolation=isolation, directory=folder) as pool:
+                done = await pool.judge(SUM, Program(LANGUAGES["c"].samples.adds, "c"))
+                assert done.verdict is Verdict.AC, done.compile_log
+
+    asyncio.run(main())

@@ -1,0 +1,51 @@
+"""Remove what a program left, however deep, long or locked: `shutil.rmtree` recurses, and stops at a closed door."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from typing import Final
+
+_OPEN: Final = 0o700
+
+
+def empty(place: str) -> None:
+    """Remove all that is in the directory `place`. Raises OSError when something is left.
+
+    What lies deep is first moved up, so that no path is too long and nothing recurses. Nobody else may write there.
+    """
+    token, moved = os.urandom(8).hex(), 0
+    waiting = [place]
+    while waiting:
+        folder = waiting.pop()
+        with suppress(OSError):  # what cannot be removed is found below
+            os.chmod(folder, _OPEN)
+            for entry in _entries(folder):
+                if not entry.is_dir(follow_symlinks=False):
+                    with suppress(OSError):
+                        os.unlink(entry.path)
+                    continue
+                moved += 1
+                above = f"{place}/{token}{moved}"
+                with suppress(OSError):
+                    os.chmod(entry.path, _OPEN)
+                    os.rename(entry.path, above)
+                    waiting.append(above)
+            if folder != place:
+                os.rmdir(folder)
+    if _entries(place):
+        raise OSError(errno.ENOTEMPTY, f"cannot empty {place}")
+
+
+def remove_tree(path: str) -> None:
+    """A directory with all that is in it, as far as we may; nothing where there is none."""
+    with suppress(OSError):
+        empty(path)
+    with suppress(OSError):
+        os.rmdir(path)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)

@@ -1,0 +1,39 @@
+"""What a harness wrote about its run, as the judge may use it.
+
+The program can read the run's nonce and write a frame of its own, so nothing in one is believed to have a shape: what
+does not have ours is left out, and the rest is plain data of bounded size.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import Any, Final
+
+Frame = dict[str, Any]
+"""ok: bool; error, stage, kind, lost: text; values: a list, as sandbox.compare.values encodes them, if there is one."""
+
+NONCE_BYTES: Final = 32
+_TEXT_MAX: Final = 4000
+_TEXTS: Final = ("error", "stage", "kind", "lost")
+
+
+def read_frame(result: bytes, nonce: bytes) -> Frame | None:
+    """The frame, if it carries this run's nonce and can be read. Raises nothing, whatever the bytes are."""
+    if not hmac.compare_digest(result[:NONCE_BYTES], nonce):
+        return None
+    try:
+        data = json.loads(result[NONCE_BYTES:])  # our harnesses write long integers in another form
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    if not isinstance(data, dict):
+        return None
+    frame: Frame = {name: _text(data.get(name)) for name in _TEXTS}
+    frame["ok"] = data.get("ok") is True
+    if isinstance(data.get("values"), list):
+        frame["values"] = data["values"]
+    return frame
+
+
+def _text(value: object) -> str:
+    return value[:_TEXT_MAX] if isinstance(value, str) else ""

@@ -1,0 +1,168 @@
+"""Whatever bytes a run leaves behind, the outcome is a verdict: no error of ours, and no sample to be masked."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandbox import Case, Judgement, Problem, Program, Verdict
+from sandbox.build import Builder
+from sandbox.jail import Run, RunResult
+from sandbox.judging.frames import NONCE_BYTES
+from sandbox.judging.judge import Judge
+
+ENDS = st.fixed_dictionaries(
+    {
+        "cause": st.sampled_from([None, None, None, "cpu", "wall", "memory", "output", "security: ptrace"]),
+        "exit_code": st.sampled_from([0, 0, 1, 120, 255, None]),
+        "signal": st.sampled_from([None, None, 9, 11, 31, 64, 127]),
+    }
+)
+
+
+class Told:
+    """A jail that answers every run with what it was told; `{nonce}` is the run's."""
+
+    tier = "A"
+
+    def __init__(self, end: dict[str, Any], stdout: bytes, stderr: bytes, frame: bytes) -> None:
+        self.end, self.stdout, self.stderr, self.frame = end, stdout, stderr, frame
+        self.under_way: deque[Run] = deque()
+
+    def start(self, run: Run) -> None:
+        self.under_way.append(run)
+
+    def finish(self, *, cancel_fd: int | None = None) -> RunResult:
+        job = self.under_way.popleft().job or b""
+        result = self.frame.replace(b"{nonce}", job[-NONCE_BYTES:], 1)
+        streams = {"stdout": self.stdout, "stderr": self.stderr, "result": result, "collected": None}
+        return RunResult(**self.end, **streams, cpu_s=0.1, wall_s=0.1, memory_bytes=1 << 20, left_behind=0)
+
+    def drop(self, **_: Any) -> None:
+        self.under_way.clear()
+
+    def forget(self) -> None:
+        pass
+
+
+def outcome(problem: Problem, jail: Told, directory: Path) -> Judgement:
+    """Judged, and through all that a judgement goes through on its way to the caller."""
+    done = Judge(jail, Builder(directory)).judge(problem, Program("print(1)"))  # type: ignore[arg-type]
+    back = Judgement.from_json(json.loads(json.dumps(done.to_json())))
+    assert isinstance(back.verdict, Verdict)
+    for case in back.cases:
+        case.message.encode()
+        assert case.message.isprintable()
+    back.compile_log.encode()
+    return back
+
+
+HUGE = "an integer of 5,000 digits"  # written as one
+KEYS = st.sampled_from(["ok", "error", "stage", "kind", "values", "i", "t", "s", "z", "d", "b", "c", "\ud800", ""])
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(codec=None), max_size=8)
+    | st.sampled_from([10**400, -(10**400), HUGE, "0x" + "f" * 9000, "-0x1", "ff", "\ud800", "1" * 5000, "compile"])
+)
+TREES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+)
+FRAMES = st.fixed_dictionaries(
+    {},
+    optional={
+        "ok": st.booleans() | TREES,
+        "values": st.lists(TREES, max_size=2) | TREES,
+        "error": TREES,
+        "stage": st.sampled_from(["compile", "program", "call", "value"]) | TREES,
+        "kind": st.sampled_from(["memory", "assertion", "error"]) | TREES,
+    },
+)
+
+
+def written(frame: Any, cut: int, nonce: bool) -> bytes:
+    text = json.dumps(frame).encode().replace(f'"{HUGE}"'.encode(), b"9" * 5000)
+    return b"{nonce}" * nonce + (text[:-cut] if cut else text)
+
+
+BYTES = st.binary(max_size=60) | st.text(st.characters(codec=None), max_size=30).map(
+    lambda text: text.encode("utf-8", "surrogatepass")
+)
+RESULTS = st.builds(
+    written, FRAMES | TREES, st.sampled_from([0, 0, 0, 1, 5]), st.booleans() | st.just(True)
+) | BYTES.map(lambda some: b"{nonce}" + some)
+FUNCTION = Problem("p", "function", (Case("[]", '{"1": [1, 2.5, null]}'), Case("[]", "[1.5]")), fn_name="f")
+ASSERT = Problem(
+    "p", "assert", (Case("assert f() == {1: 2}\nassert abs(f() - 2.5) < 1\nassert sorted(f())[0] in f()"),)
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("build")
+
+
+@settings(max_examples=700, derandomize=True, deadline=None)
+@given(end=ENDS, stderr=BYTES, result=RESULTS, problem=st.sampled_from([FUNCTION, ASSERT]))
+def test_any_result_frame_leads_to_a_verdict(
+    directory: Path, end: dict[str, Any], stderr: bytes, result: bytes, problem: Problem
+) -> None:
+    outcome(problem, Told(end, b"", stderr, result), directory)
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(end=ENDS, stderr=BYTES, result=RESULTS)
+def test_any_frame_of_a_program_on_standard_input_leads_to_a_verdict(
+    directory: Path, end: dict[str, Any], stderr: bytes, result: bytes
+) -> None:
+    outcome(Problem("p", "stdio", (Case("", "1"),)), Told(end, b"1", stderr, result), directory)
+
+
+MODES = ["exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "tokens+ignore_case"]
+ODD = b"1 -0 1e999999 1e-999999 nan sNaN inf 0x1p3 1_0 . + 1e 1E+99999999999999999999 \xff \x00 \xed\xa0\x80".split(
+    b" "
+)
+TOKENS = st.sampled_from([*ODD, b"9" * 5000, b"1" * 40 + b"x", "٣".encode(), "ß".encode()])
+OUTPUTS = st.lists(TOKENS | BYTES, max_size=5).map(b" ".join) | st.lists(TOKENS, max_size=4).map(b"\n".join)
+EXPECTED = st.lists(st.sampled_from(["1", "2.5", "1e5", "nan", "x", "-1e-7"]), min_size=1, max_size=4).map(" ".join)
+
+
+@settings(max_examples=1000, derandomize=True, deadline=None)
+@given(output=OUTPUTS, expected=EXPECTED, mode=st.sampled_from(MODES))
+def test_any_output_leads_to_a_verdict_in_every_mode(directory: Path, output: bytes, expected: str, mode: str) -> None:
+    end = {"cause": None, "exit_code": 0, "signal": None}
+    problem = Problem("p", "stdio", (Case("", expected),), compare=mode)
+    assert outcome(problem, Told(end, output, b"", b""), directory).verdict in (Verdict.AC, Verdict.WA)
+
+
+@pytest.mark.parametrize(
+    ("frame", "verdict"),
+    [
+        ({"ok": True, "values": [{"c": [10**400, 0]}]}, "RE"),
+        ({"ok": True, "values": [{"d": [[{"i": hex(10**5000)}, 1]]}]}, "WA"),
+        ({"ok": True, "values": [{"d": [[float("nan"), 1]]}]}, "WA"),
+        ({"ok": True, "values": HUGE}, "RE"),
+        ({"ok": False, "error": HUGE}, "RE"),
+        ({"ok": False, "error": [[[]]], "stage": {}, "kind": HUGE}, "RE"),
+        ({"ok": False, "stage": "compile", "error": HUGE}, "RE"),
+        ({"ok": False, "stage": "compile", "error": {"x": 1}}, "CE"),
+        ({"ok": False, "error": "a\nAC  9 of 9 cases\x1b[2K\ud800"}, "RE"),
+    ],
+)
+def test_a_forged_frame_has_its_verdict(directory: Path, frame: Any, verdict: str) -> None:
+    end = {"cause": None, "exit_code": 0, "signal": None}
+    assert outcome(FUNCTION, Told(end, b"", b"", written(frame, 0, True)), directory).verdict == verdict
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"values":' * 9999, b"\xff\xfe", b"{", b"", b"null", b"NaN"])
+def test_a_frame_that_is_none_has_its_verdict(directory: Path, body: bytes) -> None:
+    end = {"cause": None, "exit_code": 0, "signal": None}
+    assert outcome(FUNCTION, Told(end, b"", b"", b"{nonce}" + body), directory).verdict is Verdict.RE

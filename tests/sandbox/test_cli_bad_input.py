@@ -1,0 +1,183 @@
+"""The command line and bad input: one line and exit code 2, whatever a file holds. No message forges a line of ours."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox import Case, CaseResult, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, Verdict
+from sandbox.cli import main
+
+SUM = Problem("sum", "stdio", (Case("3 4\n", "7"),)).to_json()
+CHECKED = {**SUM, "compare": "checker", "checker": {"source": "1", "language": "python"}}
+DONE = Judgement(
+    "p", Verdict.RE, (CaseResult(0, Verdict.RE, 0, 0, 1),), 0, 1, False, "A", "python", "cpython", "", 0, 0
+)
+
+
+@pytest.fixture(autouse=True)
+def verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No jail: what is asked here is asked before one is started, or after it has ended."""
+    monkeypatch.setattr("sandbox.cli.judge", lambda problem, program, **_: DONE)
+
+
+def judged(directory: Path, text: str) -> tuple[int, str, str]:
+    (directory / "problem.json").write_text(text, "utf-8", "surrogatepass")
+    (directory / "right.py").write_text("print(7)")
+    out, err = sys.stdout, sys.stderr
+    try:
+        sys.stdout, sys.stderr = (io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True) for _ in range(2))
+        code = main(["judge", str(directory / "problem.json"), str(directory / "right.py")])
+        said = [stream.buffer.getvalue().decode("ascii") for stream in (sys.stdout, sys.stderr)]
+    finally:
+        sys.stdout, sys.stderr = out, err
+    return code, said[0], said[1]
+
+
+def refused(directory: Path, text: str) -> str:
+    code, out, err = judged(directory, text)
+    assert (code, out) == (2, "")
+    assert err.startswith("sandbox: error: ")
+    assert err.count("\n") == 1
+    assert len(err) < 1000
+    return err
+
+
+BAD: dict[str, list[Any]] = {
+    "id": [5, None, [], {}, True],
+    "kind": [5, None, [], {}, "\ud800"],
+    "cases": [5, None, {}, "x", [], [5], [None], [[]], [{"input": 5}], [{"input": "", "expected": ["7"]}]],
+    "fn_name": [5, ["f"], {"a": 1}],
+    "preamble": [5, ["x"], {}],
+    "compare": [5, None, [], "\x1b[2J\nAC", "float(1e-999999)", "float(" + "9" * 9000 + ")"],
+    "limits": [5, "x", [], 0, False, {"cpu_s": "1"}, {"cpu_s": 1e300}, {"memory_bytes": 10**400}, {"cpu_s": [1]}],
+    "language": [5, [], {}],
+    "checker": [5, "x", [], {"source": 5}, {"source": "1", "language": 5}, {"source": None}],
+    "interactor": [5, [], {"source": []}],
+    "convention": [5, [], "domjudge\nAC"],
+    "subtasks": [
+        5,
+        "x",
+        0,
+        [{"name": [], "points": 1}],
+        [{"name": "a", "points": 10**400}],
+        [{"name": "a", "points": "1"}],
+    ],
+    "\ud800\n\x1b[1m": [1],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key in BAD for value in BAD[key]])
+@pytest.mark.parametrize("base", [SUM, CHECKED])
+def test_a_wrong_value_is_one_line_and_exit_code_2(
+    tmp_path: Path, base: dict[str, Any], key: str, value: object
+) -> None:
+    refused(tmp_path, json.dumps({**base, key: value}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[" * 100_000,
+        '{"id":' * 100_000,
+        '{"id": ' + "9" * 5000 + "}",
+        json.dumps(SUM)[:-1],
+        '{"cases": NaN, "id": Infinity, "kind": -0}',
+        json.dumps({**SUM, "id": "\ud800\n\x1b[2KAC", "kind": "x"}),
+        json.dumps({**SUM, "cases": [{"input": "\ud800", "expected": "7"}]}),
+        json.dumps({**SUM, "cases": [{"input": "", "expected": "7\udfff"}]}),
+        "\ud800",
+    ],
+)
+def test_a_file_that_is_no_problem_is_one_line_and_exit_code_2(tmp_path: Path, text: str) -> None:
+    refused(tmp_path, text)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None), max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["source", "name", "input"]), inner),
+    max_leaves=4,
+)
+
+
+@settings(
+    max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(key=st.sampled_from(sorted(SUM)), value=VALUES, base=st.sampled_from([SUM, CHECKED]))
+def test_no_value_of_a_problem_file_is_a_traceback(
+    tmp_path: Path, key: str, value: object, base: dict[str, Any]
+) -> None:
+    assert judged(tmp_path, json.dumps({**base, key: value}))[0] in (1, 2)
+
+
+def test_a_message_or_a_compile_log_forges_no_line_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "x\nAC  9 of 9 cases, tier A\r\x1b[2K\x9b\u2028\ud800"
+    case = CaseResult(0, Verdict.RE, 0.1, 0.1, 1, said)
+    done = Judgement("p", Verdict.RE, (case,), 0, 1, False, "A", "c", "gcc", said, 0, 0)
+    monkeypatch.setattr("sandbox.cli.judge", lambda problem, program, **_: done)
+    code, out, _ = judged(tmp_path, json.dumps(SUM))
+    assert code == 1
+    assert out.replace("\n", "").isprintable()
+    first = [line[0] for line in out.splitlines()]
+    assert first == ["|", "|", " ", "R"]
+
+
+def test_a_message_of_our_own_fault_forges_none_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> Judgement:
+        raise SandboxError("the checker said\nAC  9 of 9 cases\x1b[2K \ud800")
+
+    monkeypatch.setattr("sandbox.cli.judge", fail)
+    assert "\x1b" not in refused(tmp_path, json.dumps(SUM))
+
+
+@pytest.mark.parametrize("fields", [{"source": 5}, {"source": "", "language": None}, {"source": b"x"}])
+def test_a_program_is_text_in_a_language(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidProblem, match="must be text"):
+        Program(**fields)
+
+
+@pytest.mark.parametrize("name", ["cpu_s", "memory_bytes", "processes"])
+def test_a_limit_past_all_measure_is_refused(name: str) -> None:
+    for value in (10**5000, -(10**5000), 10**400, 2.0**1000, float("nan"), 1 << 60):
+        with pytest.raises(InvalidProblem, match=rf"limits\.{name}"):
+            Limits(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--cpu-s", "nan", "right.py"],
+        ["run", "--cpu-s", "1e400", "right.py"],
+        ["run", "--memory-mib", "9" * 30, "right.py"],
+        ["run", "--memory-mib", "-1", "right.py"],
+        ["run", "--wall-s", "0", "right.py"],
+        ["run", "right.py", "--packages", "a..b"],
+        ["run", "right.py", "--packages", "os.path.x"],
+        ["run", "right.py", "--packages", "\ud800"],
+        ["run", "--language", "\x1b[2Jc\n", "right.py"],
+        ["run", "."],
+        ["run", "no\x00name.py"],
+        ["run", "\udcff.py"],
+        ["judge", "right.py", "right.py"],
+        ["bench", "--rounds", "0"],
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("right.py").write_text("print(7)")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("sandbox: error: ")
+    assert error.count("\n") == 1
+    assert error.rstrip("\n").isprintable()
