@@ -120,9 +120,18 @@ def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[
     return data, fds
 
 
+def let_watch() -> None:
+    """After a change of uid, which hides from a watcher what this process maps."""
+    _bare(PR_SET_DUMPABLE, 1)
+
+
+def _bare(option: int, arg: int) -> None:
+    if _bare_prctl(option, arg):
+        raise OSError(22, f"prctl({option})")
+
+
 def die_with_parent(parent: int | None = None) -> None:
     """SIGKILL for this process when its parent dies. With `parent`, exit at once if it is dead already."""
-    if _bare_prctl(PR_SET_PDEATHSIG, 9):
-        raise OSError(22, "prctl(PR_SET_PDEATHSIG)")
+    _bare(PR_SET_PDEATHSIG, 9)
     if parent is not None and os.getppid() != parent:
         os._exit(125)

@@ -20,7 +20,7 @@ from overlap.pipeline.parity import logprob_gaps
 from overlap.process import alive, identify, read_proc, run_name, shared
 from overlap.weights import full_tensors, open_sender
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 TEMPERATURE = 0.7
 BOUND = 1e-4

@@ -29,7 +29,7 @@ from overlap.learner.model import load_policy, plain  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
 from overlap.policy import make_tiny_policy  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 PROBE = tuple(range(30, 80))
 LEARN = {"lr": 1e-2, "grad_clip": 0.5, "weight_decay": 0.1, "micro_batch_tokens": 96}

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from places import SUPPORT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 EVALUATION = {"eval_samples": 2, "eval_every": 1, "eval_temperature": 0.5}
@@ -49,7 +49,7 @@ def run_dir(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def overlap(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "overlap.cli", *args]
-    return subprocess.run(command, cwd=SUPPORT, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, cwd=SUPPORT, capture_output=True, text=True, timeout=800)
 
 
 def _log(run: Path) -> str:
