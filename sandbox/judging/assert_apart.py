@@ -47,7 +47,7 @@ def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apar
         return None
     loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
     for node in (inner for part in whole for inner in ast.walk(part)):
-        if isinstance(node, ast.Assert) and trusts_program(node.test, loose):
+        if isinstance(node, ast.Assert) and (trusts_program(node.test, loose) or _tests_preamble(node.test, loose)):
             return None
         if isinstance(node, ast.Call) and _is_helper(node.func, loose, modules):
             return None
@@ -95,6 +95,14 @@ def _passes_functions(nodes: list[ast.AST]) -> bool:
             if any(isinstance(arg, ast.Lambda) or (isinstance(arg, ast.Name) and arg.id in made) for arg in given):
                 return True
     return False
+
+
+def _tests_preamble(test: ast.expr, names: Names) -> bool:
+    """`assert gcd(4, 6) == 2` below a preamble that imports a gcd: whose is meant, we cannot tell."""
+    calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    if any(map(names.is_programs, loaded(test))):
+        return False
+    return any(name in names.preamble and name not in names.test for name in calls)
 
 
 def _modules(body: list[ast.stmt]) -> set[str]:

@@ -133,6 +133,18 @@ def test_names_that_nobody_can_see_are_never_taken_for_the_programs(judge: Judge
     assert asserts(judge, attack, test).verdict is Verdict.WA
 
 
+def test_a_function_named_like_one_of_the_preambles_is_still_the_one_that_is_judged(judge: Judge) -> None:
+    test, other = "for a in [4]: assert gcd(a, 6) == 2", "\nassert other(4, 6) == 12"
+    source = "def gcd(a, b): return {}\ndef other(a, b): return 12"
+    for fn_name, weak in ((None, True), ("gcd", False)):
+        right, wrong = (
+            asserts(judge, source.format(value), test + other * weak, preamble="from math import *", fn_name=fn_name)
+            for value in (2, 7)
+        )
+        assert (right.verdict, right.weak) == (Verdict.AC, weak)
+        assert wrong.verdict is Verdict.WA
+
+
 def test_an_assert_that_asks_nothing_of_the_program_is_weak(judge: Judge) -> None:
     done = asserts(judge, SQUARE, "assert True")
     assert (done.verdict, done.weak) == (Verdict.AC, True)
