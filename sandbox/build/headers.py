@@ -2,7 +2,7 @@
 
 A precompiled header is made in a jail, from the system's header and our flags alone, so it is as trusted as the
 compiler. One worker compiles it while the others compile without; a header that cannot be made is not tried again.
-It takes about 100 MiB of disk, and goes with the directory, which the builder's owner removes.
+It takes about 120 MiB of disk, and goes with the directory, which the builder's owner removes.
 """
 
 from __future__ import annotations

@@ -20,11 +20,19 @@ from sandbox.jail import Run
 from sandbox.languages import Harness, Language, toolchain
 
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
+_YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
-_SOLUTION: Final = re.compile(r"\b(?:class|struct)\s+Solution\b")
-# Go's comments, texts and runes are passed over, so that only the program's own `func main()` is found.
+# C++'s comments and texts are passed over, so that only a class Solution of the program's own is found.
+_CPP_SOLUTION: Final = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\bR\"([^()\\\s]{0,16})\(.*?(?:\)\1\"|\Z)|\"(?:\\.|[^\"\\\n])*+|'(?:\\.|[^'\\\n])*+'?"
+    r"|(?P<found>\b(?:class|struct)\s+Solution\b)",
+    re.DOTALL,
+)
+# Go's comments, texts and runes are passed over, so that only the program's own `func main()` is found. What is never
+# closed runs to the end, and nothing is given back (`*+`), so that nothing is read twice.
 _GO_MAIN: Final = re.compile(
-    r"//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\])+'|\bfunc\s+main\s*\(\s*\)", re.DOTALL
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|`[^`]*(?:`|\Z)|\"(?:\\.|[^\"\\\n])*+|'(?:\\.|[^'\\\n])*+'?|\bfunc\s+main\s*\(\s*\)",
+    re.DOTALL,
 )
 
 
@@ -52,13 +60,17 @@ def compose(language: Language, problem: Problem, source: str, case: Case) -> Un
     harness = _PLAIN if problem.kind in ("stdio", "interactive") else language.harness[problem.kind]
     if problem.preamble:
         source = f"{problem.preamble}\n{source}"
-    after = harness.after.replace("{callee}", _callee(problem.fn_name or "", source)).replace("{test}", case.input)
+    after = harness.after
+    for mark, words in {**callee(problem.fn_name or "", source), "{test}": case.input}.items():
+        after = after.replace(mark, words)
     text = harness.before + source + after
     if harness.rename_main:
-        text = _rename_main(text, harness.rename_main)
+        text = rename_main(text, harness.rename_main)
     content = text.encode("utf-8", "surrogatepass")
     files = ((language.source, content), *_read((*language.compile_files, *harness.files)))
-    argv = toolchain.fill(language, (*language.compile, *harness.compile), _names(language))
+    argv = toolchain.fill(
+        language, (*language.compile, *harness.compile, *_asked_for(language, text)), _names(language)
+    )
     return Unit(language, harness, files, argv, bool(language.header) and language.header in text)
 
 
@@ -106,7 +118,8 @@ def _names(language: Language) -> dict[str, object]:
 def _sizes(language: Language, limits: Limits) -> dict[str, object]:
     heap = max(limits.memory_bytes - _RUNTIME_BYTES, limits.memory_bytes // 2)
     stack = max(min(limits.stack_bytes, language.runtime.stack_bytes_max) - MIB, MIB // 2)
-    return {"heap_mib": max(1, heap // MIB), "stack_kib": stack >> 10}
+    young = min(heap // 3, _YOUNG_BYTES)
+    return {"heap_mib": max(1, heap // MIB), "young_mib": max(1, young // MIB), "stack_kib": stack >> 10}
 
 
 def _read(names: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
@@ -118,13 +131,26 @@ def _file(name: str) -> bytes:
     return (_FILES / name).read_bytes()
 
 
-def _callee(fn_name: str, source: str) -> str:
-    """How C++ names a function: a name without a class is a method where there is a class Solution, as in Python."""
+def callee(fn_name: str, source: str) -> dict[str, str]:
+    """How C++ names a function, and calls it with arguments whose types it is to work out.
+
+    A name without a class is a method where there is a class Solution, as in Python. A function is named by `::`, for
+    `using namespace std` may have brought another of that name.
+    """
     cls, _, name = fn_name.rpartition(".")
-    if not cls and _SOLUTION.search(source):
+    if not cls and any(found["found"] for found in _CPP_SOLUTION.finditer(source)):
         cls = "Solution"
-    return f"&{cls}::{name}" if cls else name
+    given = "(static_cast<decltype(sandbox_given) &&>(sandbox_given)...)"
+    if not cls:
+        return {"{owner}": "int", "{callee}": f"::{name}", "{called}": f"::{name}{given}"}
+    called = f"sandbox_harness::sandbox_made<::{cls}>().{name}{given}"
+    return {"{owner}": f"::{cls}", "{callee}": f"&Sandbox_owner::{name}", "{called}": called}
 
 
-def _rename_main(text: str, name: str) -> str:
+def _asked_for(language: Language, text: str) -> tuple[str, ...]:
+    return tuple(part for words, part in language.asked_for if any(word in text for word in words))
+
+
+def rename_main(text: str, name: str) -> str:
+    """Go's `func main()` under another name."""
     return _GO_MAIN.sub(lambda found: f"func {name}()" if found[0].startswith("func") else found[0], text)

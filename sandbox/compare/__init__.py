@@ -3,8 +3,19 @@
 What for: output against expectation, in a named mode. Knows nothing of programs, problems or processes.
 """
 
-from sandbox.compare import modes, values
+from sandbox.compare import hashed, modes, values
 from sandbox.compare.modes import CHECKER, check_mode
 from sandbox.compare.values import Unencodable, decode, encode, encode_lazy, loads
 
-__all__ = ["CHECKER", "Unencodable", "check_mode", "decode", "encode", "encode_lazy", "loads", "modes", "values"]
+__all__ = [
+    "CHECKER",
+    "Unencodable",
+    "check_mode",
+    "decode",
+    "encode",
+    "encode_lazy",
+    "hashed",
+    "loads",
+    "modes",
+    "values",
+]

@@ -3,15 +3,19 @@
     exact        byte for byte
     lines        line by line, trailing white space of a line and trailing blank lines ignored
     tokens       token by token; a token is compared as a number only where the *expected* token is written as a float
-    float(eps)   as tokens, and such a number may differ by eps, absolute or relative
+    float(eps)   token by token; two numbers, integers included, may differ by eps, absolute or relative
     lcb, sf, code_contests    as those graders do (see published.py)
     checker      a program of the problem's author decides (see referee.py); there is nothing to compare here
 
 `+ignore_case` behind lines, tokens or float(eps) makes A and a the same (ASCII letters): tokens+ignore_case.
 
-A number is ASCII: sign, digits, one dot, exponent. So 007 is not 7, 1_000 is not 1000, and integers are compared as
-text however long they are. nan matches only nan. Add a mode by one entry in `_MODES`. Values of functions are compared
-with their types whatever the mode; only the eps of float(eps) reaches the floats in them.
+A number is ASCII decimal: sign, digits, one dot, exponent of up to six digits; 0x10 and 1_000 are texts. In tokens,
+007 is not 7: integers are compared as text. In float(eps), 007 is 7 and 1e3 is 1000, however many digits there are;
+nan equals nan, and inf or infinity, in any case, one of the same sign, and nothing else. Add a mode by one entry in
+`_MODES`. Values of functions are compared with their types whatever the mode; only the eps of float(eps) reaches the
+floats in them, and lets a float stand where an integer is expected.
+
+All of it takes time that grows with the bytes compared: no pattern here can match one text in two ways.
 """
 
 from __future__ import annotations
@@ -19,22 +23,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sandbox.compare import published
 from sandbox.errors import InvalidProblem
-
-if TYPE_CHECKING:
-    from decimal import Decimal
 
 CHECKER: Final = "checker"
 _IGNORE_CASE: Final = "+ignore_case"
 
 Matcher = Callable[[bytes, bytes], bool]
 
-_FLOAT: Final = re.compile(rb"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d{1,6})?", re.ASCII)
-_NUMBER: Final = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,6})?", re.ASCII)
-_DIGITS_MAX: Final = 4096  # longer tokens are compared as text: Decimal is quadratic
+_EXPONENT: Final = rb"[eE][-+]?\d{1,6}"
+_FLOAT: Final = re.compile(rb"[-+]?(?:(?:\d+\.\d*|\.\d+)(?:%b)?|\d+%b)" % (_EXPONENT, _EXPONENT))
+_NUMBER: Final = re.compile(rb"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:%b)?" % _EXPONENT)
+_NO_NUMBER: Final = re.compile(rb"([-+]?)(?:(nan)|inf|infinity)", re.IGNORECASE)
 
 
 def parse_mode(mode: str) -> Matcher:
@@ -103,34 +105,35 @@ def _words(text: bytes) -> Iterator[bytes]:
     return (found[0] for found in re.finditer(rb"[^ \t\n\r\f\v]+", text))
 
 
-def _pair(token: bytes, expected: bytes) -> tuple[Decimal, Decimal] | None:
-    if max(len(token), len(expected)) > _DIGITS_MAX:
-        return None
+def _same_number(token: bytes, expected: bytes) -> bool:
     if not (_FLOAT.fullmatch(expected) and _NUMBER.fullmatch(token)):
-        return None
+        return False
     from decimal import Decimal  # here, because the zygote imports this module and forks for every run
 
-    return Decimal(token.decode()), Decimal(expected.decode())
-
-
-def _same_number(token: bytes, expected: bytes) -> bool:
-    pair = _pair(token, expected)
-    return pair is not None and pair[0] == pair[1]
+    return Decimal(token.decode()) == Decimal(expected.decode())
 
 
 def _float_matcher(eps: str) -> Matcher:
     def close(token: bytes, expected: bytes) -> bool:
-        pair = _pair(token, expected)
-        if pair is None:
-            return False
-        number, target = pair
-        bound = type(target)(eps)
+        if not (_NUMBER.fullmatch(expected) and _NUMBER.fullmatch(token)):
+            return _same_special(token, expected)
+        from decimal import Decimal
+
+        number, target, bound = Decimal(token.decode()), Decimal(expected.decode()), Decimal(eps)
         try:
             return bool(abs(number - target) <= max(bound, bound * abs(target)))
         except ArithmeticError:  # the difference is past what Decimal can hold
             return False
 
     return _tokens_with(close)
+
+
+def _same_special(token: bytes, expected: bytes) -> bool:
+    """Two NaNs, or two infinities of one sign."""
+    mine, theirs = _NO_NUMBER.fullmatch(token), _NO_NUMBER.fullmatch(expected)
+    if mine is None or theirs is None or bool(mine[2]) != bool(theirs[2]):
+        return False
+    return bool(mine[2]) or (mine[1] == b"-") == (theirs[1] == b"-")
 
 
 _MODES: Final[dict[str, Matcher]] = {

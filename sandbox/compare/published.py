@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LINE: Final = re.compile(rb"[^\n]+|\n+")
 _TOKEN: Final = re.compile(r"\S+")
 _CONTEST_TOKEN: Final = re.compile(rb"[^ \n\t\r\v]+")
-_CONTEST_NUMBER: Final = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|inf|infinity|nan(?:\(\w*\))?)")
+_CONTEST_NUMBER: Final = re.compile(rb"[-+]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|inf|infinity|nan(?:\(\w*\))?)")
 _NUMERIC: Final = re.compile(r"[-+.\w]{1,64}|[-+.\d_eE]+")
 _CLOSE: Final = 1e-5
 _FLOOR: Final = 1e-10

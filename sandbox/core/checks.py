@@ -124,7 +124,7 @@ def _check_case(where: str, problem: Problem, case: Case) -> None:
         raise InvalidProblem(f"{where}: input and expected must be text")
     if not isinstance(case.group, str | None):
         raise InvalidProblem(f"{where}: group={shown(case.group)}: must be the name of a subtask, or null")
-    for name in ("input", "expected"):
+    for name in ("input", "expected") if problem.kind in ("stdio", "interactive") else ():  # what is sent as bytes
         _check_encodable(f"{where}.{name}", getattr(case, name) or "")
     if problem.kind == "assert":
         if case.expected is not None:

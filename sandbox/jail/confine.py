@@ -54,7 +54,8 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
     """The first half: what holds for every run of a program, and does not yet need its identity."""
     _prefer_as_oom_victim()
     for what, value in rlimits:
-        resource.setrlimit(what, (value, value))
+        # A program may ask for more stack, as many do: it takes memory like any other.
+        resource.setrlimit(what, (value, how.hard[what] if what == resource.RLIMIT_STACK else value))
     if how.ruleset is not None:
         landlock.restrict(how.ruleset)
     if how.frozen is not None:
@@ -160,6 +161,8 @@ def keep_only_identity(how: Confinement) -> None:
 
 
 def _reset_signals(*, native: bool) -> None:
-    if native:  # an interpreter has its own ways with these; a program expects the defaults
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+    """What the zygote ignores, and what an interpreter has its own ways with; a program expects the defaults."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL if native else signal.default_int_handler)
+    if native:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, uids, watch
+from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, shown, uids, watch
 from sandbox.jail.clear import empty
 from sandbox.jail.confine import Confinement, high
 from sandbox.jail.library import Library
@@ -116,7 +116,14 @@ def _enter_namespaces(
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     ruleset = None
     if landlock.abi():
-        ruleset = high(landlock.build(read=("/",), write=("/box", "/dev")))
+        read = (
+            "/proc",
+            *shown.system(),
+            *shown.interpreter(),
+            *show["roots"],
+            *map(namespaces.place, _paths(packages)),
+        )
+        ruleset = high(landlock.build(read=read, write=("/box", "/dev"), list_only=shown.listed()))
         mechanisms.append(f"landlock {landlock.abi()}")
     os.umask(0o077)
     listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
@@ -139,20 +146,10 @@ def _enter_landlock(directory: str, show: dict[str, Any], library: Library) -> E
     if uid is None:
         _scope_signals(version)
     work = _work_directory(directory, uid)
-    seen = (
-        "/usr",
-        "/bin",
-        "/sbin",
-        "/lib",
-        "/lib64",
-        "/etc/alternatives",
-        "/etc/ld.so.cache",
-        "/etc/localtime",
-    )
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-    own = (*namespaces.interpreter_roots(), *_paths(show["packages"]))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
-    ruleset = high(landlock.build(read=(*seen, *own, *tools), write=(work, *devices)))
+    read = (*shown.system(), *shown.interpreter(), *_paths(show["packages"]), *tools)
+    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=shown.listed()))
     closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed

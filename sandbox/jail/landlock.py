@@ -35,8 +35,10 @@ def _handled(version: int) -> int:
     return (1 << bits) - 1
 
 
-def build(*, read: Iterable[str], write: Iterable[str]) -> int:
+def build(*, read: Iterable[str], write: Iterable[str], list_only: Iterable[str] = ()) -> int:
     """A ruleset as a file descriptor: `read` paths may be read and executed, `write` paths also changed.
+
+    Of what is below `list_only` the names may be listed.
 
     Paths that do not exist are passed over. Raises OSError where the kernel has no Landlock.
     """
@@ -52,7 +54,7 @@ def build(*, read: Iterable[str], write: Iterable[str]) -> int:
         what="landlock_create_ruleset",
     )
     everything = handled & ~(_MAKE_SOCK | _MAKE_CHAR | _MAKE_BLOCK)
-    for paths, access in ((read, READ), (write, everything)):
+    for paths, access in ((read, READ), (write, everything), (list_only, READ_DIR)):
         for path in paths:
             _allow(ruleset, path, access & handled)
     return ruleset

@@ -11,6 +11,7 @@ import itertools
 import os
 import socket
 import stat
+from contextlib import suppress
 from typing import Final
 
 _FIRST: Final = 1_000_000_000
@@ -56,9 +57,10 @@ def _hold(uid: int) -> bool:
 
 
 def may_enter(path: str) -> bool:
-    """Every user may go through the directories down to `path`, and into it."""
+    """Every user may go through the directories down to `path`, and into it, as far as they are there."""
     while path != "/":
-        if not os.stat(path).st_mode & stat.S_IXOTH:
-            return False
+        with suppress(FileNotFoundError):
+            if not os.stat(path).st_mode & stat.S_IXOTH:
+                return False
         path = os.path.dirname(path)
     return True

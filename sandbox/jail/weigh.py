@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_MAPS_MAX: Final = 1 << 20  # a program that maps in more pieces than these tell is taken to use all that it maps
+_MAPS_MAX: Final = 1 << 20  # who maps in more pieces than these tell, or hides them, is taken to use all that it maps
 _TABLES: Final = re.compile(rb"^VmPTE:\s+(\d+) kB", re.MULTILINE)
 _SHARES: Final = re.compile(rb"^Pss_(Anon|File|Shmem):\s+(\d+) kB", re.MULTILINE)
 _SHARED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+ \d+) +/dev/zero \(deleted\)$", re.MULTILINE)
@@ -66,8 +66,11 @@ def _hidden(pids: list[int]) -> int:
     for pid in pids:
         own: dict[bytes, int] = {}
         with suppress(OSError):
-            maps = read(f"/proc/{pid}/maps", _MAPS_MAX)
-            if len(maps) >= _MAPS_MAX:
+            try:
+                maps = read(f"/proc/{pid}/maps", _MAPS_MAX)
+            except PermissionError:  # of an executable that cannot be read
+                maps = b""
+            if not 0 < len(maps) < _MAPS_MAX:
                 own[b"%d" % pid] = int(read(f"/proc/{pid}/statm").split()[0]) * _PAGE
             for start, end, name in _SHARED.findall(maps):
                 own[name] = own.get(name, 0) + int(end, 16) - int(start, 16)

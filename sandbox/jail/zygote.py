@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import stat
 import sys
@@ -35,6 +36,7 @@ def main() -> None:
     """
     fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
     show = json.loads(more)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # with a handler, it would be the one signal that reaches a pid 1
     if whose == "own":
         parent = str(guard.stand_guard(directory, int(parent)))
     control = socket.socket(fileno=high(int(fd)))

@@ -14,6 +14,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
+from sandbox.judging.bounded import BOUNDED, check_operands
+
 SAFE: Final[dict[str, Callable[..., Any]]] = {
     kind.__name__: kind
     for kind in (
@@ -38,8 +40,6 @@ _UNARY: Final[dict[type[ast.unaryop], Callable[[Any], Any]]] = {
 }
 _SLOT: Final = "_slot_"
 _NUMBERS: Final = (int, float, complex, Fraction, Decimal)
-_LINEAR: Final = (ast.Add, ast.Sub)
-_BITS_MAX: Final = 1 << 20
 _REPEATED_MAX: Final = 1 << 22
 
 
@@ -95,7 +95,8 @@ def _evaluate(node: ast.expr, values: list[Any]) -> Any:
             return walk(node.value)[walk(node.slice)]
         case ast.Call():
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-            function = SAFE[name] if isinstance(node.func, ast.Name) else _SAFE_MATH[name]
+            named = isinstance(node.func, ast.Name)
+            function = BOUNDED.get(name, SAFE[name]) if named else _SAFE_MATH[name]
             return function(*map(walk, node.args), **{k.arg: walk(k.value) for k in node.keywords if k.arg})
         case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
             return _container(node, walk)
@@ -129,8 +130,8 @@ def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
             raise MemoryError("a sequence repeated too often")
     elif kind is not ast.Add and not all(isinstance(side, (*_NUMBERS, set, frozenset)) for side in (left, right)):
         raise TypeError("only numbers and sets take this operator here")
-    if any(isinstance(side, int) and side.bit_length() > _BITS_MAX for side in (left, right)) and kind not in _LINEAR:
-        raise OverflowError("an integer too long to be multiplied or divided here")
+    if kind not in (ast.Add, ast.Sub):
+        check_operands(left, right)
     return _NUMERIC[kind](left, right)
 
 

@@ -68,7 +68,7 @@ class Judge:
                 results, weak = self._run_cases(problem, prepared, decider)
             verdict = next((done.verdict for done in results if done.verdict is not Verdict.AC), Verdict.AC)
         except CompileError as error:
-            results, log, verdict = [], printable(str(error), "\n\t"), Verdict.CE
+            results, log, verdict = [], str(error), Verdict.CE
         return Judgement(
             problem_id=problem.id,
             verdict=verdict,
@@ -79,7 +79,7 @@ class Judge:
             tier=self.jail.tier,
             language=language.name,
             toolchain=tools,
-            compile_log=log,
+            compile_log=printable(log, "\n\t"),
             queue_s=0.0,
             run_s=time.monotonic() - start,
             earned=_earned(problem, results),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -75,7 +76,7 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
     tail = frame["error"] if frame and frame["error"] else _last_words(words, language)
     if (frame and frame["kind"] == "memory") or re.search(language.refused, words, re.MULTILINE):
         return Verdict.MLE, _REFUSED
-    if asserts_tell and re.search(language.asserted, words, re.MULTILINE):
+    if asserts_tell and _tells(words, language.asserted):
         return Verdict.WA, "an assert does not hold"
     if done.signal is not None:
         name = str(done.signal)
@@ -83,6 +84,24 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
             name = signal.Signals(done.signal).name
         return Verdict.RE, f"ended by {name}" + (f": {tail}" if tail else "")
     return Verdict.RE, f"exit code {done.exit_code}" + (f": {tail}" if tail else "")
+
+
+def _tells(stderr: str, asserted: Sequence[str]) -> bool:
+    """Do the texts stand in a line and the one after it, in their order?"""
+    if not asserted:
+        return False
+    lines = stderr.split("\n")
+    return any(_in_order(f"{line}\n{after}", asserted) for line, after in zip(lines, [*lines[1:], ""], strict=True))
+
+
+def _in_order(text: str, parts: Sequence[str]) -> bool:
+    place = 0
+    for part in parts:
+        found = text.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return True
 
 
 def _last_words(stderr: str, language: Language) -> str:
@@ -105,7 +124,8 @@ def decide_values(
         return failed
     assert frame is not None
     try:
-        found = [values.decode(item) for item in frame["values"]]
+        with values.acyclic():
+            found = [values.decode(item) for item in frame["values"]]
     except (ValueError, KeyError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):

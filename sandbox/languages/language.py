@@ -36,7 +36,7 @@ class Harness:
     """When its run is complete, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
-    """{test} stands for the case's test code, {callee} for the function as C++ names it."""
+    """{test} stands for the case's test code; {owner}, {callee}, {called} for how C++ names and calls the function."""
     files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness, beside the source when it is compiled."""
     compile: tuple[str, ...] = ()
@@ -117,15 +117,17 @@ class Language:
     environment: tuple[tuple[str, str], ...] = ()
     harness: Mapping[str, Harness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
+    asked_for: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Words of which one stands in a source, and what that adds to the compile argv."""
     header: str = ""
     """A header that is worth compiling ahead, and `precompile` to do so."""
     precompile: tuple[str, ...] = ()
     refused: str = r"(?!)"
-    """A pattern: how its runtime says on stderr that memory was refused."""
+    """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
     said: str = r"(?!)(?P<said>)"
-    """A pattern: what its runtime says on stderr of an error that nobody caught."""
-    asserted: str = r"(?!)"
-    """A pattern: how its runtime says on stderr that an assert did not hold."""
+    """A pattern: what its runtime says on stderr of an error that nobody caught; the same holds."""
+    asserted: tuple[str, ...] = ()
+    """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
 
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):

@@ -21,15 +21,31 @@ _NODE_RUNTIME: Final = Runtime(
 )
 _NODE: Final = ("{node}", "--max-old-space-size={heap_mib}", "--stack-size={stack_kib}")
 _WRAP: Final = "-Wl,--wrap=main"
-_GXX: Final = ("{g++}", "-O2", "-std=c++17", "-pipe", "-fmax-errors=5")
+_GXX: Final = ("{g++}", "-O2", "-std=gnu++20", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5")
+_C_THREADS: Final = "sandbox_threads.c"
+_C_ASKED_FOR: Final = ((("thread", "async", "omp", "execution"), _C_THREADS), (("omp",), "-fopenmp"))
 _C_REFUSED: Final = r"std::bad_alloc|std::bad_array_new_length"
-_C_ASSERTED: Final = r"Assertion `.*' failed\."
+_C_ASSERTED: Final = ("Assertion `", "' failed.")
 _PYTHON_SAID: Final = r"^Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<said>\S.*)"
 _CPP_SAID: Final = r"^(?P<said>terminate called .*(?:\n +what\(\): .*)?)"
 _JAVA_SAID: Final = r"^(?P<said>Exception in thread .*)"
 _NODE_SAID: Final = r"^ *\^+\n\s*(?P<said>\S.*)"
-_RUST_SAID: Final = r"^thread '.*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)"
+_RUST_SAID: Final = r"^thread '[^'\n]*' .*?(?P<said>panicked at .*(?:(?<=:)\n.*)?)"
 _GO_SAID: Final = r"^(?P<said>(?:panic|fatal error): .*)"
+# Below the program, so with names that no macro of a program has.
+_CPP_CALL: Final = """
+struct sandbox_direct {
+    template <class Sandbox_job, class Sandbox_owner = {owner}>
+    auto operator()(Sandbox_job &sandbox_job) const -> decltype(sandbox_harness::sandbox_call(sandbox_job, {callee})) {
+        return sandbox_harness::sandbox_call(sandbox_job, {callee});
+    }
+};
+void sandbox_harness_call() {
+    sandbox_harness::sandbox_choose(sandbox_direct{}, [](auto &&...sandbox_given) -> decltype({called}) {
+        return {called};
+    });
+}
+"""
 _MAIN: Final = "its main has returned"
 _GO_ENVIRONMENT: Final = (
     ("GO111MODULE", "off"),
@@ -101,7 +117,12 @@ _TABLE: Final = (
         tools=("gcc",),
         version=("{gcc}", "-dumpfullversion"),
         package="gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)",
-        compile=("{gcc}", "-O2", "-std=gnu17", "-pipe", "-fmax-errors=5", "-o", "{artifact}", "{source}", "-lm"),
+        compile=(
+            *("{gcc}", "-O2", "-std=gnu17", "-pthread", "-DONLINE_JUDGE", "-pipe", "-fmax-errors=5"),
+            *("-o", "{artifact}", "{source}", "-lm"),
+        ),
+        compile_files=(_C_THREADS,),
+        asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
             "assert": Harness(
@@ -143,12 +164,14 @@ _TABLE: Final = (
         version=("{g++}", "-dumpfullversion"),
         package="g++ (Debian, Ubuntu: apt-get install g++)",
         compile=(*_GXX, "{linker}", "-o", "{artifact}", "{source}"),
+        compile_files=(_C_THREADS,),
+        asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
             "function": Harness(
                 "the function has returned",
                 before='#include <bits/stdc++.h>\n#include "harness.hpp"\n',
-                after="\nvoid sandbox_harness_call() { sandbox_harness::call({callee}); }\n",
+                after=_CPP_CALL,
                 files=("harness.hpp",),
                 compile=(_WRAP,),
             ),
@@ -202,7 +225,8 @@ _TABLE: Final = (
         compile_files=("Compile.java", "Launch.java"),
         compile_runtime=_JVM,
         run=(
-            *("{java}", *_JVM_FLAGS, "-Xms8m", "-Xmx{heap_mib}m", "-XX:MaxMetaspaceSize=128m"),
+            *("{java}", *_JVM_FLAGS, "-Xms8m", "-Xmx{heap_mib}m", "-XX:MaxNewSize={young_mib}m"),
+            *("-XX:MaxMetaspaceSize=128m", "-DONLINE_JUDGE=true"),
             *("--add-opens", "java.base/java.io=ALL-UNNAMED", "-cp", "{artifact}", "sandbox.Launch"),
         ),
         runtime=_JVM,
@@ -213,7 +237,7 @@ _TABLE: Final = (
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
         said=_JAVA_SAID,
-        asserted=r"^Exception in thread .* java\.lang\.AssertionError",
+        asserted=("Exception in thread ", " java.lang.AssertionError"),
     ),
     Language(
         "javascript",
@@ -304,7 +328,7 @@ _TABLE: Final = (
         },
         refused=r"memory allocation of \d+ bytes failed",
         said=_RUST_SAID,
-        asserted=r"panicked at .*\n?.*assertion",
+        asserted=("panicked at ", "assertion"),
     ),
     Language(
         "go",

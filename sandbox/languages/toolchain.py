@@ -25,7 +25,8 @@ from sandbox.languages.language import Language
 from sandbox.languages.table import LANGUAGES
 
 _TIMEOUT_S: Final = 20.0
-_SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # every jail shows these
+_SYSTEM: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")  # every jail shows these
+_LINKED: Final = ("/usr/lib", "/usr/share", "/usr/libexec")  # where doors of the system lead to
 _OPEN_TO_ALL: Final = ("/tmp", "/var/tmp", "/dev", "/proc")  # what anybody may have put there is no toolchain
 _HOMES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/go/bin", "{home}/.cargo/bin")
 
@@ -39,7 +40,7 @@ def tool(name: str) -> str | None:
         path = os.path.join(place, name)
         real = os.path.realpath(path)
         if place.startswith("/") and os.access(path, os.X_OK) and not _under(real, _OPEN_TO_ALL):
-            return path if _under(real, _SYSTEM) else _behind(name, path)
+            return path if _under(real, (*_SYSTEM, *_LINKED)) else _behind(name, path)
     return None
 
 
@@ -95,15 +96,15 @@ def toolchain(language: Language) -> str:
 
 @cache
 def roots() -> tuple[str, ...]:
-    """Where the toolchains of all languages are, as far as no jail shows them anyway."""
+    """Where the toolchains of all languages are, beside the system's tools and libraries, which every jail shows."""
     found: dict[str, None] = {}
     for language in LANGUAGES.values():
         paths = [tool(name) for name in language.tools]
         if not all(paths):
             continue
-        found |= dict.fromkeys(_root(path) for path in paths if path)
+        found |= dict.fromkeys(_root(path) for path in paths if path and not _under(os.path.realpath(path), _SYSTEM))
         found |= dict.fromkeys(path for pattern in language.see for path in sorted(glob.glob(pattern)))
-    return tuple(path for path in found if not _under(path, _SYSTEM))
+    return tuple(found)
 
 
 def _root(path: str) -> str:
@@ -111,7 +112,7 @@ def _root(path: str) -> str:
     real = os.path.realpath(path)
     root = os.path.dirname(os.path.dirname(real))
     home = pwd.getpwuid(os.geteuid()).pw_dir
-    return real if root in ("/", home, "/home") or os.path.dirname(root) == home else root
+    return real if root in ("/", "/usr", "/usr/local", home, "/home") or os.path.dirname(root) == home else root
 
 
 def _under(path: str, places: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 from sandbox.core import Case, Problem, Program
 from sandbox.zoo import DOUBLE, FAST, HONEST_DOUBLE, HONEST_SUM, SUM, Attack, Entry, cpp, python
 
+_CLOSE: Final = replace(SUM, compare="code_contests")
 _NAIVE: Final = Program(
     "import sys\nfound, right = (int(open(name).read()) for name in sys.argv[2:])\nsys.exit(found != right)\n"
 )
@@ -66,6 +67,31 @@ ENTRIES: Final = (
             ),
         ),
         python(HONEST_SUM),
+    ),
+    Entry(
+        "values-with-one-hash", 52, "return what takes the judge's dicts hours",
+        "equal hashes are counted before a table is made of them", DOUBLE,
+        _forge(
+            *(
+                f"'{{\"ok\": true, \"values\": [{opening}' + ','.join({item!r} % (k * (2 ** 61 - 1)) "
+                "for k in range(20000)) + ']}]}'"
+                for opening, item in (
+                    ('{"s": [', '{"i": "%#x"}'),
+                    ('{"z": [', '{"t": [{"i": "%#x"}]}'),
+                    ('{"d": [', '[{"i": "%#x"}, 1]'),
+                )
+            )
+        ),
+        python(HONEST_DOUBLE + "seen = {k * (2 ** 61 - 1) for k in range(1000)}\n"),
+    ),
+    Entry(
+        "numbers-that-are-none", 52, "print what a pattern for numbers reads a billion times",
+        "no pattern can match one text in two ways", _CLOSE,
+        tuple(
+            Attack(f"print({value})\n", "WA", "wrong output")
+            for value in ("'1' * 900000 + 'x'", "'1.' + '1' * 900000 + 'x'", "'1e' + '1' * 900000 + 'x'")
+        ),
+        python("print('0' * 900000 + str(sum(map(int, input().split()))))\n"),
     ),
     Entry(
         "no-program", 52, "compile to what the kernel will not start", "it is the program that cannot be run", SUM,

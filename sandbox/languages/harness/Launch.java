@@ -90,10 +90,12 @@ public final class Launch {
 
 /** The method that a function problem names, with its arguments converted. */
 final class Callee {
+    final Class<?> owner;
     final Method method;
     final Object[] arguments;
 
-    private Callee(Method method, Object[] arguments) {
+    private Callee(Class<?> owner, Method method, Object[] arguments) {
+        this.owner = owner;
         this.method = method;
         this.arguments = arguments;
     }
@@ -110,11 +112,11 @@ final class Callee {
             } catch (ClassNotFoundException error) {
                 continue;
             }
-            for (Method method : found.getDeclaredMethods()) {
+            for (Method method : methods(found)) {
                 if (!method.getName().equals(name.substring(dot + 1)) || method.isBridge()) continue;
                 if (method.getParameterCount() != values.size()) continue;
                 try {
-                    return new Callee(method, convert(method, values));
+                    return new Callee(found, method, convert(method, values));
                 } catch (IllegalArgumentException error) {
                     misfit = error;
                 }
@@ -122,6 +124,15 @@ final class Callee {
         }
         if (misfit != null) throw misfit;
         throw new NoSuchMethodException(name + " with " + values.size() + " parameters");
+    }
+
+    /** Its own first, then what it inherits: from classes, nearest first, then from interfaces. */
+    private static List<Method> methods(Class<?> owner) {
+        List<Method> all = new ArrayList<>();
+        for (Class<?> kind = owner; kind != null; kind = kind.getSuperclass()) all.addAll(Arrays.asList(kind.getDeclaredMethods()));
+        all.addAll(Arrays.asList(owner.getMethods()));
+        all.removeIf(method -> Modifier.isAbstract(method.getModifiers()));
+        return all;
     }
 
     private static Object[] convert(Method method, List<?> values) {
@@ -134,7 +145,7 @@ final class Callee {
     Object call() throws ReflectiveOperationException {
         method.setAccessible(true);
         boolean isStatic = Modifier.isStatic(method.getModifiers());
-        return method.invoke(isStatic ? null : make(method.getDeclaringClass()), arguments);
+        return method.invoke(isStatic ? null : make(owner), arguments);
     }
 
     static Object make(Class<?> kind) throws ReflectiveOperationException {

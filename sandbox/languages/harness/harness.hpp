@@ -1,15 +1,18 @@
 // Calls a C++ function with JSON arguments and writes its value. Job on descriptor 3 (JSON, then the nonce), result on 4.
-// It stands above the program; a line below it calls `sandbox_harness::call(f)` or `call(&Solution::f)`. Parameter
-// types are deduced from the callee, never parsed from text. Linked with --wrap=main, so the program may have a main.
+// It stands above the program; lines below it hand the callee to `sandbox_harness::sandbox_choose`. Parameter types are deduced
+// from the callee, never parsed from text; where it has overloads or default arguments, by the number of arguments.
+// Linked with --wrap=main, so the program may have a main. System calls go by `syscall`, for a program's own variable
+// `write` would take the place of the C library's function.
 #ifndef SANDBOX_HARNESS_HPP
 #define SANDBOX_HARNESS_HPP
 #include <bits/stdc++.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <sys/syscall.h>
 
 void sandbox_harness_call();
 
 namespace sandbox_harness {
+
+extern "C" long syscall(long, ...) noexcept;
 
 struct Misfit : std::runtime_error { using std::runtime_error::runtime_error; };
 
@@ -211,10 +214,13 @@ template <class T> std::enable_if_t<std::is_floating_point_v<T>> to(Out &out, T 
 
 template <class T> std::enable_if_t<std::is_integral_v<T>> to(Out &out, T value) {
     bool negative = value < 0;
-    unsigned long long size = negative ? 0ull - (unsigned long long)value : (unsigned long long)value;
-    if (size < 1ull << 53) { out += (negative ? "-" : "") + std::to_string(size); return; }
-    char text[32];
-    std::snprintf(text, sizeof text, "{\"i\":\"%s0x%llx\"}", negative ? "-" : "", size);
+    unsigned __int128 size = negative ? 0 - (unsigned __int128)value : (unsigned __int128)value;
+    if (size < 1ull << 53) { out += (negative ? "-" : "") + std::to_string((unsigned long long)size); return; }
+    char text[64];
+    int start = std::snprintf(text, sizeof text, "{\"i\":\"%s0x", negative ? "-" : "");
+    auto high = (unsigned long long)(size >> 64), low = (unsigned long long)size;
+    if (high) std::snprintf(text + start, sizeof text - start, "%llx%016llx\"}", high, low);
+    else std::snprintf(text + start, sizeof text - start, "%llx\"}", low);
     out += text;
 }
 
@@ -271,40 +277,85 @@ struct Job {
 
 inline Job &job() { static Job the; return the; }
 
-template <class R, class... P, class F> void invoke(F &&function) {
-    std::tuple<std::decay_t<P>...> arguments{};
-    Json all;
-    all.kind = Json::List;
-    all.items = std::move(job().arguments);
-    from(all, arguments);
+template <class F, class... A> void finish(F &&function, A &...argument) {
     job().stage = "call";
     Out out = "{\"ok\": true, \"values\": [";
-    auto apply = [&](auto &...argument) -> R { return function(static_cast<P &&>(argument)...); };
-    if constexpr (std::is_void_v<R>) std::apply(apply, arguments), to(out, nullptr);
+    if constexpr (std::is_void_v<decltype(function(argument...))>) function(argument...), to(out, nullptr);
     else {
-        std::decay_t<R> value = std::apply(apply, arguments);
+        std::decay_t<decltype(function(argument...))> value = function(argument...);
         to(out, value);
     }
     job().nonce += out + "]}";
 }
 
-template <class R, class... P> void call(R (*function)(P...)) { invoke<R, P...>(function); }
-template <class R, class C, class... P> void call(R (C::*method)(P...)) {
-    C object{};
-    invoke<R, P...>([&](auto &&...a) -> R { return (object.*method)(std::forward<decltype(a)>(a)...); });
+// False where the number of arguments is another: there may be default ones.
+template <class R, class... P, class F> bool invoke(F &&function) {
+    if (job().arguments.size() != sizeof...(P)) return false;
+    std::tuple<std::decay_t<P>...> arguments{};
+    Json all;
+    all.kind = Json::List;
+    all.items = std::move(job().arguments);
+    from(all, arguments);
+    auto apply = [&](auto &...argument) -> R { return function(static_cast<P &&>(argument)...); };
+    std::apply([&](auto &...argument) { finish(apply, argument...); }, arguments);
+    return true;
 }
-template <class R, class C, class... P> void call(R (C::*method)(P...) const) {
-    const C object{};
-    invoke<R, P...>([&](auto &&...a) -> R { return (object.*method)(std::forward<decltype(a)>(a)...); });
+
+template <class R, class... P> bool sandbox_call(Job &, R (*function)(P...)) { return invoke<R, P...>(function); }
+template <class C> C &sandbox_made() { static C object{}; return object; }
+template <class R, class C, class... P> bool sandbox_call(Job &, R (C::*method)(P...)) {
+    return invoke<R, P...>([&](auto &&...a) -> R { return (sandbox_made<C>().*method)(std::forward<decltype(a)>(a)...); });
 }
-template <class F, class R, class C, class... P> void call_object(F &function, R (C::*)(P...) const) { invoke<R, P...>(function); }
-template <class F, class R, class C, class... P> void call_object(F &function, R (C::*)(P...)) { invoke<R, P...>(function); }
-template <class F> auto call(F function) -> decltype(&F::operator(), void()) { call_object(function, &F::operator()); }
+template <class R, class C, class... P> bool sandbox_call(Job &, R (C::*method)(P...) const) {
+    return invoke<R, P...>([&](auto &&...a) -> R { return (sandbox_made<C>().*method)(std::forward<decltype(a)>(a)...); });
+}
+template <class F, class R, class C, class... P> bool call_object(F &function, R (C::*)(P...) const) { return invoke<R, P...>(function); }
+template <class F, class R, class C, class... P> bool call_object(F &function, R (C::*)(P...)) { return invoke<R, P...>(function); }
+template <class F> auto sandbox_call(Job &, F function) -> decltype(&F::operator(), bool()) { return call_object(function, &F::operator()); }
+
+// An argument that becomes whatever the parameter wants to be; without Floats, nothing with a fraction, for the C library
+// has functions of that kind under many a name.
+template <bool Floats> struct Any {
+    const Json *json = nullptr;
+    template <class T, class V = std::remove_cv_t<T>, class = std::enable_if_t<Floats || !std::is_floating_point_v<V>>,
+              class = decltype(from(std::declval<const Json &>(), std::declval<V &>()))>
+    operator T &() const {
+        static std::deque<V> all;
+        from(*json, all.emplace_back());
+        return all.back();
+    }
+};
+
+template <bool Floats, class A, size_t... I> bool apply_any(A &apply, std::index_sequence<I...>) {
+    if constexpr (std::is_invocable_v<A &, decltype(Any<Floats>{job().arguments.data() + I}) &...>) {
+        std::vector<Any<Floats>> all;
+        for (const Json &argument : job().arguments) all.push_back({&argument});
+        finish(apply, all[I]...);
+        return true;
+    } else return false;
+}
+
+template <class A, size_t... N> bool apply_count(A &apply, std::index_sequence<N...>) {
+    size_t size = job().arguments.size();
+    return ((size == N && (apply_any<true>(apply, std::make_index_sequence<N>{}) || apply_any<false>(apply, std::make_index_sequence<N>{}))) || ...);
+}
+
+// direct: calls the one callee that the name stands for; it cannot be invoked where there are several.
+template <class D, class A> void sandbox_choose(D direct, A apply) {
+    if constexpr (std::is_invocable_v<D, Job &>)
+        if (direct(job())) return;
+    if (!apply_count(apply, std::make_index_sequence<12>{}))
+        throw Misfit("no function of that name takes " + std::to_string(job().arguments.size()) + " arguments of these types");
+}
+
+[[noreturn]] inline void end(int code) {
+    for (;;) syscall(SYS_exit_group, code);
+}
 
 inline void answer(const std::string &frame) {
     for (size_t done = 0; done < frame.size();) {
-        ssize_t size = write(4, frame.data() + done, frame.size() - done);
-        if (size <= 0) _exit(1);
+        long size = syscall(SYS_write, 4, frame.data() + done, frame.size() - done);
+        if (size <= 0) end(1);
         done += size;
     }
 }
@@ -313,14 +364,12 @@ inline void answer(const std::string &frame) {
     Out out = "{\"ok\": false, \"error\": ";
     to(out, text);
     answer(job().nonce + out + ", \"stage\": \"" + job().stage + "\", \"kind\": \"" + kind + "\"}");
-    _exit(1);
+    end(1);
 }
 
 inline void read_job() {
-    struct stat info;
-    std::string bytes;
-    if (fstat(3, &info) == 0) bytes.resize(info.st_size);
-    if (bytes.size() < 32 || pread(3, &bytes[0], bytes.size(), 0) != (ssize_t)bytes.size()) _exit(1);
+    std::string bytes(std::max(0l, syscall(SYS_lseek, 3, 0l, 2)), '\0');
+    if (bytes.size() < 32 || syscall(SYS_pread64, 3, &bytes[0], bytes.size(), 0l) != (long)bytes.size()) end(1);
     job().nonce = bytes.substr(bytes.size() - 32);
     bytes.resize(bytes.size() - 32);
     Json request = Reader(bytes).read();
@@ -342,6 +391,6 @@ extern "C" int __wrap_main(int, char **) {
     }
     std::fflush(stdout);
     answer(job().nonce);
-    _exit(0);
+    end(0);
 }
 #endif

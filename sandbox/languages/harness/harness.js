@@ -62,17 +62,39 @@ function encode (value, depth = 0) {
   throw new Unencodable(`a ${typeof value}`)
 }
 
+// A program with import and export statements, or with await at top level, is a module.
+const isModule = (error) => error instanceof SyntaxError && /import statement|'export'|'import\.meta'|await is only/.test(error.message)
+
+async function loadModule () {
+  fs.copyFileSync('main.js', 'main.mjs')
+  return import(process.cwd() + '/main.mjs')
+}
+
+function findExport (exported, name) {
+  const dot = name.indexOf('.')
+  const Class = exported[dot < 0 ? 'Solution' : name.slice(0, dot)] || exported.default
+  const free = dot < 0 ? exported[name] : undefined
+  if (free) return free
+  if (!Class) throw new ReferenceError(`${name} is not exported`)
+  return method(Class, name, dot)
+}
+
+function method (Class, name, dot) {
+  if (typeof Class === 'function' && dot < 0 && Class.name === name) return Class
+  const object = typeof Class === 'function' ? new Class() : Class
+  const word = name.slice(dot + 1)
+  const found = object[word] ? object : Class
+  return found[word].bind(found)
+}
+
 function find (name) {
   const look = (text) => vm.runInThisContext(`typeof ${text} === 'undefined' ? undefined : ${text}`)
   const dot = name.indexOf('.')
   const Class = look(dot < 0 ? 'Solution' : name.slice(0, dot))
-  const method = name.slice(dot + 1)
   const free = dot < 0 ? look(name) || module.exports[name] : undefined
   if (free) return free
   if (!Class) throw new ReferenceError(`${name} is not defined`)
-  const object = typeof Class === 'function' ? new Class() : Class
-  const found = object[method] ? object : Class
-  return found[method].bind(found)
+  return method(Class, name, dot)
 }
 
 async function main () {
@@ -88,7 +110,14 @@ async function main () {
   process.on('unhandledRejection', fail)
   try {
     if (job.kind === 'assert') stage = 'call'
-    vm.runInThisContext(fs.readFileSync('main.js', 'utf8'), { filename: 'main.js' })
+    let exported = null
+    const source = fs.readFileSync('main.js', 'utf8')
+    try {
+      vm.runInThisContext(source, { filename: 'main.js' })
+    } catch (error) {
+      if (!isModule(error)) throw error
+      exported = await loadModule()
+    }
     if (job.kind === 'assert') {
       process.on('beforeExit', (code) => {
         if (failed) fail(failed)
@@ -97,7 +126,7 @@ async function main () {
       return
     }
     stage = 'call'
-    const value = await find(job.fn_name)(...job.args)
+    const value = await (exported ? findExport(exported, job.fn_name) : find(job.fn_name))(...job.args)
     answer(`{"ok": true, "values": [${encode(value)}]}`)
     exit(0)
   } catch (error) {

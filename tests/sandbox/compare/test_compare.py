@@ -41,19 +41,19 @@ TABLE = [
     ("É", "é", "S"),
     ("1.50", "1.5", "tfLSCi"),
     ("1000", "1e3", "tfLSCi"),
-    ("1e3", "1000", "LSC"),
+    ("1e3", "1000", "fLSC"),
     ("5", "5.0", "tfLSCi"),
-    ("5.0", "5", "LSC"),
+    ("5.0", "5", "fLSC"),
     ("0.333334", "0.333333", "fSC"),
     ("0.333335", "0.333333", "SC"),
     ("0.33338", "0.33333", ""),
     ("1000000.5", "1000000.0", "fS"),
     ("0.00002", "0.000001", ""),
     ("0.0000101", "0.0000011", "C"),
-    ("50000000000000001", "50000000000000000", "SC"),
-    ("007", "7", "LSC"),
-    ("+7", "7", "LSC"),
-    ("-0", "0", "LSC"),
+    ("50000000000000001", "50000000000000000", "fSC"),
+    ("007", "7", "fLSC"),
+    ("+7", "7", "fLSC"),
+    ("-0", "0", "fLSC"),
     ("-0.0", "0.0", "tfLSCi"),
     ("1 abc 0.5000001", "1 abc 0.5", "fC"),
     ("1 0.5000001", "1 0.5", "fC"),
@@ -61,10 +61,25 @@ TABLE = [
     ("nan", "1.0", ""),
     ("nan 1", "nan 1.0", "tfi"),
     ("inf", "1.0", ""),
-    ("inf 1.0", "inf 1", "L"),
+    ("inf 1.0", "inf 1", "fL"),
     ("1_000.0", "1000.0", "LS"),
     ("１２.0", "12.0", "LS"),
     ("0x10", "16", ""),
+    ("0x10", "16.0", ""),
+    ("1_000", "1000", "LS"),
+    ("6.9999999", "7", "fSC"),
+    ("7.00001", "7", "SC"),
+    ("1000001", "1000000", "fS"),
+    ("1000002", "1000000", "S"),
+    ("0.0000001", "0", "fC"),
+    ("1", "x", ""),
+    ("x", "1", ""),
+    ("NaN", "nan", "fSCi"),
+    ("-nan", "nan", "f"),
+    ("Infinity", "inf", "fL"),
+    ("inf", "-inf", ""),
+    ("inf", "nan", ""),
+    ("1e-7 inf", "0 INF", "f"),
     ("7\0", "7", ""),
     ("2 1", "1 2", ""),
     ("1 2", "1 2 3", ""),
@@ -141,10 +156,13 @@ def test_bytes_that_are_no_text_are_compared_as_bytes() -> None:
     assert not parse_mode("tokens")(b"\xfe", b"\xff")
 
 
-def test_a_long_digit_string_is_compared_as_text_and_at_once() -> None:
+def test_digits_beyond_those_of_a_double_count_where_they_matter() -> None:
     digits = b"1" * 1_000_000
     assert parse_mode("tokens")(digits + b" ", digits)
-    assert not parse_mode("float(1e-6)")(digits + b".5", digits + b".6")
+    assert not parse_mode("tokens")(digits + b".5", digits + b".6")
+    assert parse_mode("float(1e-6)")(digits + b".5", digits + b".6")
+    assert not parse_mode("float(1e-6)")(digits, b"2" + digits[1:])
+    assert parse_mode("float(1e-6)")(b"0." + b"3" * 10_000, b"0.333333333")
 
 
 # value of the function, expected JSON, equal?
@@ -196,6 +214,11 @@ def test_a_tolerance_reaches_floats_inside_values() -> None:
     assert same([0.1 + 0.2], [0.3], 1e-9)
     assert not same([0.31], [0.3], 1e-9)
     assert not same([3], [4], 1e9)
+    assert same([2.0000001], [2], 1e-6)
+    assert not same([2.0], [2])
+    assert not same([2.1], [2], 1e-6)
+    assert not same([True], [1], 1e-6)
+    assert not same([1e300], [10**400], 1e-6)
 
 
 class Sneaky(int):

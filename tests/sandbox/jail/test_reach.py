@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import marshal
 import os
+import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
+from places import ROOT
 from toolchains import need
 
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
@@ -209,3 +215,60 @@ def test_threads_that_the_user_starts_meanwhile_do_not_count_as_the_programs(tie
         end.set()
         for fd in (to_write, from_read, code):
             os.close(fd)
+
+
+FINDS = """
+import os, zoneinfo
+assert str(zoneinfo.ZoneInfo('UTC'))
+found = []
+for place in {places!r}:
+    for folder, _, names in os.walk(place):
+        for name in names[:5]:
+            try:
+                open(os.path.join(folder, name), 'rb').read(1)
+            except OSError:
+                continue
+            found.append(os.path.join(folder, name))
+import concurrent.futures, decimal, email.message, sqlite3, unittest, xml.dom.minidom
+print(found or 'ok')
+"""
+
+
+def test_what_lies_beside_the_languages_on_the_machine_cannot_be_read(judge: Judge) -> None:
+    home = os.path.dirname(os.__file__)
+    places = [f"{home}/site-packages", f"{home}/test", "/usr/lib/python3/dist-packages", "/usr/local/lib/python3.11"]
+    places += ["/usr/local/bin", "/usr/local/share", "/usr/share/doc", "/usr/src", "/usr/lib/systemd", "/opt"]
+    source = FINDS.format(places=places)
+    assert judged(judge, source).verdict is Verdict.AC
+
+
+def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open_place: Path) -> None:
+    """The library's own modules are shown by their names as they were when the jail started."""
+    home = open_place / "lib"
+    home.mkdir()
+    (home / "old.py").write_text("x = 1\n")
+    code = (
+        "import os, sys\nfrom sandbox.jail import landlock, linux, shown\n"
+        f"os.__file__ = {str(home / 'os.py')!r}\n"
+        "rules = landlock.build(read=shown.interpreter(), write=(), list_only=shown.listed())\n"
+        f"open({str(home / 'answers.txt')!r}, 'w').write('42')\n"
+        "linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\nlandlock.restrict(rules)\n"
+        f"assert sorted(os.listdir({str(home)!r})) == ['answers.txt', 'old.py']\n"
+        f"assert open({str(home / 'old.py')!r}).read() == 'x = 1\\n'\n"
+        f"try:\n    open({str(home / 'answers.txt')!r})\nexcept PermissionError:\n    print('ok')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "ok\n", done.stderr
+
+
+def test_no_signal_is_caught_by_who_keeps_a_run_and_a_program_gets_the_usual_ones(tiered_judge: Judge) -> None:
+    """Where the kernel does not scope signals, a namespace's pid 1 gets from inside those that it has a handler for."""
+    keepers = psutil.Process(tiered_judge.jail.process.pid)
+    for process in [keepers, *keepers.children(recursive=True)]:
+        caught = re.search(r"SigCgt:\t(\w+)", Path(f"/proc/{process.pid}/status").read_text())
+        assert caught
+        assert int(caught[1], 16) & (1 << signal.SIGINT - 1) == 0
+    source = (
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('ok')\n"
+    )
+    assert judged(tiered_judge, source, cases=3).verdict is Verdict.AC

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
-from sandbox.jail.weigh import weigh
+from sandbox.jail import weigh as weigh_module
+from sandbox.jail.weigh import read, weigh
 from sandbox.judging import Judge
 
 
@@ -40,6 +41,17 @@ FILLS = f"m = mmap.mmap(-1, {64 * MIB})\nm.write(b'x' * {64 * MIB})\n"
 )
 def test_shared_memory_that_no_process_shows_as_its_own_is_counted(source: str) -> None:
     with running(source) as pids:
+        assert weigh(pids, 32 * MIB) >= 64 * MIB
+
+
+def test_who_hides_what_it_maps_is_taken_to_use_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str, size: int = 8192) -> bytes:
+        if path.endswith(("/maps", "/smaps_rollup")):
+            raise PermissionError
+        return read(path, size)
+
+    monkeypatch.setattr(weigh_module, "read", refused)
+    with running(FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}") as pids:
         assert weigh(pids, 32 * MIB) >= 64 * MIB
 
 

@@ -52,6 +52,13 @@ def test_a_message_is_one_printable_line(language: str) -> None:
     assert said.startswith("ended by SIGSEGV")
 
 
+@pytest.mark.parametrize("source", ["#warning \x1b[2K\nint main() { }", "#error \x1b[2K\n", "int \x1b;"])
+def test_a_compile_log_has_lines_and_no_other_control_characters(judge: Judge, source: str) -> None:
+    log = judge.judge(Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), Program(source, "c")).compile_log
+    assert log.replace("\n", "").replace("\t", "").isprintable()
+    assert "main.c" in log
+
+
 @pytest.mark.parametrize(
     ("language", "source", "said"),
     [

@@ -13,7 +13,7 @@ from sandbox.pool import parcel
 PLAIN = Problem("plain", "stdio", (Case("3 4\n", "7"), Case("", "\n0\n")))
 PROBLEMS = [
     PLAIN,
-    Problem("texts", "stdio", (Case("é\ud800\x00", "𝄞" * 1000), Case("x" * (3 << 20), "y"))),
+    Problem("texts", "stdio", (Case("é\udc80\x00", "𝄞" * 1000), Case("x" * (3 << 20), "y"))),
     Problem("points", "stdio", (Case("1", "2", "a"), Case("2", "3")), subtasks=(Subtask("a", 5),), limits=Limits(2)),
     Problem("checked", "stdio", (Case("1"),), compare="checker", checker=Program("int main() {}", "cpp")),
     Problem("talks", "interactive", (Case("1"),), interactor=Program("pass"), convention="kattis"),

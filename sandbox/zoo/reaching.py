@@ -1,0 +1,104 @@
+"""Who else runs, and what else is there: ways out of a run that no file or socket of its own is needed for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from sandbox.core import MIB, Limits
+from sandbox.zoo import FAST, OPENED, Attack, Entry, python
+
+_CALL: Final = (
+    "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nif libc.syscall({}) == -1:\n"
+    "    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))\nprint('opened')\n"
+)
+_SMALL: Final = replace(OPENED, limits=replace(FAST, memory_bytes=96 * MIB, wall_s=20.0))
+_MANY: Final = replace(OPENED, limits=Limits(cpu_s=8.0, wall_s=20.0, memory_bytes=128 * MIB, processes=32))
+_DENIED: Final = "PermissionError"
+
+ENTRIES: Final = (
+    Entry(
+        "sibling", 20, "a child beside its parent, whose end is taken for the run's",
+        "the filter, by the flag: a run's processes all descend from it", OPENED,
+        (
+            Attack(
+                "import ctypes, os\nlibc = ctypes.CDLL(None)\nif libc.syscall(56, 0x8011, 0, 0, 0, 0) == 0:\n"
+                "    os.write(1, b'opened\\n')\n    os._exit(0)\nwhile True:\n    pass\n",
+                "SEC", "security: clone beside its parent",
+            ),
+            Attack(
+                "#define _GNU_SOURCE\n#include <sched.h>\n#include <signal.h>\n#include <sys/syscall.h>\n"
+                "#include <unistd.h>\nint main(void) { if (syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0) == 0)"
+                ' { write(1, "opened\\n", 7); _exit(0); } for (;;) ; }\n',
+                "SEC", "security: clone beside its parent", language="c",
+            ),
+        ),
+        python("import os\nif os.fork() == 0:\n    os.write(1, b'opened\\n')\n    os._exit(0)\nos.wait()\n"),
+    ),
+    Entry(
+        "keeper", 19, "choose cores, priority, class or limits for whoever keeps the run",
+        "the filter, by the pid: these are for the caller alone", OPENED,
+        (
+            Attack("import os\nos.sched_setaffinity(os.getppid(), os.sched_getaffinity(0))\nprint('opened')\n",
+                   "RE", _DENIED, harmful=True),
+            Attack("import os\nos.setpriority(os.PRIO_PROCESS, os.getppid(), 19)\nprint('opened')\n", "RE", _DENIED,
+                   harmful=True),
+            Attack("import os\nos.setpriority(os.PRIO_USER, 0, 19)\nprint('opened')\n", "RE", _DENIED, harmful=True),
+            Attack("import os, resource as r\nr.prlimit(os.getppid(), r.RLIMIT_CORE, (0, 0))\nprint('opened')\n",
+                   "RE", _DENIED, harmful=True),
+            Attack(_CALL.format("251, 1, os.getppid(), 0x6000"), "RE", _DENIED, harmful=True),
+        ),
+        python("import os, resource\nos.nice(1)\nos.sched_setaffinity(0, os.sched_getaffinity(0))\n"
+               "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nprint('opened')\n"),
+    ),
+    Entry(
+        "machine", 23, "datagrams, watches, leases, flags of files, asynchronous input, a look at the mounts",
+        "the filter refuses them", OPENED,
+        (
+            Attack("import socket\nsocket.socketpair(type=socket.SOCK_DGRAM)\nprint('opened')\n", "RE", _DENIED),
+            Attack(_CALL.format("294, 0"), "RE", _DENIED),
+            Attack("import fcntl, os\nfcntl.fcntl(os.open('/usr/bin', os.O_RDONLY), fcntl.F_NOTIFY, 2)\n"
+                   "print('opened')\n", "RE", _DENIED),
+            Attack("import fcntl, os\nopen('f', 'w').close()\nfcntl.fcntl(os.open('f', os.O_RDONLY), 1024, 0)\n"
+                   "print('opened')\n", "RE", _DENIED),
+            Attack("import fcntl, os\nopen('f', 'w').close()\n"
+                   "fcntl.ioctl(os.open('f', os.O_RDONLY), 0x40086602, bytes(8))\nprint('opened')\n", "RE", "ioctl"),
+            Attack(_CALL.format("206, 1, ctypes.byref(ctypes.c_long())"), "RE", "not implemented"),
+            Attack(_CALL.format("157, 4, 0, 0, 0, 0"), "RE", _DENIED),
+        ),
+        python("import os, socket\na, b = socket.socketpair()\na.send(b'opened')\nos.sync()\n"
+               "print(b.recv(9).decode())\n"),
+    ),
+    Entry(
+        "memory-in-no-count", 36, "memory that no process shows as its own: dropped, left to a child, in small pieces",
+        "shared memory counts as it is mapped, page tables too, and a small process in full", _SMALL,
+        (
+            Attack(
+                "import mmap, time\nm = mmap.mmap(-1, 256 << 20)\nfor k in range(0, 256 << 20, 1 << 20):\n"
+                "    m[k : k + (1 << 20)] = b'x' * (1 << 20)\n    m.madvise(mmap.MADV_DONTNEED, k, 1 << 20)\n"
+                "time.sleep(60)\n",
+                "MLE", "memory", harmful=True,
+            ),
+            Attack(
+                "import mmap, os, time\nm = mmap.mmap(-1, 256 << 20)\nchild = os.fork()\nif child == 0:\n"
+                "    time.sleep(60)\nm.write(b'x' * (256 << 20))\nm.close()\ntime.sleep(60)\n",
+                "MLE", "memory", harmful=True,
+            ),
+        ),
+        python("import mmap\nm = mmap.mmap(-1, 16 << 20)\nm.write(b'opened')\nm.madvise(mmap.MADV_WILLNEED)\n"
+               "print(m[:6].decode())\n"),
+    ),
+    Entry(
+        "many-small-processes", 36, "many processes that are each too small to be looked at",
+        "what they hold together is counted in full, and what they share once", _MANY,
+        (
+            Attack(
+                "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n"
+                "        x = bytearray(os.urandom(20 << 20))\n        time.sleep(60)\ntime.sleep(60)\n",
+                "MLE", "memory", harmful=True,
+            ),
+        ),
+        python("import os\nx = os.urandom(40 << 20)\nfor _ in range(8):\n    if os.fork() == 0:\n        os._exit(0)\n"
+               "for _ in range(8):\n    os.wait()\nprint('opened')\n"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,187 @@
+"""What contest programs do and a contest's judge accepts, by language: each failed here, or might have."""
+
+from __future__ import annotations
+
+import pytest
+from toolchains import need
+
+from sandbox import Case, Limits, Problem, Program, Verdict
+from sandbox.judging import Judge
+
+STD = "#include <bits/stdc++.h>\nusing namespace std;\n"
+LIMITS = Limits(cpu_s=10, wall_s=60)
+SUM = "5 3\n"  # the input of each, and 8 is its answer
+
+CPP = {
+    "std::thread": STD + "int main() { vector<thread> t; atomic<int> s{0};\n"
+    "for (int i = 0; i < 8; i++) t.emplace_back([&] { s++; }); for (auto &x : t) x.join(); cout << s; }",
+    "std::async": STD + "int main() { vector<future<int>> f; int s = 0;\n"
+    "for (int i = 0; i < 8; i++) f.push_back(async(launch::async, [] { return 1; }));\n"
+    "for (auto &x : f) s += x.get(); cout << s; }",
+    "OpenMP": "#include <omp.h>\n#include <cstdio>\nint main() { int s = 0; omp_set_num_threads(4);\n"
+    '#pragma omp parallel for reduction(+:s)\nfor (int i = 0; i < 8; i++) s += omp_in_parallel(); printf("%d", s); }',
+    "a thread with a stack of its own size": "#include <pthread.h>\n#include <cstdio>\n"
+    "void *f(void *p) { volatile char big[200 << 20]; big[0] = 8; *(int *)p = big[0]; return 0; }\n"
+    "int main() { int x; pthread_attr_t a; pthread_attr_init(&a); pthread_attr_setstacksize(&a, 256 << 20);\n"
+    'pthread_t t; if (pthread_create(&t, &a, f, &x)) return 1; pthread_join(t, 0); printf("%d", x); }',
+    "a global that starts a thread": STD + "int s; thread t([] { s = 8; });\nint main() { t.join(); cout << s; }",
+    "deep recursion": "#include <cstdio>\nint f(int n) { volatile char b[64]; b[0] = n;\n"
+    'return n ? f(n - 1) + (b[0] == (char)n) - 1 : 8; }\nint main() { printf("%d", f(1500000)); }',
+    "ONLINE_JUDGE": STD + 'int main() {\n#ifndef ONLINE_JUDGE\nfreopen("input.txt", "r", stdin);\n#endif\n'
+    "int a, b; cin >> a >> b; cout << a + b; }",
+    "ranges": STD + "int main() { vector<int> v{5, 3}; ranges::sort(v); int s = 0;\n"
+    "for (int x : v | views::filter([](int y) { return y > 0; })) s += x; cout << s; }",
+    "coroutines": "#include <coroutine>\n#include <cstdio>\nstruct T { struct promise_type { T get_return_object() "
+    "{ return {}; } std::suspend_never initial_suspend() { return {}; } std::suspend_never final_suspend() noexcept "
+    "{ return {}; } void return_void() {} void unhandled_exception() {} }; };\n"
+    'T f() { puts("8"); co_return; }\nint main() { f(); }',
+    "concepts and a spaceship": STD + "struct P { int a, b; auto operator<=>(const P &) const = default; };\n"
+    "auto twice(integral auto x) { return 2 * x; }\nint main() { set<P> s{{1, 4}, {2, 0}}; cout << twice(s.begin()->b); }",  # noqa: E501
+    "typeof": '#include <cstdio>\nint main() { int a = 8; typeof(a) b = a; printf("%d", b); }',
+    "gcd of __int128": STD + "int main() { __int128 a = 16, b = 24; cout << (int)gcd(a, b); }",
+    "a larger limit for the stack": "#include <sys/resource.h>\n#include <cstdio>\nint main() { rlimit r;\n"
+    "getrlimit(RLIMIT_STACK, &r); r.rlim_cur = 512L << 20; if (r.rlim_max < r.rlim_cur) r.rlim_max = r.rlim_cur;\n"
+    'puts(setrlimit(RLIMIT_STACK, &r) == 0 ? "8" : "no"); }',
+    "pragmas and popcount": '#pragma GCC optimize("O3,unroll-loops")\n#pragma GCC target("popcnt")\n'
+    + STD
+    + "int main() { cout << __builtin_popcount(255); }",
+    "/dev/stdin and /dev/stdout": "#include <cstdio>\nint main() { int a, b;\n"
+    'freopen("/dev/stdin", "r", stdin); freopen("/dev/stdout", "w", stdout);\n'
+    'scanf("%d%d", &a, &b); printf("%d", a + b); }',
+    "stdin mapped": "#include <sys/mman.h>\n#include <sys/stat.h>\n#include <cstdio>\n#include <cstdlib>\n"
+    "int main() { struct stat s; fstat(0, &s); char *e, *p = (char *)mmap(0, s.st_size, PROT_READ, MAP_PRIVATE, 0, 0);\n"  # noqa: E501
+    'long a = strtol(p, &e, 10); printf("%ld", a + strtol(e, 0, 10)); }',
+    "policy trees": "#include <ext/pb_ds/assoc_container.hpp>\n#include <cstdio>\nusing namespace __gnu_pbds;\n"
+    "int main() { tree<int, null_type, std::less<int>, rb_tree_tag, tree_order_statistics_node_update> t;\n"
+    'for (int i = 0; i < 9; i++) t.insert(i); printf("%d", (int)t.order_of_key(8)); }',
+    'system("pause")': '#include <cstdlib>\n#include <cstdio>\nint main() { system("pause"); puts("8"); }',
+}
+C = {
+    "pthreads": "#include <pthread.h>\n#include <stdio.h>\nvoid *f(void *p) { return (void *)1L; }\n"
+    "int main() { pthread_t t[8]; long s = 0; void *r; for (int i = 0; i < 8; i++) if (pthread_create(t + i, 0, f, 0)) "
+    'return 1;\nfor (int i = 0; i < 8; i++) pthread_join(t[i], &r), s += (long)r; printf("%ld", s); }',
+    "ONLINE_JUDGE": '#include <stdio.h>\nint main() {\n#ifdef ONLINE_JUDGE\nputs("8");\n#endif\n}',
+    "main without a type": 'main() { printf("8"); return 0; }',
+}
+JAVA = {
+    "ONLINE_JUDGE": 'class Main { public static void main(String[] a) { System.out.println(System.getProperty("ONLINE_JUDGE") '  # noqa: E501
+    "!= null ? 8 : 0); } }",
+    "a pool of threads": "import java.util.*; import java.util.concurrent.*;\nclass Main { public static void main("
+    "String[] a) throws Exception { var e = Executors.newFixedThreadPool(16); var l = new ArrayList<Future<Integer>>();\n"  # noqa: E501
+    "for (int i = 0; i < 8; i++) l.add(e.submit(() -> 1)); int s = 0; for (var f : l) s += f.get(); e.shutdown(); "
+    "System.out.println(s); } }",
+    "a thread with a large stack": "class Main { static int f(int n) { return n == 0 ? 8 : f(n - 1); }\npublic static void "  # noqa: E501
+    'main(String[] a) { new Thread(null, () -> System.out.println(f(1000000)), "", 1L << 29).start(); } }',
+    "parallel streams": "import java.util.stream.*;\nclass Main { public static void main(String[] a) { "
+    "System.out.println(IntStream.range(0, 8).parallel().map(x -> 1).sum()); } }",
+    "a main that is inherited": "class B { public static void main(String[] a) { System.out.println(8); } }\n"
+    "public class Main extends B {}",
+    "an array that takes most of the heap": "class Main { public static void main(String[] a) { int[] x = new int["
+    "80_000_000]; x[x.length - 1] = 8; System.out.println(x[x.length - 1]); } }",
+    "a hook at the end": "class Main { public static void main(String[] a) { Runtime.getRuntime().addShutdownHook("
+    "new Thread(() -> System.out.println(8))); } }",
+}
+JAVASCRIPT = {
+    "modules": "import fs from 'fs'\nconst [a, b] = fs.readFileSync(0, 'utf8').split(' ').map(Number)\nconsole.log(a + b)",  # noqa: E501
+    "lines": "require('readline').createInterface({ input: process.stdin, terminal: false })\n"
+    ".on('line', (l) => { const [a, b] = l.split(' ').map(Number); console.log(a + b) })",
+    "/dev/stdin": "const [a, b] = require('fs').readFileSync('/dev/stdin', 'utf8').split(' ').map(Number)\nconsole.log(a + b)",  # noqa: E501
+    "one byte at a time": "const fs = require('fs'), b = Buffer.alloc(1); let s = ''\nwhile (fs.readSync(0, b, 0, 1, null)) "  # noqa: E501
+    "s += b\nconst [x, y] = s.split(' ').map(Number); console.log(x + y)",
+    "a worker": "const { Worker, isMainThread, parentPort } = require('worker_threads')\nif (isMainThread) new Worker("
+    "__filename).on('message', (m) => console.log(m)); else parentPort.postMessage(8)",
+    "much output, then exit": "process.stdout.write('8' + ' '.repeat(300000)); process.exit(0)",
+}
+RUST = {
+    "threads": "use std::thread;\nfn main() { let h: Vec<_> = (0..8).map(|_| thread::spawn(|| 1)).collect();\n"
+    'println!("{}", h.into_iter().map(|x| x.join().unwrap()).sum::<i32>()); }',
+    "a thread with a large stack": "fn f(n: u32) -> u32 { if n == 0 { 8 } else { std::hint::black_box(f(n - 1)) } }\n"
+    'fn main() { std::thread::Builder::new().stack_size(256 << 20).spawn(|| println!("{}", f(1000000))).unwrap()'
+    ".join().unwrap(); }",
+}
+GO = {
+    "goroutines on threads": 'package main\nimport ("fmt"; "runtime"; "sync")\nfunc main() { var w sync.WaitGroup\n'
+    "for i := 0; i < 8; i++ { w.Add(1); go func() { runtime.LockOSThread(); w.Done() }() }\nw.Wait(); fmt.Println(8) }",
+    "deep recursion": 'package main\nimport "fmt"\nfunc f(n int) int { if n == 0 { return 8 }; return f(n - 1) }\n'
+    "func main() { fmt.Println(f(1000000)) }",
+}
+LANGUAGES = {"cpp": CPP, "c": C, "java": JAVA, "javascript": JAVASCRIPT, "rust": RUST, "go": GO}
+PROGRAMS = [
+    pytest.param(language, source, id=f"{language}: {name}")
+    for language, programs in LANGUAGES.items()
+    for name, source in programs.items()
+]
+
+
+@pytest.mark.parametrize(("language", "source"), PROGRAMS)
+def test_a_contest_program_is_accepted(judge: Judge, language: str, source: str) -> None:
+    need(language)
+    problem = Problem("sum", "stdio", (Case(SUM, "8"),), limits=LIMITS)
+    done = judge.judge(problem, Program(source, language))
+    assert done.verdict is Verdict.AC, (done.compile_log, done.cases)
+
+
+BIG = str((1 << 127) - 1)
+# name, arguments, value, language, source
+FUNCTIONS = [
+    ("f", "[[1, 2], 1]", "2", "cpp", STD + "class Solution { public: int f(vector<int> a, int k) { return f(a)[k]; } "
+     "vector<int> f(vector<int> &a) { return a; } };"),
+    ("f", "[3]", "3", "cpp", "int f(int a) { return a; }\nint f(int a, int b) { return a + b; }"),
+    ("f", "[[1, 2]]", "2", "cpp", STD + "class Solution { public: int f(vector<int> &a, int k = 1) { return a[k]; } };"),  # noqa: E501
+    ("f", "[[1, 2], 0]", "1", "cpp", STD + "class Solution { public: int f(vector<int> &a, int k = 1) const "
+     "{ return a[k]; } };"),
+    ("f", '["ab"]', '"ab!"', "cpp", "std::string f(const std::string &a, char c = '!') { return a + c; }"),
+    ("f", "[2]", "2", "cpp", "// class Solution { };\n/* struct Solution */ const char *s = \"class Solution\";\n"
+     'auto r = R"x(class Solution)")x";\nint f(int a) { return a; }'),
+    ("f", "[2]", "2", "cpp", "int fstat = 1, umask[9], syscall_, mkdir;\nint f(int a) { return a; }"),
+    ("count", "[[1, 2]]", "2", "cpp", STD + "int count(vector<int> a) { return a.size(); }"),
+    ("gcd", "[4, 6]", "2", "cpp", STD + "int gcd(int a, int b) { return b ? gcd(b, a % b) : a; }"),
+    ("index", "[[1, 2]]", "2", "cpp", STD + "int index(vector<int> a) { return a.size(); }"),
+    ("time", "[[1, 2]]", "2", "cpp", STD + "int time(vector<int> a) { return a.size(); }"),
+    ("y1", "[3]", "3", "cpp", "int y1(int a) { return a; }"),
+    ("f", f"[{BIG}]", f"-{BIG}", "cpp", "__int128 f(__int128 a) { return -a; }"),
+    ("f", "[[1, 2]]", f"[{1 << 64}, {2 << 64}]", "cpp", "std::vector<__int128> f(std::vector<__int128> a) "
+     "{ for (auto &x : a) x <<= 64; return a; }"),
+    ("f", "[8]", "8", "cpp", STD + "int f(int n) { vector<thread> t; atomic<int> s{0}; while (n--) t.emplace_back("
+     "[&] { s++; }); for (auto &x : t) x.join(); return s; }"),
+    ("f", "[3]", "3", "cpp", "#define int long long\n#define to 1\n#define call 2\n#define a first\nint f(int a) { return a; }"),  # noqa: E501
+    ("f", "[3]", "3", "cpp", "struct B { virtual int f(int a) = 0; int g(int a) { return a; } };\n"
+     "class Solution : public B { public: int f(int a) { return g(a); } };"),
+    ("f", "[3]", "3", "java", "class B { int f(int a) { return a; } }\nclass Solution extends B {}"),
+    ("f", "[3]", "3", "java", "abstract class B { int f(int a) { return g(a); } abstract int g(int a); }\n"
+     "class Solution extends B { int g(int a) { return a; } }"),
+    ("f", "[3]", "3", "java", "interface B { default int f(int a) { return a; } }\nclass Solution implements B {}"),
+    ("f", "[3]", "3", "java", "class B { int f(int a) { return a + 1; } }\nclass Solution extends B { @Override "
+     "int f(int a) { return super.f(a) - 1; } }"),
+    ("f", "[3]", "3", "javascript", "export function f (a) { return a }"),
+    ("f", "[3]", "3", "javascript", "import fs from 'fs'\nexport default class { f (a) { return fs ? a : 0 } }"),
+    ("f", "[3]", "3", "javascript", "const x = await Promise.resolve(3)\nexport class Solution { f (a) { return x } }"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "value", "language", "source"), FUNCTIONS)
+def test_a_function_is_found_and_called(
+    judge: Judge, name: str, arguments: str, value: str, language: str, source: str
+) -> None:
+    need(language)
+    problem = Problem("f", "function", (Case(arguments, value),), fn_name=name, limits=LIMITS)
+    done = judge.judge(problem, Program(source, language))
+    assert done.verdict is Verdict.AC, (done.compile_log, done.cases)
+
+
+def test_a_global_named_like_a_system_call_does_not_answer_for_an_assert(judge: Judge) -> None:
+    source = "int write = 7, pread = 3, fstat = 1, lseek = 2;\nint f(void) { return 2; }"
+    test = "#include <assert.h>\nint main(void) { assert(f() == 2); return 0; }"
+    for language in ("c", "cpp"):
+        need(language)
+        problem = Problem("f", "assert", (Case(test),), language=language, limits=LIMITS)
+        assert judge.judge(problem, Program(source, language)).verdict is Verdict.AC
+
+
+def test_arguments_that_no_overload_takes_are_a_runtime_error(judge: Judge) -> None:
+    need("cpp")
+    source = "int f(int a) { return a; }\nint f(int a, int b) { return a + b; }"
+    problem = Problem("f", "function", (Case("[1, 2, 3]", "6"),), fn_name="f", limits=LIMITS)
+    done = judge.judge(problem, Program(source, "cpp"))
+    assert done.verdict is Verdict.RE
+    assert "takes 3 arguments" in done.cases[0].message
