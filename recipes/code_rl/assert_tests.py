@@ -2,10 +2,10 @@
 
     check(candidate)      HumanEval, LeetCode: the asserts of its body, about the function itself
     pytest functions      KodCode: a case per function, per row of ``parametrize``
-    unittest classes      BigCodeBench: one case; it runs beside the program
+    unittest classes      BigCodeBench: one case
 
-An assert whose call is the program's own is decided outside (see ``sandbox``). What does not fit that runs beside the
-program, as it does in every grader of these sets, and ``Judgement.weak`` says so.
+Who decides is told in ``sandbox/README.md``: the judge, or a jail of the test's own. What neither can decide runs
+beside the program, as it does in every grader of these sets, and ``Judgement.weak`` says so.
 """
 
 from __future__ import annotations

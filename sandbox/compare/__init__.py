@@ -5,6 +5,17 @@ What for: output against expectation, in a named mode. Knows nothing of programs
 
 from sandbox.compare import hashed, modes, values
 from sandbox.compare.modes import CHECKER, check_mode
-from sandbox.compare.values import Unencodable, encode, loads
+from sandbox.compare.values import Unencodable, decode, encode, encode_lazy, loads
 
-__all__ = ["CHECKER", "Unencodable", "check_mode", "encode", "hashed", "loads", "modes", "values"]
+__all__ = [
+    "CHECKER",
+    "Unencodable",
+    "check_mode",
+    "decode",
+    "encode",
+    "encode_lazy",
+    "hashed",
+    "loads",
+    "modes",
+    "values",
+]

@@ -6,6 +6,10 @@ behind. `decode`, `same` and `canonical` run in the judge, on plain values that 
     JSON null, true, text, short integers, floats, lists   as themselves
     {"i": "0x.."}  {"t": [..]}  {"s": [..]}  {"z": [..]}    long int, tuple, set, frozenset
     {"d": [[k, v], ..]}  {"b": "hex"}  {"c": [re, im]}      dict, bytes, complex
+    {"q": [..]}  {"f": [n, d]}  {"n": "1.50"}  {"r": [..]}  deque, Fraction, Decimal, range
+    {"g": [..]}  {"k": [..]}  {"v": [..]}  {"m": [[k, v]]}  iterator, and a dict's keys, values and items: asserts only
+
+A namedtuple crosses as a tuple, a scalar of numpy and a member of IntEnum or StrEnum as its number or text.
 """
 
 from __future__ import annotations
@@ -13,10 +17,16 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from enum import Enum
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 from sandbox.compare import hashed
 
@@ -24,15 +34,23 @@ DEPTH_MAX: Final = 200
 _SHORT: Final = 1 << 53
 _KEY_BITS_MAX: Final = 14_000
 _DICTS: Final = (dict, OrderedDict, defaultdict, Counter)
-_MAKERS: Final = {"t": tuple, "s": hashed.make_set, "z": hashed.make_frozenset}
+_ROWS: Final[dict[str, Callable[[Any], Any]]] = {
+    "t": tuple, "s": hashed.make_set, "z": hashed.make_frozenset, "q": deque, "g": iter,
+}  # fmt: skip
+_VIEWS: Final[dict[type, str]] = {type({}.keys()): "k", type({}.values()): "v", type({}.items()): "m"}
+_ITEMS_MAX: Final = 1 << 20  # of a range, and of an iterator that may have no end
+_BITS_MAX: Final = 1 << 16  # of a fraction's parts, and digits of a decimal: longer ones take the judge's time
 
 
 class Unencodable(Exception):
     """A value that cannot cross: its type, or its depth."""
 
 
-def encode(value: Any, depth: int = 0) -> Any:
-    """`value` as JSON data. Raises Unencodable."""
+Other = Callable[[Any, int], Any]
+
+
+def encode(value: Any, depth: int = 0, other: Other | None = None) -> Any:
+    """`value` as JSON data. `other` is asked for what has no form, with the depth. Raises Unencodable."""
     kind = type(value)
     if value is None or kind in (bool, str, float):
         return value
@@ -41,16 +59,65 @@ def encode(value: Any, depth: int = 0) -> Any:
     if depth >= DEPTH_MAX:
         raise Unencodable(f"a value nested deeper than {DEPTH_MAX}")
     if kind is list:
-        return [encode(item, depth + 1) for item in value]
+        return [encode(item, depth + 1, other) for item in value]
     for tag, known in (("t", tuple), ("s", set), ("z", frozenset)):
         if kind is known:
-            return {tag: [encode(item, depth + 1) for item in value]}
+            return {tag: [encode(item, depth + 1, other) for item in value]}
     if kind in _DICTS:
-        return {"d": [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in value.items()]}
+        return {"d": [[encode(k, depth + 1, other), encode(v, depth + 1, other)] for k, v in value.items()]}
     if kind is bytes:
         return {"b": value.hex()}
     if kind is complex:
         return {"c": [value.real, value.imag]}
+    return _encode_rare(value, kind, depth, other)
+
+
+def _encode_rare(value: Any, kind: type, depth: int, other: Other | None) -> Any:
+    if kind is deque:
+        return {"q": [encode(item, depth + 1, other) for item in value]}
+    if kind is range and len(value) <= _ITEMS_MAX:
+        return {"r": [encode(part) for part in (value.start, value.stop, value.step)]}
+    if _is(kind, "fractions", "Fraction") and max(map(int.bit_length, value.as_integer_ratio())) <= _BITS_MAX:
+        return {"f": [encode(part) for part in value.as_integer_ratio()]}
+    if _is(kind, "decimal", "Decimal") and _is_short(value):
+        return {"n": str(value)}
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return {"t": [encode(item, depth + 1, other) for item in tuple.__iter__(value)]}
+    plain = _scalar(value, kind)
+    if type(plain) in (bool, int, float, complex, str):
+        return encode(plain, depth)
+    if other is not None:
+        return other(value, depth)
+    raise Unencodable(f"a {kind.__name__}")
+
+
+def _is(kind: type, module: str, name: str) -> bool:
+    """Of a module that is not imported for this, for whoever forks us pays for what we have loaded."""
+    return kind is getattr(sys.modules.get(module), name, None)
+
+
+def _scalar(value: Any, kind: type) -> Any:
+    """What a member of an enumeration of numbers or texts stands for, or a scalar of numpy; else None."""
+    if isinstance(value, Enum) and isinstance(value, int | float | str):
+        return value._value_
+    if kind.__module__ == "numpy" and kind.__name__ != "ndarray" and hasattr(value, "item"):
+        return value.item()
+    return None
+
+
+def _is_short(value: Decimal) -> bool:
+    return not value.is_finite() or (abs(value.adjusted()) <= _BITS_MAX and len(value.as_tuple().digits) <= _BITS_MAX)
+
+
+def encode_lazy(value: Any, depth: int) -> Any:
+    """An iterator, by all that it has still to give, or a view of a dict. Raises Unencodable."""
+    kind = type(value)
+    if kind in _VIEWS:
+        return {_VIEWS[kind]: [encode(item, depth + 1) for item in value]}
+    if isinstance(value, Iterator):
+        items = list(islice(value, _ITEMS_MAX + 1))
+        if len(items) <= _ITEMS_MAX:
+            return {"g": [encode(item, depth + 1, encode_lazy) for item in items]}
     raise Unencodable(f"a {kind.__name__}")
 
 
@@ -66,24 +133,27 @@ def acyclic() -> Iterator[None]:
             gc.enable()
 
 
-def decode(data: Any, depth: int = 0) -> Any:
-    """The inverse of `encode`. Raises ValueError for anything that `encode` does not write."""
+Known = Callable[[str, Any, int], Any]
+
+
+def decode(data: Any, depth: int = 0, other: Known | None = None) -> Any:
+    """The inverse of `encode`; `other` reads a tag that is not ours. Raises ValueError for anything else."""
     if depth > DEPTH_MAX:
         raise ValueError("nested too deep")
     if isinstance(data, list):
-        return [decode(item, depth + 1) for item in data]
+        return [decode(item, depth + 1, other) for item in data]
     if not isinstance(data, dict):
         return data
     if len(data) != 1:
         raise ValueError("not a tagged value")
     ((tag, body),) = data.items()
     try:
-        return _decode_tagged(tag, body, depth + 1)
-    except (TypeError, KeyError, OverflowError) as error:
+        return _decode_tagged(tag, body, depth + 1, other)
+    except (TypeError, KeyError, ArithmeticError) as error:
         raise ValueError(f"not a tagged value: {error}") from error
 
 
-def _decode_tagged(tag: str, body: Any, depth: int) -> Any:
+def _decode_tagged(tag: str, body: Any, depth: int, other: Known | None) -> Any:
     if tag == "i":
         return int(body, 16)
     if tag == "b":
@@ -91,8 +161,46 @@ def _decode_tagged(tag: str, body: Any, depth: int) -> Any:
     if tag == "c":
         return complex(*body)
     if tag == "d":
-        return hashed.make_dict((decode(key, depth), decode(value, depth)) for key, value in body)
-    return _MAKERS[tag](decode(item, depth) for item in body)
+        return hashed.make_dict((decode(key, depth, other), decode(value, depth, other)) for key, value in body)
+    if tag in _ROWS:
+        return _ROWS[tag](decode(body, depth, other))
+    if tag in ("k", "v", "m"):
+        return _decode_view(tag, decode(body, depth, other))
+    if tag in ("r", "f", "n"):
+        return _decode_number(tag, body)
+    if other is not None:
+        return other(tag, body, depth)
+    raise ValueError(f"not a tagged value: {tag!r}")
+
+
+def _decode_view(tag: str, items: list[Any]) -> Any:
+    if tag == "v":
+        return dict(enumerate(items)).values()
+    if tag == "k":
+        return hashed.make_dict((item, None) for item in items).keys()
+    return hashed.make_dict(items).items()
+
+
+def _decode_number(tag: str, body: Any) -> Any:
+    """range, Fraction or Decimal, no longer than `encode` lets pass."""
+    from decimal import Decimal
+    from fractions import Fraction
+
+    if tag == "n":
+        if type(body) is not str or len(body) > 2 * _BITS_MAX or not _is_short(number := Decimal(body)):
+            raise ValueError("not a decimal")
+        return number
+    parts = decode(body)
+    if any(type(part) is not int for part in parts):
+        raise ValueError("not whole numbers")
+    if tag == "f":
+        if max(part.bit_length() for part in parts) > _BITS_MAX:
+            raise ValueError("a fraction too long")
+        return Fraction(*parts)
+    row = range(*parts)
+    if len(row) > _ITEMS_MAX:
+        raise ValueError("a range too long")
+    return row
 
 
 def loads(text: bytes | str) -> Any:
@@ -125,7 +233,7 @@ def same(value: Any, expected: Any, eps: float = 0.0) -> bool:
         return type(value) in (int, float) and _close(value, expected, eps)
     if kind is list:
         return (
-            type(value) in (list, tuple)
+            type(value) in (list, tuple, deque)
             and len(value) == len(expected)
             and all(same(a, b, eps) for a, b in zip(value, expected, strict=True))
         )

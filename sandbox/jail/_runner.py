@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import _thread
 import ast
-import atexit
 import functools
 import io
 import json
 import marshal
 import os
 import sys
-import traceback
 import types
 from _sitebuiltins import Quitter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.compare import Unencodable, encode
+from sandbox.compare import Unencodable, encode, encode_lazy
+from sandbox.jail import _apart, _ending
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
@@ -86,8 +85,8 @@ def run(code: types.CodeType | None = None) -> NoReturn:
         if isinstance(loaded, str):
             _answer(False, error=loaded, stage="compile")
             _exit(1)
-        module = _module("__main__" if job["kind"] == "stdio" else "solution")
-        _stdio(job, loaded, module) if job["kind"] == "stdio" else _values(job, loaded, module)
+        kind = job["kind"]
+        _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else "solution"))
     finally:
         _exit(1)
 
@@ -99,6 +98,9 @@ def _fresh_interpreter() -> None:
     sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
         _raw(2, "w"), "utf-8", "backslashreplace", line_buffering=True
     )
+    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        stream.mode = "r" if number == 0 else "w"  # type: ignore[misc]
+        stream.buffer.raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]  # type: ignore[attr-defined]
     sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
     sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
@@ -138,7 +140,7 @@ def _compile(source: str) -> types.CodeType | str:
         code = compile(source, "main.py", "exec")
         if len(code.co_code) <= _SHORT and _is_empty(ast.parse(source)):
             return "the program is empty"
-        return code
+        return _ending.mark(code) if _ending.WORDS.search(source) else code
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
 
@@ -154,45 +156,32 @@ def _module(name: str) -> dict[str, Any]:
     return module.__dict__
 
 
+def _set_up(job: Job, module: dict[str, Any]) -> None:
+    """What the problem's author has put before the program."""
+    try:
+        exec(compile(job["preamble"], "preamble.py", "exec"), module)
+    except BaseException as error:
+        _report(error, "preamble")
+        _exit(1)
+
+
 def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     status = 0
+    needs: tuple[str, ...] = ()
+    if type(code.co_consts[-1]) is tuple:
+        needs = _ending.meet_needs(code, job["source"])
+    if job["preamble"]:
+        _set_up(job, module)
     try:
-        if job["preamble"]:
-            exec(compile(job["preamble"], "preamble.py", "exec"), module)
         exec(code, module)
     except SystemExit as error:
-        status = _exit_status(error)
+        status = _ending.exit_status(error)
     except BaseException as error:
-        status = 1
         _report(error, "program")
-        _print_error(error)
-    _exit(_finish(status))
-
-
-def _exit_status(error: SystemExit) -> int:
-    if error.code is None or isinstance(error.code, int):
-        return (error.code or 0) & 0xFF
-    print(error.code, file=sys.stderr)
-    return 1
-
-
-def _print_error(error: BaseException) -> None:
-    frames = error.__traceback__.tb_next if error.__traceback__ else None
-    traceback.print_exception(type(error), error, frames, limit=-20)
-
-
-def _finish(status: int) -> int:
-    """What the interpreter does at its end: join threads, run exit handlers, flush. 120 when the flush fails."""
-    try:
-        if _thread._count() or _at_thread_exit:
-            _join_threads()
-        atexit._run_exitfuncs()
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
-    except BaseException as error:
-        _print_error(error)
-        return status or 120
-    return status
+        status = _ending.print_error(error)
+    del module, code
+    join = _join_threads if _thread._count() or _at_thread_exit else int
+    _exit(_ending.finish(status, join, needs))
 
 
 def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
@@ -200,9 +189,10 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     values: list[Any] = []
     stage = "program"
     try:
+        _ending.meet_needs(code, job["source"])
         args = json.loads(job["args"]) if job["kind"] == "function" else None
         if job["preamble"]:
-            exec(compile(job["preamble"], "preamble.py", "exec"), module)
+            _set_up(job, module)
         exec(code, module)
         stage = "call"
         if args is not None:
@@ -210,13 +200,50 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         for mode, text in job["steps"]:
             step = compile(text, "test.py", mode)
             if mode == "eval":
-                values.append(encode(eval(step, module)))
+                values.append(encode(eval(step, module), 0, encode_lazy))
             else:
                 exec(step, module)
     except BaseException as error:
         _report(error, stage)
         _exit(1)
     _answer(True, values=values)
+    _exit(0)
+
+
+def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """The program, for a test in another jail."""
+    stage = "program"
+    try:
+        streams = _apart.take_streams()
+        _ending.meet_needs(code, job["source"])
+        if job["preamble"]:
+            _set_up(job, module)
+        exec(code, module)
+        stage = "call"
+        _apart.serve(module, job["classes"], streams)
+    except BaseException as error:
+        _report(error, stage)
+        _exit(1)
+    _answer(True, values=())
+    _exit(0)
+
+
+def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """A test, about a program in another jail."""
+    caller = _apart.Caller(module, job["classes"], _apart.take_streams())
+    try:
+        if job["preamble"]:
+            _set_up(job, module)
+        module.update((name, __import__(name)) for name in job["modules"])
+        for name in job["names"]:
+            if name in job["entry"] or name not in module:
+                module[name] = caller.proxy(name)
+        exec(code, module)
+    except BaseException as error:
+        if not caller.lost:
+            _report(error, "call" if error is caller.raised or type(error) is AssertionError else "test")
+            _exit(1)
+    _answer(not caller.lost and caller.calls > 0, **caller.lost)
     _exit(0)
 
 
@@ -249,3 +276,6 @@ def _answer(ok: bool, **rest: Any) -> None:
     offset = 0
     while offset < len(frame):
         offset += _pwrite(RESULT_FD, frame[offset:], offset)
+
+
+_KINDS: Final = {"stdio": _stdio, "serve": _serve, "ask": _ask}

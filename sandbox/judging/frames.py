@@ -14,12 +14,12 @@ from typing import Any, Final
 from sandbox.compare import values
 
 Frame = dict[str, Any]
-"""ok: bool; error, stage, kind: text; values: a list, as sandbox.compare.values encodes them, where there is one."""
+"""ok: bool; error, stage, kind, lost: text; values: a list, as sandbox.compare.values encodes them, if there is one."""
 
 NONCE_BYTES: Final = 32
 _TEXT_MAX: Final = 4000
 _DIGITS_MAX: Final = 4300
-_TEXTS: Final = ("error", "stage", "kind")
+_TEXTS: Final = ("error", "stage", "kind", "lost")
 
 
 def read_frame(result: bytes, nonce: bytes) -> Frame | None:

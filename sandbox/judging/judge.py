@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
-from sandbox.judging import interactive, passes, python_asserts, referee
+from sandbox.judging import apart, interactive, passes, python_asserts, referee
+from sandbox.judging.frames import Frame
 from sandbox.judging.prepared import CompileError, Prepared, encode_files
 from sandbox.judging.verdicts import (
     ACCEPTED,
@@ -146,9 +147,12 @@ class _Course:
         if self._ahead and self._ahead[0] != index:
             self.prepared.drop()
             self._ahead = None
+        if (tried := self._try_apart(index)) is not None:
+            return tried
         plan = self._ahead[1] if self._ahead else self._start(index)
-        self._ahead = None if ahead is None or self._compiles_each else (ahead, self._start(ahead))
+        self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
+        self._check_preamble(frame)
         self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
             decision = decide_limits(done, limits) or decide_values(
@@ -161,14 +165,54 @@ class _Course:
         return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     @property
+    def _alone(self) -> bool:
+        """Between two runs of a case there may be another's in the same jail."""
+        return self._compiles_each or self._has_apart
+
+    @property
     def _compiles_each(self) -> bool:
         """The asserts are compiled with the program, so between two runs there is a compiler's in the same jail."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
+    @property
+    def _in_steps(self) -> bool:
+        return self.problem.kind == "assert" and self.prepared.language.warm
+
+    @property
+    def _has_apart(self) -> bool:
+        return self._in_steps and any(self._plan(case).apart for case in self.problem.cases)
+
+    def _try_apart(self, index: int) -> CaseResult | None:
+        """A case whose test has a jail of its own; None where that decides nothing."""
+        case = self.problem.cases[index]
+        what = self._plan(case).apart if self._in_steps else None
+        if what is None:
+            return None
+        talk = apart.converse(self.prepared, self.problem, case, what)
+        self._check_preamble(talk[1])
+        decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
+        return None if decision is None else case_result(index, talk[0], decision)
+
+    def _check_preamble(self, frame: Frame | None) -> None:
+        """Raises InvalidProblem where it fails without the program too: a program can say that it failed, and lie."""
+        if frame is None or frame.get("stage") != "preamble":
+            return
+        self.prepared.drop()
+        self._ahead = None
+        alone = Prepared(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
+        alone.cancel_fd = self.prepared.cancel_fd
+        with alone:
+            said = alone.run(self.problem.limits)[1]
+        if said is not None and said.get("stage") == "preamble":
+            raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
+
+    def _plan(self, case: Case) -> python_asserts.Plan:
+        return python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
+
     def _start(self, index: int) -> python_asserts.Plan | None:
         """Hand a case to the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
-        left = 0 if index == 0 or self._compiles_each else self.last - index + 1
+        left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
             files = encode_files(case.files)
             self.prepared.start(
@@ -177,7 +221,7 @@ class _Course:
             return None
         plan = None
         if kind == "assert":
-            plan = _WEAK_PLAN if self._compiles_each else python_asserts.plan(case.input)
+            plan = _WEAK_PLAN if self._compiles_each else self._plan(case)
         if self._compiles_each:
             self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)

@@ -1,55 +1,30 @@
-"""Assert problems: take the comparison out of the jail.
+"""Assert problems: take the comparison out of the program's reach.
 
-`assert f(1, [2]) == [3]` becomes two parts: the call `f(1, [2])`, whose *value* is computed in the jail and crosses the
-wall as plain data, and the rest, `_ == [3]`, which the judge evaluates itself. So no object with its own `__eq__`, no
-early exit and no patched name can pass it. The judge evaluates an allow-list only: literals, operators, comparisons,
-a few builtins. An assert that does not fit runs in the jail as it stands, guarded by the completion token: `weak`.
+    outside   `assert f(1, [2]) == [3]` becomes the call `f(1, [2])`, whose *value* is computed in the jail and crosses
+              the wall as plain data, and the rest, `_ == [3]`, which the judge evaluates itself (assert_values.py)
+    apart     any other test runs in a jail of its own, where the program's names are calls to the program in its jail
+              (apart.py): loops, helpers, classes of the test and of the preamble
+    inside    what neither can decide runs beside the program, guarded by the completion token: `weak`. So does a test
+              that held nothing apart and may need more than values (assert_apart.py)
+
+So no object with its own `__eq__`, no early exit and no patched name can pass the first two. What is the program's and
+what the test's is told by assert_names.py, from test and preamble alone: a program cannot choose to be judged weakly.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
-import math
-import operator
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from functools import lru_cache
+from typing import Final, Literal
 
-from sandbox.judging.bounded import BOUNDED, check_operands
+from sandbox.judging.assert_apart import Apart, apart_of, root_of, trusts_program
+from sandbox.judging.assert_names import Names, bound_by, loaded, names_of
+from sandbox.judging.assert_values import FIT, SAFE, Check, is_safe_math, slot
 
-_SAFE: Final[dict[str, Callable[..., Any]]] = {
-    kind.__name__: kind
-    for kind in (
-        abs, all, any, bool, dict, float, frozenset, int, len, list, max, min, round, set, sorted, str, sum, tuple,
-        type,
-    )
-}  # fmt: skip
-_SAFE_MATH: Final[dict[str, Callable[..., Any]]] = {"isclose": math.isclose, "floor": math.floor, "ceil": math.ceil}
-_COMPARE: Final[dict[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-}  # fmt: skip
-_NUMERIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.Mod: operator.mod, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
-_UNARY: Final[dict[type[ast.unaryop], Callable[[Any], Any]]] = {
-    ast.Not: operator.not_,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
-_SLOT: Final = "_slot_"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One assert, as the judge sees it: `test` with `_slot_k` where value k of the run belongs."""
-
-    test: ast.expr
-    slots: tuple[int, ...]
+_TYPES: Final = ("int", "float", "str", "list", "tuple", "dict", "set", "bool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +34,40 @@ class Plan:
     steps: tuple[tuple[Literal["exec", "eval"], str], ...]
     checks: tuple[Check, ...]
     weak: bool
+    apart: Apart | None = None
+    """To be tried before the steps; where it holds, nothing is weak."""
 
 
 class _Unfit(Exception):
     """This assert cannot be decided outside the jail."""
 
 
-def plan(text: str) -> Plan:
+@lru_cache(maxsize=64)
+def plan(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
     """Split the statements of an assert case. Never fails on Python that parses: what does not fit stays inside."""
-    body = _inline_check(ast.parse(text).body)
+    above: list[ast.stmt] = []
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # told when it runs
+        above = ast.parse(preamble).body
+    whole = ast.parse(text).body
+    entry = _entry(whole, fn_name)
+    body = _inline_check(whole)
+    names = names_of(body, above, entry)
+    found = _split(body, names)
+    if not found.weak:
+        return found
+    return Plan(found.steps, found.checks, True, apart_of(whole, above, names_of(whole, above, entry)))
+
+
+def _split(body: list[ast.stmt], names: Names) -> Plan:
     steps: list[tuple[Literal["exec", "eval"], str]] = []
     checks: list[Check] = []
     weak = False
-    own = _bound_names(body)
-    for node in body:
+    for node in _needed(body, names):
         if isinstance(node, ast.Assert):
-            splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), own)
+            splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names)
             try:
                 test = splitter.visit(copy.deepcopy(node.test))  # a copy, for a failing visit leaves half a tree
-                if splitter.builtin_calls and not splitter.calls:
+                if (splitter.builtins and not splitter.calls) or trusts_program(node.test, names):
                     raise _Unfit  # the program itself may be called `sum`
             except _Unfit:
                 weak = True
@@ -85,42 +75,85 @@ def plan(text: str) -> Plan:
                 steps += [("eval", ast.unparse(call)) for call in splitter.calls]
                 checks.append(Check(test, tuple(splitter.slots)))
                 continue
-        weak |= any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+        weak |= not _is_plain(node, names)
         steps.append(("exec", ast.unparse(node)))
-    weak |= not any(check.slots for check in checks)
-    return Plan(tuple(steps), tuple(checks), weak)
+    return Plan(tuple(steps), tuple(checks), weak or not any(check.slots for check in checks))
 
 
-def holds(check: Check, values: list[Any]) -> bool:
-    """Does the assert hold for these values? What raises, does not hold."""
-    try:
-        return bool(_evaluate(check.test, values))
-    except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError):
-        return False
+def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
+    """Without what binds names that no call of the program uses: the test's answers have no business in the jail."""
+    if names.opaque or not all(isinstance(node, ast.Assert) or _is_plain(node, names) for node in body):
+        return body
+    used = loaded(*(node for node in body if isinstance(node, ast.Assert)))
+    kept: list[ast.stmt] = []
+    for node in reversed(body):
+        if isinstance(node, ast.Assert) or bound_by(node) & used or _has_star(node):
+            kept.append(node)
+            used |= loaded(node)
+    return kept[::-1]
+
+
+def _is_plain(node: ast.stmt, names: Names) -> bool:
+    """Binds names, and has nothing to do with the program."""
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.Pass | ast.FunctionDef | ast.ClassDef):
+        return not any(map(names.is_programs, loaded(node)))
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        simple = all(isinstance(inner, _TARGETS) for target in targets for inner in ast.walk(target))
+        return simple and not any(map(names.is_programs, loaded(node)))
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+_TARGETS: Final = (ast.Name, ast.Tuple, ast.List, ast.Store)
+
+
+def _has_star(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+
+
+def _entry(body: list[ast.stmt], fn_name: str | None) -> frozenset[str]:
+    """What the problem is about: its function, and what a final `check(f)` or `check(Solution().f)` is called with."""
+    found = {fn_name.partition(".")[0]} if fn_name else set()
+    call = body[-1].value if body and isinstance(body[-1], ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) == 1:
+        found |= {name for name in (root_of(call.args[0]),) if name}
+    return frozenset(found)
 
 
 def _inline_check(body: list[ast.stmt]) -> list[ast.stmt]:
     """Turn `def check(candidate): ...` followed by `check(f)` into the statements of its body about `f`."""
     if len(body) < 2 or not isinstance(body[-1], ast.Expr) or not isinstance(body[-1].value, ast.Call):
         return body
-    call, name = body[-1].value, None
-    if isinstance(call.func, ast.Name) and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
-        name = call.func.id
+    call = body[-1].value
+    name = call.func.id if isinstance(call.func, ast.Name) and len(call.args) == 1 and not call.keywords else None
     made = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == name]
     if name is None or len(made) != 1 or made[0].decorator_list or not _single_argument(made[0]):
         return body
+    if not root_of(call.args[0]) or any(isinstance(n, ast.Call) and n.args for n in ast.walk(call.args[0])):
+        return body
     inner = made[0].body
-    if any(
-        isinstance(node, ast.Return | ast.Yield | ast.Await | ast.Global) for part in inner for node in ast.walk(part)
-    ):
+    if any(isinstance(node, _NOT_INLINED) for part in inner for node in ast.walk(part)):
         return body
-    parameter, target = made[0].args.args[0].arg, call.args[0].id  # type: ignore[attr-defined]
-    if any(
-        isinstance(n, ast.Name) and n.id == parameter and not isinstance(n.ctx, ast.Load) for n in ast.walk(made[0])
-    ):
+    parameter, target = made[0].args.args[0].arg, call.args[0]
+    used = [n for part in inner for n in ast.walk(part) if isinstance(n, ast.Name)]
+    if any(n.id == parameter and not isinstance(n.ctx, ast.Load) for n in used):
         return body
-    alias = [] if parameter == target else [ast.parse(f"{parameter} = {target}").body[0]]
-    return [node for node in body[:-1] if node is not made[0]] + alias + inner
+    rename = _Rename(parameter, target)
+    return [node for node in body[:-1] if node is not made[0]] + [rename.visit(copy.deepcopy(n)) for n in inner]
+
+
+_NOT_INLINED: Final = (
+    ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Lambda, ast.FunctionDef,
+    ast.AsyncFunctionDef, ast.ClassDef,
+)  # fmt: skip
+
+
+class _Rename(ast.NodeTransformer):
+    def __init__(self, name: str, value: ast.expr) -> None:
+        self.name, self.value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self.value) if node.id == self.name else node
 
 
 def _single_argument(made: ast.FunctionDef) -> bool:
@@ -133,21 +166,22 @@ def _single_argument(made: ast.FunctionDef) -> bool:
 class _Splitter(ast.NodeTransformer):
     """Replaces each call of the program by a slot; raises _Unfit at what the judge may not evaluate."""
 
-    def __init__(self, first: int, own: frozenset[str]) -> None:
+    def __init__(self, first: int, names: Names) -> None:
         self.first = first
-        self.own = own
+        self.names = names
         self.calls: list[ast.expr] = []
-        self.builtin_calls = 0
         self.slots: list[int] = []
+        self.builtins = 0
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        if _safe_function(node.func) is None:
-            if not _is_program_call(node.func, self.own):
-                raise _Unfit
+        if _is_program_call(node.func, self.names):
             self.slots.append(self.first + len(self.calls))
             self.calls.append(node)
-            return ast.Name(f"{_SLOT}{self.slots[-1]}", ast.Load())
-        self.builtin_calls += 1
+            return slot(self.slots[-1])
+        builtin = isinstance(node.func, ast.Name) and node.func.id in SAFE and self.names.is_builtin(node.func.id)
+        if not builtin and not (is_safe_math(node.func) and self._is_math()):
+            raise _Unfit
+        self.builtins += 1
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(key.arg is None for key in node.keywords):
             raise _Unfit
         node.args = [self.visit(arg) for arg in node.args]
@@ -155,118 +189,42 @@ class _Splitter(ast.NodeTransformer):
             keyword.value = self.visit(keyword.value)
         return node
 
+    def _is_math(self) -> bool:
+        """`math` is the module, or a name that the program is expected to import."""
+        return "math" in self.names.modules or self.names.is_programs("math")
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id in ("int", "float", "str", "list", "tuple", "dict", "set", "bool"):
+        if node.id in _TYPES and self.names.is_builtin(node.id):
             return node
         raise _Unfit
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        if isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
+            raise _Unfit  # a format
+        return self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        sides = (node.left, *node.comparators)
+        if all(isinstance(side, ast.Call) and _is_program_call(side.func, self.names) for side in sides):
+            raise _Unfit  # both may be objects that only the program can compare
+        return self.generic_visit(node)
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        if None in node.keys:
+            raise _Unfit
+        return self.generic_visit(node)
+
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        if not isinstance(node, _FIT):
+        if not isinstance(node, FIT):
             raise _Unfit
         return super().generic_visit(node)
 
 
-_FIT: Final = (
-    ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp,
-    ast.Subscript, ast.Load, ast.And, ast.Or, *_COMPARE, *_NUMERIC, *_UNARY,
-)  # fmt: skip
-
-
-def _bound_names(body: list[ast.stmt]) -> frozenset[str]:
-    """Names that the test itself imports or defines: what they compute is the test's, not the program's."""
-    names: set[str] = set()
-    for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-    return frozenset(names)
-
-
-def _is_program_call(func: ast.expr, own: frozenset[str]) -> bool:
-    """`f(...)` or `Solution().f(...)`: a name of the program's, never a method of something else."""
+def _is_program_call(func: ast.expr, names: Names) -> bool:
+    """`f(...)`, `Solution.f(...)` or `Solution().f(...)`: never a method of a value, for that is the test's."""
     if isinstance(func, ast.Name):
-        return func.id not in vars(builtins) and func.id not in own
-    return (
-        isinstance(func, ast.Attribute)
-        and isinstance(func.value, ast.Call)
-        and isinstance(func.value.func, ast.Name)
-        and func.value.func.id[:1].isupper()
-    )
-
-
-def _safe_function(func: ast.expr) -> Callable[..., Any] | None:
-    if isinstance(func, ast.Name):
-        return BOUNDED.get(func.id, _SAFE.get(func.id))
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "math":
-        return _SAFE_MATH.get(func.attr)
-    return None
-
-
-def _evaluate(node: ast.expr, values: list[Any]) -> Any:
-    """The value of an expression that `_Splitter` let through."""
-
-    def walk(inner: ast.expr) -> Any:
-        return _evaluate(inner, values)
-
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.Name():
-            return values[int(node.id[len(_SLOT) :])] if node.id.startswith(_SLOT) else _SAFE[node.id]
-        case ast.Subscript():
-            return walk(node.value)[walk(node.slice)]
-        case ast.Call():
-            function = _safe_function(node.func) or bool
-            return function(*map(walk, node.args), **{k.arg: walk(k.value) for k in node.keywords if k.arg})
-        case ast.List() | ast.Tuple() | ast.Set() | ast.Dict():
-            return _container(node, walk)
-    return _operation(node, walk)
-
-
-def _container(node: ast.List | ast.Tuple | ast.Set | ast.Dict, walk: Callable[[ast.expr], Any]) -> Any:
-    if isinstance(node, ast.Dict):
-        return {walk(key): walk(item) for key, item in zip(node.keys, node.values, strict=True) if key is not None}
-    make = {ast.List: list, ast.Tuple: tuple, ast.Set: set}[type(node)]
-    return make(walk(item) for item in node.elts)
-
-
-def _operation(node: ast.expr, walk: Callable[[ast.expr], Any]) -> Any:
-    match node:
-        case ast.UnaryOp():
-            return _UNARY[type(node.op)](walk(node.operand))
-        case ast.BinOp():
-            return _binary(type(node.op), walk(node.left), walk(node.right))
-        case ast.BoolOp():
-            return _bool(node, walk)
-        case ast.Compare():
-            return _compare(node, walk)
-    raise TypeError(f"cannot evaluate {type(node).__name__}")
-
-
-def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
-    if kind is not ast.Add and not all(isinstance(side, int | float | complex | set) for side in (left, right)):
-        raise TypeError("only numbers take this operator here")  # 'a' * 10**12 would be the judge's own memory
-    if kind not in (ast.Add, ast.Sub):
-        check_operands(left, right)
-    return _NUMERIC[kind](left, right)
-
-
-def _bool(node: ast.BoolOp, walk: Callable[[ast.expr], Any]) -> Any:
-    stop = isinstance(node.op, ast.Or)
-    result: Any = not stop
-    for item in node.values:
-        result = walk(item)
-        if bool(result) is stop:
-            break
-    return result
-
-
-def _compare(node: ast.Compare, walk: Callable[[ast.expr], Any]) -> bool:
-    left = walk(node.left)
-    for kind, item in zip(node.ops, node.comparators, strict=True):
-        right = walk(item)
-        if not _COMPARE[type(kind)](left, right):
-            return False
-        left = right
-    return True
+        return names.is_programs(func.id)
+    if not isinstance(func, ast.Attribute):
+        return False
+    owner = func.value.func if isinstance(func.value, ast.Call) else func.value
+    return isinstance(owner, ast.Name) and owner.id[:1].isupper() and names.is_programs(owner.id)

@@ -18,9 +18,9 @@ from contextlib import suppress
 from typing import Final
 
 from sandbox.compare import modes, values
-from sandbox.core import Case, CaseResult, Limits, Problem, Verdict, printable
+from sandbox.core import Case, CaseResult, Kind, Limits, Problem, Verdict, printable
 from sandbox.jail import RunResult
-from sandbox.judging import python_asserts
+from sandbox.judging import assert_values, python_asserts
 from sandbox.judging.frames import Frame
 from sandbox.languages import Language
 
@@ -120,13 +120,9 @@ def decide_values(
     language: Language,
 ) -> Decision:
     """Questions 3 and 4 for function and assert problems."""
-    if frame is None:
-        if done.signal is not None or (done.exit_code != 0 and not language.warm):
-            return _decide_crash(done, frame, language, asserts_tell=plan is not None)
-        complete = language.harness[problem.kind].complete
-        return Verdict.RE, f"ended with exit code {done.exit_code} before its result: it is complete when {complete}"
-    if not frame["ok"]:
-        return _decide_complaint(frame)
+    if failed := decide_frame(done, frame, language, problem.kind):
+        return failed
+    assert frame is not None
     try:
         with values.acyclic():
             found = [values.decode(item) for item in frame["values"]]
@@ -139,9 +135,19 @@ def decide_values(
         right = values.same(found[0], expected, modes.tolerance(problem.compare))
         return ACCEPTED if right else (Verdict.WA, "wrong value")
     for number, check in enumerate(plan.checks):
-        if not python_asserts.holds(check, found):
+        if not assert_values.holds(check, found):
             return Verdict.WA, f"assert {number + 1} of {len(plan.checks)} does not hold"
     return ACCEPTED
+
+
+def decide_frame(done: RunResult, frame: Frame | None, language: Language, kind: Kind = "assert") -> Decision | None:
+    """Question 3 for function and assert problems; None when there is a result to look at."""
+    if frame is None:
+        if done.signal is not None or (done.exit_code != 0 and not language.warm):
+            return _decide_crash(done, frame, language, asserts_tell=kind == "assert")
+        complete = language.harness[kind].complete
+        return Verdict.RE, f"ended with exit code {done.exit_code} before its result: it is complete when {complete}"
+    return None if frame.get("ok") else _decide_complaint(frame)
 
 
 def _decide_complaint(frame: Frame) -> Decision:

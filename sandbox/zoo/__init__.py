@@ -84,9 +84,9 @@ class Sample:
 
 def entries() -> tuple[Entry, ...]:
     """The whole zoo, by row."""
-    from sandbox.zoo import building, ending, forging, leaving, limits, masking, peeking, reaching
+    from sandbox.zoo import asserting, building, ending, forging, leaving, limits, masking, peeking, reaching
 
-    modules = (ending, forging, peeking, leaving, limits, building, masking, reaching)
+    modules = (ending, forging, asserting, peeking, leaving, limits, building, masking, reaching)
     return tuple(sorted((entry for module in modules for entry in module.ENTRIES), key=lambda entry: entry.row))
 
 

@@ -54,14 +54,14 @@ def test_every_humaneval_reference_is_accepted() -> None:
     data = rows("humaneval/HumanEval.jsonl.gz")
     done = judge_all((humaneval(row), Program(row["prompt"] + row["canonical_solution"])) for row in data)
     assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not Verdict.AC] == []
-    assert sum(d.weak for d in done) <= 6  # loops over inputs, and one name that the test computes itself
+    assert sum(d.weak for d in done) <= 3  # a helper in the prompt, which is the program's here
 
 
 def test_every_mbpp_reference_is_accepted() -> None:
     data = rows("mbpp/mbpp.jsonl")
     done = judge_all((mbpp(row), Program(row["code"].replace("\r", ""))) for row in data)
     assert [(d.problem_id, d.verdict, d.cases) for d in done if d.verdict is not Verdict.AC] == []
-    assert sum(d.weak for d in done) <= 3
+    assert sum(d.weak for d in done) <= 1  # a function that is named like a builtin, with nothing that says so
 
 
 def test_an_empty_answer_passes_no_problem() -> None:

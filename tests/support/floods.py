@@ -12,7 +12,7 @@ from sandbox.build import compose, units
 from sandbox.compare import modes
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem
 from sandbox.jail import RunResult
-from sandbox.judging import python_asserts, verdicts
+from sandbox.judging import assert_values, python_asserts, verdicts
 from sandbox.judging.frames import read_frame
 from sandbox.languages import LANGUAGES
 
@@ -104,7 +104,7 @@ def valued(text: Callable[[int], str]) -> Callable[[int], Work]:
 def asserted(test: str, value: Callable[[int], list[Any]]) -> Callable[[int], Work]:
     def make(size: int) -> Work:
         plan, found = python_asserts.plan(f"assert {test}"), value(size)
-        return lambda: [python_asserts.holds(check, found) for check in plan.checks]
+        return lambda: [assert_values.holds(check, found) for check in plan.checks]
 
     return make
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import enum
+import itertools
 import json
 import tracemalloc
+from collections import Counter, deque, namedtuple
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
 from sandbox.compare.modes import parse_mode
-from sandbox.compare.values import Unencodable, decode, encode, loads, same
+from sandbox.compare.values import Unencodable, decode, encode, encode_lazy, loads, same
 
 MODES = {
     "x": "exact",
@@ -223,10 +228,56 @@ class Sneaky(int):
     __hash__ = int.__hash__
 
 
-@pytest.mark.parametrize("value", [object(), Sneaky(1), [Sneaky(1)], {"a": Sneaky(1)}, range(3), lambda: 1, iter(())])
+@pytest.mark.parametrize(
+    "value", [object(), Sneaky(1), [Sneaky(1)], {"a": Sneaky(1)}, range(1 << 40), lambda: 1, iter(())]
+)
 def test_only_exact_builtin_types_cross(value: object) -> None:
     with pytest.raises(Unencodable):
         encode(value)
+
+
+class Rank(enum.IntEnum):
+    HIGH = 3
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+Pair = namedtuple("Pair", "a b")
+
+
+@pytest.mark.parametrize(
+    ("value", "crossed"),
+    [
+        (Fraction(-3, 7), Fraction(-3, 7)),
+        (Decimal("1.50"), Decimal("1.50")),
+        (Decimal("-Infinity"), Decimal("-Infinity")),
+        (deque([1, [2]]), deque([1, [2]])),
+        (range(9, 1, -2), range(9, 1, -2)),
+        (Pair(1, [2]), (1, [2])),
+        ([Rank.HIGH, Word.YES], [3, "yes"]),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        ({"a": 1}.keys(), {"a": 1}.keys()),
+        ({"a": 1}.items(), {"a": 1}.items()),
+    ],
+)
+def test_values_of_the_standard_library_cross_as_what_they_are(value: object, crossed: object) -> None:
+    found = decode(loads(json.dumps(encode(value, 0, encode_lazy)).encode()))
+    assert found == crossed
+    assert type(found) is type(crossed)
+
+
+def test_an_iterator_crosses_by_what_it_still_has_to_give() -> None:
+    for value in ((i for i in [1, 2]), map(int, "12"), iter((1, 2)), {"a": 1, "b": 2}.values()):
+        assert list(decode(encode(value, 0, encode_lazy))) == [1, 2]
+    with pytest.raises(Unencodable):
+        encode(itertools.count(), 0, encode_lazy)
+
+
+def test_a_deque_is_a_list_where_a_list_is_expected() -> None:
+    assert same(deque([1, (2,)]), [1, [2]])
+    assert not same(deque([1]), [2])
 
 
 def test_depth_is_capped_on_both_sides() -> None:
@@ -241,7 +292,29 @@ def test_depth_is_capped_on_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{"x": 1}, {"a": 1, "b": 2}, {}, {"i": "zz"}, {"d": [[1]]}, {"d": [[[1], 2]]}, {"s": [[]]}]
+    "data",
+    [
+        *(
+            {"x": 1},
+            {"a": 1, "b": 2},
+            {},
+            {"i": "zz"},
+            {"d": [[1]]},
+            {"d": [[[1], 2]]},
+            {"s": [[]]},
+            {"c": [10**400, 0]},
+        ),
+        *({"r": [0, 10**18]}, {"r": [0, 9, 0]}, {"r": "ab"}, {"r": [1.5]}, {"n": "1e999999"}, {"n": "x"}, {"n": 5}),
+        *(
+            {"f": [1, 0]},
+            {"f": [1, {"i": hex(1 << 70000)}]},
+            {"f": []},
+            {"g": 5},
+            {"k": [[]]},
+            {"m": [1]},
+            {"o": ["a", 1]},
+        ),
+    ],
 )
 def test_what_encode_never_writes_is_refused(data: object) -> None:
     with pytest.raises(ValueError, match=r"."):

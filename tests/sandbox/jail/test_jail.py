@@ -312,4 +312,4 @@ def test_an_assert_plan_never_puts_the_expected_value_into_the_jail() -> None:
     found = plan("import math\nx = 3\nassert f(x) == 'NEEDLE'\nassert 'NEEDLE' != g(1) and len(f(2)) == 6")
     assert not found.weak
     assert "NEEDLE" not in str(found.steps)
-    assert [mode for mode, _ in found.steps] == ["exec", "exec", "eval", "eval", "eval"]
+    assert [mode for mode, _ in found.steps] == ["exec", "eval", "eval", "eval"]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from sandbox.judging import python_asserts
+from sandbox.judging import assert_values, python_asserts
 
 PRIME = (1 << 61) - 1  # integers that differ by it have one hash
 
@@ -14,7 +14,7 @@ PRIME = (1 << 61) - 1  # integers that differ by it have one hash
 def holds(test: str, *values: object) -> bool:
     plan = python_asserts.plan(f"assert {test}")
     assert not plan.weak
-    return all(python_asserts.holds(check, list(values)) for check in plan.checks)
+    return all(assert_values.holds(check, list(values)) for check in plan.checks)
 
 
 @pytest.mark.parametrize(

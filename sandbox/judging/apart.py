@@ -1,0 +1,99 @@
+"""A test in a jail of its own, beside the program's: does it hold?
+
+    test's jail ──calls──▶ program's jail      one pipe each way; the test never sees the program's code, and the
+                ◀─values──                     program sees of the test what it is called with
+
+An end of either side is an end of file to the other, and both are under limits, so both end.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Final
+
+from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
+from sandbox.jail import WALL_STRETCH, RunResult
+from sandbox.judging.assert_apart import Apart
+from sandbox.judging.frames import Frame
+from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.verdicts import ACCEPTED, Decision, decide_frame, decide_limits
+from sandbox.languages import Language
+
+_MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends
+_FAREWELL_S: Final = 10.0
+
+
+Talk = tuple[RunResult, Frame | None, RunResult | None, Frame | None]
+
+
+def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> Talk:
+    """How the program's run ended and then the test's: None where its text cannot be compiled.
+
+    Raises CompileError for the program, SandboxError for us.
+    """
+    limits = problem.limits
+    patient = replace(
+        limits,
+        wall_s=limits.wall_limit_s * WALL_STRETCH + _FAREWELL_S,
+        memory_bytes=max(limits.memory_bytes, _MEMORY_BYTES),
+    )
+    test = Prepared(
+        prepared.jail.partner(), prepared.builder, Program(case.input), problem, cancel_fd=prepared.cancel_fd
+    )
+    with ExitStack() as stack:
+        stack.enter_context(test)
+        with ExitStack() as ends:
+            program_in, test_out = _pipe(ends)
+            test_in, program_out = _pipe(ends)
+            test.start(
+                patient,
+                job={"kind": "ask", **asdict(what)},
+                pipes=(test_in, test_out),
+            )
+            prepared.start(limits, job={"kind": "serve", "classes": what.classes}, pipes=(program_in, program_out))
+        done, frame = prepared.finish()
+        try:
+            return done, frame, *test.finish()
+        except CompileError:  # told by the run beside the program
+            return done, frame, None, None
+
+
+def decide(talk: Talk, what: Apart, limits: Limits, language: Language) -> Decision | None:
+    """The verdict; None where the test has to run beside the program."""
+    done, frame, tested, said = talk
+    if limited := decide_limits(done, limits):
+        return limited
+    if frame is None or not frame.get("ok"):
+        return decide_frame(done, frame, language)
+    if said is not None and said.get("ok") is True:
+        return ACCEPTED
+    if said is not None and said.get("lost") == "end":
+        return Verdict.RE, str(said.get("error"))
+    if not what.decisive or tested is None or (said is not None and said.get("lost") == "test"):
+        return None
+    return _decide_failure(tested, said, limits)
+
+
+def _decide_failure(tested: RunResult, said: Frame | None, limits: Limits) -> Decision | None:
+    """Of a test that says the last word: what it says was made of the program's values."""
+    if limited := decide_limits(tested, limits):
+        return limited
+    if said is None:
+        return Verdict.RE, "its values end the test"
+    if said.get("lost"):
+        return Verdict.WA, str(said.get("error"))
+    if said.get("kind") == "memory":
+        return None
+    if said.get("kind") == "assertion":
+        return Verdict.WA, "an assert does not hold"
+    return (Verdict.RE, str(said["error"])) if said.get("stage") == "call" else None
+
+
+def _pipe(stack: ExitStack) -> tuple[int, int]:
+    """Both ends are closed with the stack: the runs have theirs."""
+    source, target = os.pipe()
+    stack.callback(os.close, source)
+    stack.callback(os.close, target)
+    return source, target

@@ -1,0 +1,149 @@
+"""May a test run in a jail of its own, what does that need to know, and is it the last word?
+
+Asked of test and preamble alone, as all that says how strong a judgement is.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sandbox.judging.assert_names import Names, bound_by, loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """What a jail of the test's own needs to know."""
+
+    names: tuple[str, ...]
+    """The program's, if nothing else binds them there."""
+    entry: tuple[str, ...]
+    """The program's in any case."""
+    modules: tuple[str, ...]
+    """Of the standard library, that the test uses and leaves to the program to import."""
+    classes: tuple[str, ...]
+    """Of the preamble: their objects cross by their attributes."""
+    decisive: bool
+    """Nothing in the test needs more than values: what it says is the verdict."""
+
+
+def root_of(node: ast.expr) -> str:
+    """The name that `Solution().f` begins with."""
+    while isinstance(node, ast.Attribute | ast.Call):
+        node = node.value if isinstance(node, ast.Attribute) else node.func
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
+    """None where the test takes the program's word for it, in a jail of its own too."""
+    used = loaded(*whole) - names.test - vars(builtins).keys()
+    modules = _modules(whole) & used - names.preamble - names.entry
+    programs = (used - modules) | names.entry
+    if not programs or names.entry & names.test:
+        return None
+    loose = Names(names.entry, names.test, names.preamble, names.modules, opaque=False)
+    for node in (inner for part in whole for inner in ast.walk(part)):
+        if isinstance(node, ast.Assert) and (trusts_program(node.test, loose) or _tests_preamble(node.test, loose)):
+            return None
+        if isinstance(node, ast.Call) and _is_helper(node.func, loose, modules):
+            return None
+    classes = tuple(node.name for node in above if isinstance(node, ast.ClassDef))
+    nodes = [inner for part in whole for inner in ast.walk(part)]
+    others = {name for name in programs - names.entry - names.preamble if name[:1].isupper()} - {"Solution"}
+    decisive = all(map(_is_plain_use, nodes)) and not others and not _passes_functions(nodes)
+    return Apart(tuple(sorted(programs)), tuple(sorted(names.entry)), tuple(sorted(modules)), classes, decisive)
+
+
+_PLAIN_MODULES: Final = (
+    *("math", "cmath", "collections", "itertools", "functools", "operator", "string", "re", "typing", "fractions"),
+    *("decimal", "copy", "json", "heapq", "bisect", "datetime", "statistics", "numpy", "numbers"),
+)
+_WORLDLY: Final = (
+    *("open", "input", "print", "exec", "eval", "globals", "locals", "vars", "id", "hash", "setattr", "delattr"),
+    "compile",
+)
+
+
+def _is_plain_use(node: ast.AST) -> bool:
+    """Reads no output, patches nothing, and asks nothing about identity."""
+    match node:
+        case ast.Import(names=names):
+            return all(alias.name.partition(".")[0] in _PLAIN_MODULES for alias in names)
+        case ast.ImportFrom(module=module):
+            return (module or "").partition(".")[0] in _PLAIN_MODULES
+        case ast.Name(id=name):
+            return name not in _WORLDLY
+        case ast.Compare(ops=ops, comparators=sides):
+            pairs = zip(ops, sides, strict=True)
+            return all(isinstance(s, ast.Constant) for op, s in pairs if isinstance(op, ast.Is | ast.IsNot))
+    return not isinstance(node, ast.ClassDef | ast.With | ast.AsyncWith | ast.Await | ast.Global | ast.Nonlocal)
+
+
+def _passes_functions(nodes: list[ast.AST]) -> bool:
+    """Something that may be the program is called with a function of the test's."""
+    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    for node in nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            made |= bound_by(node)
+    for call in nodes:
+        if isinstance(call, ast.Call) and root_of(call) not in vars(builtins):
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            if any(isinstance(arg, ast.Lambda) or (isinstance(arg, ast.Name) and arg.id in made) for arg in given):
+                return True
+    return False
+
+
+def _tests_preamble(test: ast.expr, names: Names) -> bool:
+    """`assert gcd(4, 6) == 2` below a preamble that imports a gcd: whose is meant, we cannot tell."""
+    calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    if any(map(names.is_programs, loaded(test))):
+        return False
+    return any(name in names.preamble and name not in names.test for name in calls)
+
+
+def _modules(body: list[ast.stmt]) -> set[str]:
+    """Of the standard library, that are used as modules: a program may be called `bisect`."""
+    nodes = [node for part in body for node in ast.walk(part)]
+    owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return owners & sys.stdlib_module_names - called
+
+
+def _is_helper(func: ast.expr, names: Names, modules: set[str]) -> bool:
+    """A module that the program imports (`np.allclose(...)`), or a function of its own beside the one it is about."""
+    root = root_of(func)
+    if root in names.entry or root in modules or root[:1].isupper() or not names.is_programs(root):
+        return False
+    return bool(names.entry) or (isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name))
+
+
+def trusts_program(test: ast.expr, names: Names) -> bool:
+    """`assert same(f(2), 4)` where `same` too is the program's: one that returns True passes."""
+    for call in _truths(test):
+        root = root_of(call)
+        if isinstance(call.func, ast.Attribute) and root in sys.stdlib_module_names - names.entry:
+            continue
+        inner = {root_of(node) for node in ast.walk(call) if isinstance(node, ast.Call)} - {root}
+        if names.is_programs(root) and any(map(names.is_programs, inner)):
+            return True
+    return False
+
+
+def _truths(test: ast.expr) -> Iterator[ast.Call]:
+    """Calls whose truth alone is looked at."""
+    match test:
+        case ast.Call():
+            yield test
+        case ast.UnaryOp(operand=inner):
+            yield from _truths(inner)
+        case ast.BoolOp(values=parts):
+            for part in parts:
+                yield from _truths(part)
+        case ast.Compare():
+            sides = (test.left, *test.comparators)
+            if any(isinstance(side, ast.Constant) and isinstance(side.value, bool) for side in sides):
+                yield from (side for side in sides if isinstance(side, ast.Call))

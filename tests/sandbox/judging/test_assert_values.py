@@ -1,0 +1,255 @@
+"""What crosses between a test and the program that it is about: in two jails, and to the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from asserting import FORGED, LIMITS, PATCHES, SQUARE, asserts, is_decisive
+
+from sandbox import Case, Limits, Problem, Program, Verdict
+from sandbox.build import Builder
+from sandbox.jail import Jail
+from sandbox.judging.judge import Judge
+
+# --- a test in a jail of its own --------------------------------------------------------------------------------------
+
+NODE = """
+class ListNode:
+    def __init__(self, val=0, next=None): self.val, self.next = val, next
+def row(values):
+    head = None
+    for value in reversed(values): head = ListNode(value, head)
+    return head
+def same_row(a, b):
+    while a and b:
+        if a.val != b.val: return False
+        a, b = a.next, b.next
+    return a is b
+"""
+HONEST = [
+    ("def f(a): a.sort()", "a = [3, 1]\nf(a)\nassert a == [1, 3]"),
+    ("def f(a): a[0].append(9)", "b = [1]\nf([b])\nassert b == [1, 9]"),
+    ("class S:\n  def __init__(s): s.x = []\n  def push(s, v): s.x.append(v)\n  def pop(s): return s.x.pop()",
+     "s = S()\ns.push(1)\ns.push(2)\nassert s.pop() == 2 and s.x == [1]"),
+    ("def f(n):\n  for i in range(n): yield i", "assert list(f(3)) == [0, 1, 2]"),
+    ("def f():\n  i = 0\n  while True:\n    yield i\n    i += 1", "g = f()\nassert next(g) == 0 and next(g) == 1"),
+    ("def f(x):\n  if x < 0: raise ValueError('negative')\n  return x",
+     "try:\n  f(-1)\n  assert False\nexcept ValueError as e:\n  assert 'neg' in str(e)"),
+    ("def f(n): return lambda x: x + n", "assert f(2)(3) == 5"),
+    ("class P:\n  def __init__(s, x): s.x = x", "assert P(3).x == 3"),
+    ("def f(a, *, k=1): return [x + k for x in a]", "want = [2, 3]\nassert f([1, 2]) == want == f(a=[1, 2], k=1)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "test"), HONEST)
+def test_what_tests_do_with_programs_works_between_two_jails(judge: Judge, source: str, test: str) -> None:
+    done = asserts(judge, source, test)
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+def test_a_test_has_a_jail_of_its_own_in_every_tier(tiered_judge: Judge) -> None:
+    for source, verdict in ((SQUARE, Verdict.AC), (PATCHES, Verdict.WA), (FORGED, Verdict.RE), (POSES, Verdict.RE)):
+        done = asserts(tiered_judge, source, "for i in range(3):\n  assert sq(i) == i * i")
+        assert (done.verdict, done.weak) == (verdict, False)
+
+
+def test_objects_of_the_preambles_classes_cross(judge: Judge) -> None:
+    source = (
+        "class Solution:\n  def reverse(self, head):\n    last = None\n    while head:\n"
+        "      head.next, last, head = last, head, head.next\n    return last"
+    )
+    test = "assert same_row(Solution().reverse(row([1, 2, 3])), row([3, 2, 1]))"
+    right, wrong = (asserts(judge, s, test, preamble=NODE) for s in (source, source.replace("return last", "return 1")))
+    assert (right.verdict, right.weak) == (Verdict.AC, False)
+    assert wrong.verdict is not Verdict.AC
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("def f(): print(3)", "import contextlib, io\nout = io.StringIO()\nwith contextlib.redirect_stdout(out): f()\n"
+         "assert out.getvalue() == '3\\n'"),
+        ("def f(a): return a", "a = [1]\nassert f(a) is a"),
+        ("def f(g): return g(2)", "want = 3\nassert f(lambda x: x + 1) == want"),
+        ("def f(g): return g(2)", "def g(x): return x + 1\nwant = 3\nassert f(g) == want"),
+        ("class P:\n  def __init__(s, x): s.x = x\n  def __eq__(s, o): return s.x == o.x\ndef f(p): return P(p.x + 1)",
+         "for i in range(3): assert f(P(i)) == P(i + 1)"),
+        ("def f(): return input()", "from unittest import mock\nwith mock.patch('builtins.input', lambda: 'x'):\n"
+         "  assert f() == 'x'"),
+        ("import random\ndef f(): return random.random()",
+         "import random\nrandom.seed(3)\na = f()\nrandom.seed(3)\nassert f() == a"),
+        ("def f(x): return x.y", "class C: y = 1\nwant = 1\nassert f(C()) == want"),
+    ],
+)  # fmt: skip
+def test_a_test_that_needs_the_program_beside_it_is_weak_and_not_wrong(judge: Judge, source: str, test: str) -> None:
+    done = asserts(judge, source, test)
+    assert (done.verdict, done.weak) == (Verdict.AC, True)
+    assert not is_decisive(test)
+
+
+def test_long_rows_of_objects_cross(judge: Judge) -> None:
+    source = "def f(head):\n  n = 0\n  while head: n, head = n + 1, head.next\n  return row(range(n))"
+    for test in ("want = row(range(900))\nassert same_row(f(row([0] * 900)), want)",):
+        done = asserts(judge, source, test, preamble=NODE)
+        assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+POSES = """
+class A:
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __bool__(self): return True
+    def __len__(self): return 9
+    def __contains__(self, x): return True
+    __hash__ = None
+def f(x): return A()
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "want = 2\nassert f(1) == want",
+        "def same(a, b): return a == b\nassert same(f(1), 2)",
+        "for i in range(3): assert f(i) != 3",
+        "want = 2\ntry: assert f(1) == want\nexcept BaseException: pass",
+        "import contextlib\nwith contextlib.suppress(BaseException): assert f(1) == 7",
+        "def g():\n  assert f(1)\ng()",
+        "want = 3\nassert want in f(1)",
+        "import unittest\nclass T(unittest.TestCase):\n  def test(self): self.assertEqual(f(1), 2)\n"
+        "r = unittest.TestResult()\nT('test').run(r)\nassert r.wasSuccessful()",
+    ],
+)
+def test_an_object_that_poses_decides_nothing_strong(judge: Judge, test: str) -> None:
+    done = asserts(judge, POSES, test)
+    assert done.verdict is not Verdict.AC or (done.weak and not is_decisive(test))
+
+
+@pytest.mark.parametrize(
+    ("attack", "verdict"),
+    [
+        ("import os\ndef f(x): os._exit(0)", Verdict.RE),
+        ("def f(x):\n  while True: pass", Verdict.TLE),
+        ("import os\ndef f(x):\n  for fd in range(3, 64):\n    try: os.write(fd, b'[\"value\", true, null]\\n' * 9)\n"
+         "    except OSError: pass\n  return 5", None),
+        ("import os\ndef f(x):\n  os.closerange(0, 64)", Verdict.RE),
+        ("class V(BaseException): pass\ndef f(x): raise V", Verdict.RE),
+        ("def f(x):\n  import sys\n  sys.exit(0)", Verdict.RE),
+        ("import sys\nsys.exit(0)", Verdict.RE),
+        ("import os\nos.fork()\ndef f(x): return 5", None),
+    ],
+)  # fmt: skip
+def test_whatever_a_program_does_to_its_caller_is_a_verdict(judge: Judge, attack: str, verdict: Verdict | None) -> None:
+    done = judge.judge(
+        Problem("p", "assert", (Case("want = 2\nassert f(1) == want"),), limits=Limits(cpu_s=0.5, wall_s=5)),
+        Program(attack),
+    )
+    assert done.verdict is (verdict or done.verdict)
+    assert done.verdict is not Verdict.AC
+    assert asserts(judge, "def f(x): return 2", "want = 2\nassert f(1) == want").verdict is Verdict.AC
+
+
+PEEK = """
+import gc, os, sys
+def f(x):
+    found, frame = [], sys._getframe()
+    while frame:
+        found += [repr(v) for v in list(frame.f_locals.values()) + list(frame.f_globals.values())]
+        frame = frame.f_back
+    found += [repr(o) for o in gc.get_objects() if isinstance(o, (str, bytes, dict, list, tuple))]
+    for fd in range(64):
+        try: found.append(repr(os.pread(fd, 1 << 20, 0)))
+        except OSError: pass
+    needle = ''.join(reversed('24-ELDEEN'))
+    return needle if any(needle in text for text in found) else 'nothing found'
+"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "want = 'NEEDLE-42'\nassert f(1) == 'NEEDLE-42'",
+        "for x, want in [(1, 'NEEDLE-42')]: assert f(x) == want",
+        "def ref(x): return 'NEEDLE-42'\nassert f(1) == ref(1)",
+    ],
+)
+def test_the_answers_of_a_test_are_not_where_the_program_is(judge: Judge, test: str) -> None:
+    assert asserts(judge, PEEK, test).verdict is Verdict.WA
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+VALUES = [
+    ("def f(): return (i for i in range(3))", "assert list(f()) == [0, 1, 2]", "assert f() == [0, 1, 2]"),
+    ("def f(): return map(int, '12')", "assert sorted(f()) == [1, 2]", "assert sum(f()) == 4"),
+    ("def f(): return {3, 4}", "assert f() == {4, 3}", "assert f() == [3, 4]"),
+    ("def f(): return {'a': 1}.keys()", "assert f() == {'a'}", "assert list(f()) == ['b']"),
+    ("def f(): return {'a': 1}.items()", "assert sorted(f()) == [('a', 1)]", "assert len(f()) == 2"),
+    ("def f(): return reversed([1, 2])", "assert list(f()) == [2, 1]", "assert tuple(f()) == (1, 2)"),
+    ("def f(): return range(3)", "assert list(f()) == [0, 1, 2]", "assert f() == [0, 1, 2]"),
+    ("from fractions import Fraction\ndef f(): return Fraction(1, 2)", "assert f() == 0.5", "assert f() * 2 == 2"),
+    ("from fractions import Fraction\ndef f(): return Fraction(1, 2)",
+     "from fractions import Fraction\nassert f() == Fraction(2, 4)",
+     "from fractions import Fraction\nassert f() == Fraction(1, 3)"),
+    ("from decimal import Decimal\ndef f(): return Decimal('1.50')",
+     "from decimal import *\nassert f() == Decimal('1.5')", "assert f() == 1"),
+    ("from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return P(1, 2)",
+     "assert f() == (1, 2)", "assert f() == [1, 2]"),
+    ("from enum import IntEnum\nclass C(IntEnum):\n  RED = 1\ndef f(): return C.RED", "assert f() == 1",
+     "assert f() == 2"),
+    ("from collections import Counter\ndef f(): return Counter('aab')", "assert f() == {'a': 2, 'b': 1}",
+     "from collections import Counter\nassert f() == Counter('ab')"),
+    ("from collections import deque\ndef f(): return deque([1])",
+     "from collections import deque\nassert f() == deque([1])", "assert f() == [1]"),
+    ("def f(): return 3", "assert isinstance(f(), int)", "assert isinstance(f(), str)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "right", "wrong"), VALUES)
+def test_values_of_the_standard_library_are_decided_as_python_decides_them(
+    judge: Judge, source: str, right: str, wrong: str
+) -> None:
+    held, failed = asserts(judge, source, right), asserts(judge, source, wrong)
+    assert (held.verdict, held.weak) == (Verdict.AC, False)
+    assert failed.verdict is Verdict.WA
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("from dataclasses import dataclass\n@dataclass\nclass P:\n  x: int\ndef f(): return P(1)",
+         "assert f() == P(1)"),
+        ("from enum import Enum\nclass C(Enum):\n  RED = 1\ndef f(): return C.RED", "assert f() == C.RED"),
+        ("class P:\n  def __init__(s, x): s.x = x\n  def __eq__(s, o): return s.x == o.x\ndef f(): return P(1)",
+         "assert f() == P(1)"),
+        ("def f(): return len", "assert f() is len"),
+    ],
+)  # fmt: skip
+def test_what_only_the_programs_own_class_can_compare_is_weak(judge: Judge, source: str, test: str) -> None:
+    done = asserts(judge, source, test)
+    assert (done.verdict, done.weak) == (Verdict.AC, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return [P(1, 2)]", "[[1, 2]]"),
+        ("from collections import deque\ndef f(): return deque([1, 2])", "[1, 2]"),
+        ("from enum import IntEnum\nclass C(IntEnum):\n  RED = 1\ndef f(): return {C.RED: C.RED}", '{"1": 1}'),
+        ("import numpy\ndef f(): return [numpy.int64(3), numpy.float64(1.5), numpy.bool_(True), numpy.str_('a')]",
+         '[3, 1.5, true, "a"]'),
+    ],
+)  # fmt: skip
+def test_a_function_may_return_what_its_library_makes_of_a_number(packaged: Judge, source: str, expected: str) -> None:
+    problem = Problem("p", "function", (Case("[]", expected),), fn_name="f", limits=LIMITS)
+    assert packaged.judge(problem, Program(source)).verdict is Verdict.AC
+    other = Problem("p", "function", (Case("[]", "[7, 7]"),), fn_name="f", limits=LIMITS)
+    assert packaged.judge(other, Program(source)).verdict is Verdict.WA
+
+
+@pytest.fixture(scope="module")
+def packaged(builder: Builder) -> Iterator[Judge]:
+    pytest.importorskip("numpy")
+    with Jail(packages=("numpy",)) as jail:
+        yield Judge(jail, builder)

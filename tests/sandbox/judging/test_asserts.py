@@ -1,0 +1,179 @@
+"""Assert problems in Python: who decides, and that no program decides for itself."""
+
+from __future__ import annotations
+
+import pytest
+from asserting import FORGED, PATCHES, SQUARE, asserts, is_decisive
+
+from sandbox import Verdict
+from sandbox.judging.judge import Judge
+
+# --- who decides ------------------------------------------------------------------------------------------------------
+
+OUTSIDE = [
+    "assert sq(3) == 9",
+    "assert 9 == sq(3)",
+    "assert sq(3) == 9 and not sq(2) == 5",
+    "assert abs(sq(1.5) - 2.25) < 1e-9",
+    "assert 8 < sq(3) <= 9, 'message'",
+    "import math\nassert math.isclose(sq(1.5), 2.25)",
+    "x = 3\nassert sq(x) == 9",
+    "assert sorted([sq(2), sq(1)]) == [1, 4]",
+    "assert sq(3) in (9, 10)",
+    "assert type(sq(3)) == int",
+    "assert sq(sq(2)) == 16",
+    "assert [sq(2)] * 2 == [4] * 2",
+    "def check(candidate):\n  assert candidate(3) == 9\n  assert candidate(-1) == 1\ncheck(sq)",
+    "META = {'author': 'x'}\ndef check(f):\n  y = 2\n  assert f(y) == 4\n\ncheck(sq)",
+]
+APART = [
+    "for i in range(5):\n  assert sq(i) == i * i",
+    "want = 9\nassert sq(3) == want",
+    "assert (lambda f: f(3) == 9)(sq)",
+    "assert all(sq(i) == i * i for i in range(5))",
+    "def check(f):\n  for i in range(3):\n    assert f(i) == i * i\ncheck(sq)",
+    "def same(a, b): return a == b\nassert same(sq(3), 9)",
+    "assert sq.__name__ == 'sq'",
+    "assert sq(3).bit_length() == 4",
+    "from math import *\nassert isclose(sq(3), 9)",
+    "if True:\n  from math import isclose\nassert isclose(sq(3), 9)",
+    "if True:\n  def ref(x): return x ** 2\nassert sq(3) == ref(3)",
+    "for ref in [lambda x: x ** 2]: pass\nassert sq(3) == ref(3)",
+    "import contextlib\nwith contextlib.nullcontext(lambda x: x ** 2) as ref: assert sq(3) == ref(3)",
+    "class C: pass\nc = C()\nc.ref = lambda x: x ** 2\nassert sq(3) == c.ref(3)",
+    "ok = lambda a, b: a == b\nassert ok(sq(3), 9)",
+    "class Ref:\n  def of(self, x): return x ** 2\nassert Ref().of(3) == sq(3)",
+    "from collections import Counter\nassert Counter([sq(1), sq(-1), sq(2)]).most_common(1) == [(1, 2)]",
+    "if (ref := lambda x: x ** 2): assert sq(3) == ref(3)",
+    "import math as m\nassert m.isclose(sq(3), 9)",
+    "math = type('M', (), {'isclose': staticmethod(lambda a, b: a == b)})\nassert math.isclose(sq(3), 9)",
+    "def abs(x): return x\nassert abs(sq(3)) == 9",
+    "try: sq('a')\nexcept TypeError: pass\nelse: assert False",
+    "assert '%d' % sq(3) == '9'",
+]
+
+
+@pytest.mark.parametrize("test", OUTSIDE + APART)
+def test_an_assert_is_decided_out_of_the_programs_reach(judge: Judge, test: str) -> None:
+    right, wrong = asserts(judge, SQUARE, test), asserts(judge, "def sq(x): return -7", test)
+    assert (right.verdict, right.weak) == (Verdict.AC, False)
+    assert wrong.verdict is (Verdict.AC if "type(sq" in test or "__name__" in test else Verdict.WA)
+
+
+@pytest.mark.parametrize("test", OUTSIDE + APART)
+def test_no_forged_frame_and_no_patched_name_is_accepted_as_strong(judge: Judge, test: str) -> None:
+    for attack in (FORGED, PATCHES):
+        done = asserts(judge, attack, test)
+        if "type(sq" not in test and "__name__" not in test:
+            assert done.verdict is not Verdict.AC or (done.weak and not is_decisive(test)), attack
+
+
+@pytest.mark.parametrize(
+    ("test", "preamble"),
+    [
+        ("assert same(sq(3), 9)", "def same(a, b): return a == b"),
+        ("assert isclose(sq(3), 9)", "from math import *"),
+        ("assert isclose(sq(3), 9)", "from math import isclose"),
+        ("assert same(sq(3), 9)", "same = lambda a, b: a == b"),
+        ("assert same(sq(3), 9)", "if True:\n  def same(a, b): return a == b"),
+        ("assert Box(sq(3)).has(9)", "class Box:\n  def __init__(s, v): s.v = v\n  def has(s, w): return s.v == w"),
+        ("assert sq(3) == two(4.5)", "two = lambda x: int(2 * x)"),
+    ],
+)
+def test_a_helper_of_the_preamble_is_not_the_programs_to_redefine(judge: Judge, test: str, preamble: str) -> None:
+    right = asserts(judge, SQUARE, test, preamble=preamble)
+    assert (right.verdict, right.weak) == (Verdict.AC, False)
+    helpers = "same = isclose = lambda *a: True\nclass Box:\n  def __init__(s, v): pass\n  def has(s, w): return True\n"
+    for attack in (f"{helpers}two = lambda x: 5\ndef sq(x): return 5", f"{PATCHES}\ntwo = sq", FORGED):
+        assert is_decisive(test, preamble)
+        assert asserts(judge, attack, test, preamble=preamble).verdict is not Verdict.AC
+
+
+def test_a_helper_that_only_the_program_can_have_is_weak(judge: Judge) -> None:
+    for test in ("assert same(sq(3), 9)", "assert not other(sq(3), 9)", "assert same(sq(3), 9) is True"):
+        source = f"{SQUARE}\ndef same(a, b): return a == b\ndef other(a, b): return a != b"
+        done = asserts(judge, source, test)
+        assert (done.verdict, done.weak) == (Verdict.AC, True)
+
+
+@pytest.mark.parametrize("fn_name", [None, "sq"])
+def test_modules_that_only_the_program_imports_are_not_its_to_replace(judge: Judge, fn_name: str | None) -> None:
+    test = "assert abs(sq(3) - math.sqrt(81)) < 1e-9\nassert math.isclose(sq(2), 4)"
+    honest, fake = "import math\n", "class math:\n  sqrt = staticmethod(lambda x: 5)\n  isclose = sqrt\n"
+    done = asserts(judge, honest + SQUARE, test, fn_name=fn_name)
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+    done = asserts(judge, fake + "def sq(x): return 5", test, fn_name=fn_name)
+    assert done.verdict is not Verdict.AC or done.weak
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "r = sq(3)\nassert same(r, 9)",
+        "import unittest\nassert unittest.TestCase().assertTrue(same(sq(3), 9)) is None",
+        "x = np.near(sq(3), 9)\nassert x",
+    ],
+)
+def test_a_helper_of_the_programs_makes_no_test_strong(judge: Judge, test: str) -> None:
+    source = "class np:\n  near = staticmethod(lambda a, b: True)\ndef same(a, b): return True\ndef sq(x): return 5"
+    done = asserts(judge, source, test, fn_name="sq")
+    assert done.verdict is not Verdict.AC or done.weak
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "exec('def same(a, b): return a == b')\nassert same(sq(3), 9)",
+        "globals()['same'] = lambda a, b: a == b\nassert same(sq(3), 9)",
+    ],
+)
+def test_names_that_nobody_can_see_are_never_taken_for_the_programs(judge: Judge, test: str) -> None:
+    assert asserts(judge, SQUARE, test).verdict is Verdict.AC
+    attack = "def sq(x): return 5\nsame = lambda *a: True"
+    assert asserts(judge, attack, test).verdict is Verdict.WA
+
+
+def test_a_function_named_like_one_of_the_preambles_is_still_the_one_that_is_judged(judge: Judge) -> None:
+    test, other = "for a in [4]: assert gcd(a, 6) == 2", "\nassert other(4, 6) == 12"
+    source = "def gcd(a, b): return {}\ndef other(a, b): return 12"
+    for fn_name, weak in ((None, True), ("gcd", False)):
+        right, wrong = (
+            asserts(judge, source.format(value), test + other * weak, preamble="from math import *", fn_name=fn_name)
+            for value in (2, 7)
+        )
+        assert (right.verdict, right.weak) == (Verdict.AC, weak)
+        assert wrong.verdict is Verdict.WA
+
+
+def test_an_assert_that_asks_nothing_of_the_program_is_weak(judge: Judge) -> None:
+    done = asserts(judge, SQUARE, "assert True")
+    assert (done.verdict, done.weak) == (Verdict.AC, True)
+
+
+def test_a_program_may_be_named_like_a_builtin(judge: Judge) -> None:
+    source = "def sum(a, b): return a - b"
+    for fields, weak in (({}, True), ({"fn_name": "sum"}, False)):
+        done = asserts(judge, source, "assert sum(5, 3) == 2", **fields)
+        assert (done.verdict, done.weak) == (Verdict.AC, weak)
+
+
+def test_a_shadowed_builtin_does_not_decide_an_assert(judge: Judge) -> None:
+    attack = "def abs(x): return 0.0\ndef sq(x): return 5"
+    assert asserts(judge, attack, "assert abs(sq(2) - 4) < 1e-9").verdict is Verdict.WA
+
+
+@pytest.mark.parametrize("test", ["for i in range(5):\n  assert sq(i) == i * i", "assert sq(3) == 9"])
+def test_a_failing_assert_is_a_wrong_answer(judge: Judge, test: str) -> None:
+    assert asserts(judge, "def sq(x): return 0", test).verdict is Verdict.WA
+    assert asserts(judge, "1 + x", test).verdict is Verdict.RE
+
+
+def test_an_assertion_of_the_programs_own_is_a_runtime_error(judge: Judge) -> None:
+    for test in (OUTSIDE[0], APART[0]):
+        assert asserts(judge, "assert False", test).verdict is Verdict.RE
+
+
+def test_every_case_of_an_assert_problem_runs_in_a_fresh_process(judge: Judge) -> None:
+    source = "calls = []\ndef sq(x):\n  calls.append(x)\n  return len(calls)"
+    assert asserts(judge, source, "assert sq(9) == 1", "assert sq(9) == 1").verdict is Verdict.AC
+    assert asserts(judge, source, *["want = 1\nassert sq(9) == want"] * 2).verdict is Verdict.AC

@@ -1,0 +1,235 @@
+"""How a Python program may end, and what of its output counts: what plain python3 says, is what we say."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import Case, InvalidProblem, Limits, Problem, Program, Verdict
+from sandbox.core.nouns import Kind
+from sandbox.judging.judge import Judge
+
+LIMITS = Limits(cpu_s=2, wall_s=20)
+QUIET = "class Out:\n  def write(self, text): import os; os.write(1, text.encode())\n"
+
+ENDINGS = [
+    "print(1)",
+    "print(1, end='')\nraise SystemExit",
+    "print(1)\nimport sys\nsys.exit(0)",
+    "print(1)\nimport sys\nsys.exit(None)",
+    "print(1)\nimport sys\nsys.exit(False)",
+    "print(1)\nimport sys\nsys.exit(True)",
+    "print(1)\nimport sys\nsys.exit(256)",
+    "print(1)\nimport sys\nsys.exit(10 ** 30)",
+    "print(1)\nimport sys\nsys.exit(2 ** 32)",
+    "print(1)\nimport sys\nsys.exit('text')",
+    "print(1)\nimport sys\nsys.exit('')",
+    "print(1)\nexit()",
+    "print(1)\nquit(0)",
+    "print(1, flush=True)\nimport os\nos._exit(0)",
+    "print(1)\nimport os\nos._exit(0)",
+    "print(1)\nimport os, sys\nsys.stdout.flush()\nos._exit(0)",
+    "print(1)\n1 / 0",
+    "import sys\nsys.excepthook = lambda *a: sys.exit(0)\nprint(1)\n1 / 0",
+    "import sys, os\ndef hook(*a):\n  sys.stdout.flush()\n  os._exit(0)\nsys.excepthook = hook\nprint(1)\n1 / 0",
+    "import sys\nsys.excepthook = lambda *a: print(2)\nprint(1)\n1 / 0",
+    "import sys\nsys.excepthook = lambda *a: 1 / 0\nprint(1)\n1 / 0",
+    "import sys\nsys.excepthook = None\nprint(1)\n1 / 0",
+    "import atexit\natexit.register(print, 2)\nprint(1)",
+    "import atexit\natexit.register(lambda: 1 / 0)\nprint(1)",
+    "import atexit, sys\natexit.register(sys.exit, 3)\nprint(1)",
+    "import atexit, os, sys\natexit.register(lambda: (sys.stdout.flush(), os._exit(0)))\nprint(1)\n1 / 0",
+    "import threading\nthreading.Thread(target=lambda: print(2)).start()\nprint(1)",
+    "import threading\nthreading.Thread(target=lambda: 1 / 0).start()\nprint(1)",
+    "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nprint(1)",
+    "out = open(1, 'w')\nout.write('1')",
+    "out = open(1, 'wb', closefd=False)\nout.write(b'1')",
+    "import os\nout = os.fdopen(1, 'w')\nprint(1, file=out)",
+    "import os\nout = os.fdopen(os.dup(1), 'w')\nclass K:\n  keeps = out\nprint(1, file=out)",
+    "import io\nout = io.BufferedWriter(io.FileIO(1, 'w'))\nout.write(b'1')",
+    "import io\ndef f(): pass\nf.out = io.BufferedWriter(io.FileIO(1, 'w'))\nf.out.write(b'1')",
+    "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, write_through=False)\nprint(1)",
+    "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach())\nprint(1)",
+    "import sys\nout = sys.stdout.detach()\nout.write(b'1')",
+    "import sys\nprint(1)\nsys.stdout.close()",
+    "import sys\nprint(1)\nsys.stdout = None",
+    "import sys\nprint(1)\ndel sys.stdout",
+    "import io, sys\nsys.stdout = io.StringIO()\nprint(1)\nsys.__stdout__.write(sys.stdout.getvalue())",
+    "import sys\nprint(1, file=sys.__stdout__)\nsys.stdout = sys.stderr",
+    "import sys\nsys.__stdout__.write('1')",
+    "import sys\nsys.stdout.buffer.write(b'1')",
+    "import sys\nprint(1)\nsys.stdout.buffer.write(b'2')",
+    f"import sys\n{QUIET}sys.stdout = Out()\nprint(1)",
+    f"import sys\n{QUIET}  def flush(self): pass\nsys.stdout = Out()\nprint(1)",
+    f"import sys\n{QUIET}  def flush(self): 1 / 0\nsys.stdout = Out()\nprint(1)",
+    f"import sys\n{QUIET}  closed = True\nsys.stdout = Out()\nprint(1)",
+    f"import sys\n{QUIET}  closed = property(lambda s: 1 / 0)\n  def flush(self): pass\nsys.stdout = Out()\nprint(1)",
+    "import sys\nclass Err:\n  def write(self, text): pass\nsys.stderr = Err()\nprint(1)",
+    "import sys\nsys.stderr = None\nprint(1)",
+    "import sys\nsys.stderr.close()\nprint(1)",
+    "import os\nprint(1)\nos.close(1)",
+    "import os\nos.close(0)\nprint(1)",
+    "import os\nos.close(2)\nprint(1)",
+    "class A:\n  def __del__(self): print(2)\na = A()\nprint(1)",
+    "class A:\n  def __del__(self): print(len(b))\nb = [1]\na = A()\nprint(1)",
+    "class A:\n  def __del__(self): 1 / 0\na = A()\nprint(1)",
+    "class A:\n  def __del__(self): print(2)\na = A()\na.a = a\nprint(1)",
+    "class A:\n  def __del__(self): print(2)\ndef f(): return a\na = A()\nprint(1)\nraise SystemExit(0)",
+    "import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 2)\nprint(1)",
+    "print(open(__file__).read())",
+    "import sys\nprint(len(open(sys.argv[0]).read()))",
+    "import inspect\ndef f(): return 1\nprint(inspect.getsource(f))",
+    "import sys\nprint(sys.stdin.mode, sys.stdout.mode, sys.stdin.name, sys.stdout.name, sys.stderr.name)",
+    "print(1, flush=True)\nopen('/dev/stdout', 'w').write('2')",
+    "open('/dev/stdout', 'w').write('2')\nprint(1)",
+    "import sys\nsys.stdout = open('/dev/stdout', 'a')\nprint(1)",
+    "import io\nprint(1, flush=True)\nwith io.open('/proc/self/fd/1', 'wb') as f: f.write(b'2')",
+    "import sys\nsys.setrecursionlimit(10 ** 6)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(50000))",
+    "import os\nif os.fork() == 0: os._exit(3)\nos.wait()\nprint(1)",
+    "exec(\"import atexit\\natexit.register(print, 2)\\nprint(1)\")",
+    "import sys\ntry: sys.exit(3)\nfinally: print(1)",
+    "try: raise SystemExit(0)\nexcept SystemExit: print(1)",
+    "raise KeyboardInterrupt",
+    "print('\\ud800')",
+]  # fmt: skip
+
+
+def plainly(source: str, directory: Path) -> tuple[bool, bytes]:
+    """Does python3 call it an end, and what was written?"""
+    (directory / "main.py").write_text(source)
+    argv = [sys.executable, "-X", "utf8", "main.py"]
+    done = subprocess.run(argv, cwd=directory, input=b"", capture_output=True, timeout=30, check=False, env={})
+    return done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("source", ENDINGS)
+def test_a_program_ends_as_it_does_in_plain_python(judge: Judge, tmp_path: Path, source: str) -> None:
+    well, output = plainly(source, tmp_path)
+    problem = Problem("p", "stdio", (Case("", output.decode() or "-"),), compare="exact", limits=LIMITS)
+    done = judge.judge(problem, Program(source))
+    assert done.verdict is (Verdict.RE if not well else Verdict.AC if output else Verdict.WA), (output, done.cases)
+
+
+FAST_IO = """
+import os, sys
+from io import BytesIO, IOBase
+class FastIO(IOBase):
+    newlines = 0
+    def __init__(self, file):
+        self._file, self._fd, self.buffer = file, file.fileno(), BytesIO()
+        self.writable = "x" in file.mode or "r" not in file.mode
+        self.write = self.buffer.write if self.writable else None
+    def readline(self):
+        while self.newlines == 0:
+            b = os.read(self._fd, max(os.fstat(self._fd).st_size, 8192))
+            self.newlines = b.count(b"\\n") + (not b)
+            ptr = self.buffer.tell()
+            self.buffer.seek(0, 2), self.buffer.write(b), self.buffer.seek(ptr)
+        self.newlines -= 1
+        return self.buffer.readline()
+    def flush(self):
+        if self.writable:
+            os.write(self._fd, self.buffer.getvalue())
+            self.buffer.truncate(0), self.buffer.seek(0)
+class IOWrapper(IOBase):
+    def __init__(self, file):
+        self.buffer = FastIO(file)
+        self.flush, self.writable = self.buffer.flush, self.buffer.writable
+        self.write = lambda s: self.buffer.write(s.encode("ascii"))
+        self.readline = lambda: self.buffer.readline().decode("ascii")
+sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)
+input = lambda: sys.stdin.readline().rstrip("\\r\\n")
+print(sum(map(int, input().split())))
+"""
+
+
+def test_the_fast_streams_of_contest_libraries_work(judge: Judge) -> None:
+    problem = Problem("p", "stdio", (Case("3 4\n", "7"),), limits=LIMITS)
+    assert judge.judge(problem, Program(FAST_IO)).verdict is Verdict.AC
+
+
+@pytest.mark.parametrize(
+    "limit", ["(-1, -1)", "(2 ** 29, -1)", "(2 ** 40, 2 ** 40)", "(2 ** 20, resource.RLIM_INFINITY)"]
+)
+def test_a_larger_stack_may_be_asked_for(judge: Judge, limit: str) -> None:
+    source = f"import resource\nresource.setrlimit(resource.RLIMIT_STACK, {limit})\nprint(1)"
+    problem = Problem("p", "stdio", (Case("", "1"),), limits=LIMITS)
+    assert judge.judge(problem, Program(source)).verdict is Verdict.AC
+    other = source.replace("RLIMIT_STACK", "RLIMIT_NOFILE").replace("2 ** 20", "2 ** 40")
+    assert judge.judge(problem, Program(other)).verdict is Verdict.RE
+
+
+PROCESSES = {
+    "pool": "with mp.Pool(2) as p: print(sum(p.map(square, range(5))))",
+    "executor": "with ProcessPoolExecutor(2) as e: print(sum(e.map(square, range(5))))",
+    "threads": "with ThreadPoolExecutor(2) as e: print(sum(e.map(square, range(5))))",
+    "queue": "q = mp.Queue()\np = mp.Process(target=q.put, args=(30,))\np.start()\nprint(q.get())\np.join()",
+    "value": "v, a, k = mp.Value('i', 29), mp.Array('i', 3), mp.RLock()\np = mp.Process(target=add, args=(v, a, k))\n"
+    "p.start()\np.join()\nprint(v.value + a[0])",
+    "semaphore": "s = mp.BoundedSemaphore(1)\ns.acquire()\nassert not s.acquire(timeout=0.01)\ns.release()\n"
+    "try: s.release()\nexcept ValueError: print(30)",
+    "condition": "b, e = mp.Barrier(2), mp.Event()\np = mp.Process(target=meet, args=(b, e))\np.start()\nb.wait()\n"
+    "e.wait()\np.join()\nprint(30)",
+}
+TOOLS = """
+import multiprocessing as mp
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+def square(x): return x * x
+def add(v, a, k):
+    with k, k: a[0] += 1
+def meet(b, e):
+    b.wait()
+    e.set()
+"""
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_a_program_may_have_processes_in_every_tier(tiered_judge: Judge, name: str) -> None:
+    problem = Problem("p", "stdio", (Case("", "30"),), limits=LIMITS)
+    done = tiered_judge.judge(problem, Program(TOOLS + PROCESSES[name]))
+    assert done.verdict is Verdict.AC, done.cases
+
+
+# --- the author's part ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preamble", ["1 +", "raise ValueError", "import no_such_module", "exit()", "def f(:"])
+@pytest.mark.parametrize(
+    ("kind", "case", "fields"),
+    [
+        ("stdio", Case("", "1"), {}),
+        ("function", Case("[]", "1"), {"fn_name": "f"}),
+        ("assert", Case("assert f() == 1"), {}),
+        ("assert", Case("want = 1\nassert f() == want"), {}),
+    ],
+)
+def test_a_broken_preamble_is_the_problems_fault(
+    judge: Judge, preamble: str, kind: Kind, case: Case, fields: dict[str, str]
+) -> None:
+    problem = Problem("p", kind, (case, case), preamble=preamble, limits=LIMITS, **fields)  # type: ignore[arg-type]
+    with pytest.raises(InvalidProblem, match="preamble"):
+        judge.judge(problem, Program("def f(): return 1\nprint(1)"))
+    assert judge.judge(dataclasses.replace(problem, preamble=""), Program("print(1)\ndef f(): return 1")).passed == 2
+
+
+LIAR = """
+import json, os
+def f(*a):
+    nonce = os.pread(3, 1 << 20, 0)[-32:]
+    os.pwrite(4, nonce + json.dumps({"ok": False, "stage": "preamble", "error": "x"}).encode(), 0)
+    os._exit(1)
+"""
+
+
+def test_a_program_that_blames_the_preamble_is_not_believed(judge: Judge) -> None:
+    wrong = LIAR + "f()"
+    for kind, case in (("stdio", Case("", "1")), ("assert", Case("want = 1\nassert f() == want"))):
+        problem = Problem("p", kind, (case, case), preamble="import os", limits=LIMITS)  # type: ignore[arg-type]
+        assert judge.judge(problem, Program(wrong)).verdict is Verdict.RE
+    function = Problem("p", "function", (Case("[]", "1"),) * 3, fn_name="f", preamble="import os", limits=LIMITS)
+    done = judge.judge(function, Program(LIAR))
+    assert [case.verdict for case in done.cases] == [Verdict.RE] * 3

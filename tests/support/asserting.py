@@ -1,0 +1,40 @@
+"""Assert problems in Python, and programs that try to pass them in other ways."""
+
+from __future__ import annotations
+
+from sandbox import Case, Judgement, Limits, Problem, Program
+from sandbox.judging import python_asserts
+from sandbox.judging.judge import Judge
+
+LIMITS = Limits(cpu_s=2, wall_s=30)
+
+
+def asserts(judge: Judge, source: str, *tests: str, **fields: object) -> Judgement:
+    options = {"limits": LIMITS, **fields}
+    return judge.judge(Problem("p", "assert", tuple(map(Case, tests)), **options), Program(source))  # type: ignore[arg-type]
+
+
+def is_decisive(test: str, preamble: str = "") -> bool:
+    found = python_asserts.plan(test, preamble)
+    return not found.weak or (found.apart is not None and found.apart.decisive)
+
+
+SQUARE = "def sq(x): return x * x"
+FORGED = """
+import json, os, sys
+def sq(x):
+    nonce = os.pread(3, 1 << 20, 0)[-32:]
+    for values in ([True], [True, True]):
+        os.pwrite(4, nonce + json.dumps({"ok": True, "values": values}).encode(), 0)
+    os._exit(0)
+"""
+PATCHES = """
+import builtins, collections, math, operator
+math.isclose = lambda *a, **k: True
+collections.Counter.most_common = lambda *a: [(1, 2)]
+isclose = same = ok = ref = abs = lambda *a, **k: True
+class Ref:
+    def of(self, x): return sq(x)
+builtins.all = lambda *a: True
+def sq(x): return 7
+"""
