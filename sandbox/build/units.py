@@ -79,7 +79,8 @@ def compose(language: Language, problem: Problem, program: str | Layout, case: C
         text = rename_main(text, harness.rename_main)
     ours = _read((*language.compile_files, *harness.files))
     files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
-    if taken := files.keys() & dict(ours).keys():
+    kept = {*dict(ours), *([] if is_native(language) or language.artifact == language.source else [language.artifact])}
+    if taken := {name.partition("/")[0] for name in files} & kept:
         raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
     # An interpreter's artefact is the source itself, beside which it finds the other files by their names.

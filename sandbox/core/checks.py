@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 FILES_MAX: Final = 1000
+NAMES_MAX: Final = 1 << 15
 POINTS_MAX: Final = 1e12
 _MODE_LENGTH_MAX: Final = 200
 
@@ -77,14 +78,25 @@ def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
         raise error(f"{where}: files must be pairs of a name and a text")
     names = [name for name, _ in pairs]
     for name in names:
-        parts = name.split("/")
-        if any(part in ("", ".", "..") or len(part.encode("utf-8", "replace")) > 255 or "\0" in part for part in parts):
-            raise error(f"{where}: files: {name!r} is no name below a directory; use one like 'lib/util.py'")
+        if not _is_below(name):
+            raise error(f"{where}: files: {shown(name)} is no name below a directory; use one like 'lib/util.py'")
     folders = {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
-    if double := next((name for name in names if names.count(name) > 1 or name in folders), None):
-        raise error(f"{where}: files: {double!r} is there twice")
-    if len(names) > FILES_MAX:
-        raise error(f"{where}: files: {len(names)} are more than {FILES_MAX}")
+    if double := next((name for name in folders.union(names) if name in folders and name in names), None):
+        raise error(f"{where}: files: {double!r} is there twice, as a file and as a folder")
+    if len(set(names)) < len(names):
+        raise error(f"{where}: files: a name is there twice")
+    if len(names) + len(folders) > FILES_MAX or sum(map(len, names)) > NAMES_MAX:
+        raise error(f"{where}: files: more than {FILES_MAX} with their folders, or {NAMES_MAX} characters of names")
+
+
+def _is_below(name: str) -> bool:
+    try:
+        parts = name.encode().split(b"/")
+    except UnicodeEncodeError:
+        return False
+    return len(name) <= 1024 and not any(
+        part in (b"", b".", b"..") or len(part) > 255 or b"\0" in part for part in parts
+    )
 
 
 def check_keys(where: str, data: Any, known: Collection[str], required: Collection[str]) -> None:

@@ -163,9 +163,16 @@ class Prepared:
         return encode_files(self.layout.files)
 
 
-def _over(*layers: Files) -> Files:
-    """Later files take the place of earlier ones of the same name."""
-    return tuple({name: content for layer in layers for name, content in layer}.items())
+def _over(first: Files, *layers: Files) -> Files:
+    """Later files take the place of earlier ones of the same name, and of those in whose way they are."""
+    found = dict(first)
+    for layer in layers:
+        for name, content in layer:
+            folders = [name[:at] for at, letter in enumerate(name) if letter == "/"]
+            for other in [*folders, *(each for each in found if each.startswith(f"{name}/"))]:
+                found.pop(other, None)
+            found[name] = content
+    return tuple(found.items())
 
 
 def encode_files(files: tuple[tuple[str, str], ...]) -> Files:

@@ -304,14 +304,8 @@ _TABLE: Final = (
         sysroot=("{rustc}", "--print", "sysroot"),
         package="rustc (https://rustup.rs; Debian, Ubuntu: apt-get install rustc gcc)",
         compile=(
-            *(
-                "{rustc}",
-                "--edition=2021",
-                "--crate-name=main",
-                "-Copt-level=2",
-                "-Cstrip=symbols",
-                "-Ccodegen-units=4",
-            ),
+            *("{rustc}", "--edition=2021", "--crate-name=main", "-Copt-level=2", "-Cstrip=symbols"),
+            "-Ccodegen-units=4",
             *("-Clinker={cc}", "-Clink-arg=-fuse-ld=bfd", "-o", "{artifact}", "{source}"),
         ),
         compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=32),

@@ -129,12 +129,27 @@ def test_no_place_to_start_is_the_programs_fault(judge: Judge) -> None:
 
 
 def test_a_file_called_as_one_of_the_judges_is_the_programs_fault(judge: Judge) -> None:
-    done = judged(judge, (*PROGRAMS["java"], ("Launch.java", "")), "java")
+    for name in ("Launch.java", "Compile.java/x.java", "main.jar", "main.jar/x"):
+        done = judged(judge, (*PROGRAMS["java"], (name, "")), "java")
+        assert done.verdict is Verdict.CE
+        assert name.partition("/")[0] in done.compile_log
+
+
+def test_a_folder_called_as_what_is_built_is_the_programs_fault_or_in_nobodys_way(judge: Judge) -> None:
+    done = judged(judge, (*PROGRAMS["c"], ("main/x", "")), "c")
     assert done.verdict is Verdict.CE
-    assert "Launch.java" in done.compile_log
 
 
-@pytest.mark.parametrize("name", ["", "/etc/x.py", "../x.py", "a//b.py", "a/./b.py", "a\0.py", "x" * 300])
+def test_a_cases_file_takes_the_place_of_a_programs_folder_and_the_other_way(judge: Judge) -> None:
+    case = Case("", "7", files=(("words", "7"), ("in/words", "7")))
+    source = "print(open('words').read() if open('in/words').read() == '7' else 0)"
+    program = Program(files=(("main.py", source), ("words/x.py", ""), ("in", "")))
+    assert judge.judge(Problem("p", "stdio", (case,)), program).verdict is Verdict.AC
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/x.py", "../x.py", "a//b.py", "a/./b.py", "a\0.py", "x" * 300, "a/" * 999 + "b", "\ud800.py"]
+)
 def test_a_name_that_leads_out_is_refused(name: str) -> None:
     with pytest.raises(InvalidProgram, match="files"):
         Program(files=((name, "pass"),))
@@ -144,6 +159,9 @@ def test_files_that_exclude_one_another_are_refused() -> None:
     for names in (("a.py", "a.py"), ("a", "a/b.py")):
         with pytest.raises(InvalidProgram, match="twice"):
             Program(files=tuple((name, "") for name in names))
+    for many in (range(1001), ["x" * 200 + str(index) for index in range(900)]):
+        with pytest.raises(InvalidProgram, match="more than"):
+            Program(files=tuple((f"{name}.py", "") for name in many))
     with pytest.raises(InvalidProgram, match="source and files"):
         Program("pass", files=(("a.py", ""),))
 
