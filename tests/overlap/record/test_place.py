@@ -101,7 +101,7 @@ def test_a_place_that_may_not_be_looked_at_is_the_callers_fault(tmp_path, monkey
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "stat", refuse)
-    with pytest.raises(ConfigError, match="run.dir='x': cannot be read .* name another directory"):
+    with pytest.raises(ConfigError, match=r"run.dir='x': cannot be read .* name another directory"):
         check_free(tmp_path / "x", "x")
 
 
