@@ -34,10 +34,12 @@ def train(
 
 def __getattr__(name: str) -> Any:
     """The names of other files, when they are asked for: the command is to hear a signal before it imports them."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'overlap' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in ("config", "core", "errors"):
+        return import_module(f"overlap.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'overlap' has no attribute {name!r}")
     return getattr(import_module(f"overlap.{_HOMES[name]}"), name)
 
 

@@ -60,6 +60,14 @@ def test_the_engine_imports_without_a_gpu_library(module: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_what_the_readme_names_is_there_after_a_plain_import() -> None:
+    names = ("core.LeftOut", "errors.ConfigError", "config.Config", "Task", "chat_prompt", "load_config", "train")
+    for name in names:  # each in an interpreter that has imported nothing else
+        command = [sys.executable, "-c", f"import overlap; overlap.{name}"]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stderr
+
+
 def test_a_blocked_library_fails_to_import() -> None:
     result = import_without(GPU_LIBRARIES, "torch.nn")
     assert result.returncode == 1
