@@ -135,6 +135,8 @@ def _check_referee(where: str, problem: Problem) -> None:
         value = getattr(problem, field)
         if needed and not isinstance(value, Program):
             raise InvalidProblem(f"{where}: {field}={shown(value)}: give the {field} as a Program")
+        if needed and not (value.source or value.files):
+            raise InvalidProblem(f"{where}: {field}: has neither a source nor files; give it one of them")
         if value is not None and not needed:
             way_out = "compare='checker'" if field == "checker" else "kind='interactive'"
             raise InvalidProblem(f"{where}: {field} is given, but nobody would ask it; use {way_out}")

@@ -150,7 +150,7 @@ def test_every_field_of_a_problem_survives_json() -> None:
     ("data", "word"),
     [
         ({"checker": {"code": "x"}}, "unknown key 'code'"),
-        ({"checker": {"language": "cpp"}}, "'source' is missing"),
+        ({"checker": {"language": "cpp"}, "compare": "checker"}, "checker: has neither a source nor files"),
         ({"subtasks": [{"name": "a"}]}, "'points' is missing"),
         ({"subtasks": {"a": 1}}, "list"),
         ({"subtasks": [None]}, "object"),

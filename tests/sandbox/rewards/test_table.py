@@ -97,7 +97,7 @@ def test_a_problem_without_tests_is_no_problem() -> None:
 @pytest.mark.parametrize(
     ("output", "expected", "accepted"),
     [
-        ("5.0\\n", "5", {"lcb", "sf", "code_contests"}),
+        ("5.0\\n", "5", {"lcb", "sf", "code_contests", "float(1e-5)"}),
         ("1 2", "1\n2", {"tokens", "code_contests"}),
         ("Yes", "YES", {"sf", "code_contests", "tokens+ignore_case"}),
         ("0.333334", "0.333333", {"sf", "code_contests", "float(1e-5)"}),

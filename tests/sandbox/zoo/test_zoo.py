@@ -205,11 +205,11 @@ def test_a_regular_file_is_collected(jail: Jail) -> None:
     assert jail.run(Run(Limits(), argv=("/bin/sh", "-c", "echo x > out"), collect="out")).collected == b"x\n"
 
 
-@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "", ".", "..", "a\x00b"])
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/../../x", "a//b", "", ".", "..", "a\x00b"])
 def test_names_that_leave_the_work_directory_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="plain file name"):
+    with pytest.raises(ValueError, match="work directory"):
         Run(Limits(), argv=("/bin/true",), files=((name, b""),))
-    with pytest.raises(ValueError, match="plain file name"):
+    with pytest.raises(ValueError, match="work directory"):
         Run(Limits(), argv=("/bin/true",), collect=name)
 
 
