@@ -49,7 +49,7 @@ def test_a_problem_with_such_cases_crosses_borders_whole() -> None:
     assert read(parcel) == problem
 
 
-CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("")}
+CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}
 
 
 @pytest.mark.parametrize(
