@@ -7,12 +7,15 @@ They are doubles: ``overlap.train`` never uses them.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import random
-import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
+from overlap.clock import now
 from overlap.core import Batch, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
 
 Seconds = Callable[[random.Random], float]
@@ -24,17 +27,55 @@ def _no_time(_: random.Random) -> float:
 
 
 def _rng(*key: object) -> random.Random:
-    return random.Random("/".join(map(str, key)))
+    return random.Random(zlib.crc32("/".join(map(str, key)).encode()))
+
+
+class Lanes:
+    """``count`` jobs at once; of those that wait, the one with the lowest ``turn`` is next."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: list[tuple[tuple[float, ...], int, asyncio.Future[None]]] = []
+        self._came = 0
+
+    @asynccontextmanager
+    async def lane(self, *turn: float) -> AsyncIterator[None]:
+        if self._free:
+            self._free -= 1
+        else:
+            self._came += 1
+            place = asyncio.get_running_loop().create_future()
+            heapq.heappush(self._waiting, (turn, self._came, place))
+            try:
+                await place
+            except asyncio.CancelledError:
+                if place.done() and not place.cancelled():
+                    self._hand_on()
+                raise
+        try:
+            yield
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        while self._waiting:
+            place = heapq.heappop(self._waiting)[2]
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
 
 
 class FakeGenerator:
-    """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``."""
+    """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``: those
+    of the oldest group first.
+    """
 
     def __init__(
         self, *, seed: int = 0, seconds: Seconds = _no_time, slots: int = 10**6, truncated: float = 0.0
     ) -> None:
         self._seed, self._seconds, self._truncated = seed, seconds, truncated
-        self._slots = asyncio.Semaphore(slots)
+        self._slots = Lanes(slots)
         self._open, self._closed = asyncio.Event(), asyncio.Event()
         self.version = -1
         self.running = 0
@@ -44,7 +85,7 @@ class FakeGenerator:
         return None
 
     async def generate(self, request: Request) -> Trajectory:
-        async with self._slots:
+        async with self._slots.lane(request.group):
             await self._open.wait()
             self.running += 1
             try:
@@ -54,10 +95,10 @@ class FakeGenerator:
 
     async def _sample(self, request: Request) -> Trajectory:
         rng = _rng(self._seed, request.group, request.prompt.id, request.sample)
-        started, first = time.monotonic(), self.version
+        started, first = now(), self.version
         await asyncio.sleep(self._seconds(rng))
         length = rng.randint(1, 16)
-        tokens = tuple(rng.randrange(3, 256) for _ in range(length))
+        tokens = tuple(rng.choices(range(3, 256), k=length))
         return Trajectory(
             request=request,
             token_ids=tokens,
@@ -66,7 +107,7 @@ class FakeGenerator:
             finish="length" if rng.random() < self._truncated else "stop",
             spans=_spans(first, self.version, length),
             started_s=started,
-            finished_s=time.monotonic(),
+            finished_s=now(),
         )
 
     async def load(self, update: WeightUpdate) -> None:
@@ -101,7 +142,10 @@ def _spans(first: int, last: int, length: int) -> tuple[VersionSpan, ...]:
 
 
 class FakeVerifier:
-    """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``."""
+    """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``.
+
+    Of the samples that wait, those of the oldest group are next, and of these the longest.
+    """
 
     def __init__(
         self,
@@ -113,21 +157,22 @@ class FakeVerifier:
         failed: float = 0.0,
     ) -> None:
         self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
-        self._workers = asyncio.Semaphore(workers)
+        self._workers = Lanes(workers)
 
     async def start(self) -> None:
         return None
 
     async def score(self, trajectory: Trajectory) -> Scored:
-        queued = time.monotonic()
+        queued = now()
         request = trajectory.request
         rng = _rng("verify", self._seed, request.group, request.prompt.id, request.sample)
-        async with self._workers:
-            started = time.monotonic()
-            await asyncio.sleep(self._seconds(rng))
+        seconds = self._seconds(rng)
+        async with self._workers.lane(request.group, -seconds):
+            started = now()
+            await asyncio.sleep(seconds)
         reward = None if rng.random() < self._failed else float(rng.random() < self._solved)
         failure = "" if reward is not None else "fake failure"
-        return Scored(trajectory, reward, None, failure, queued, started, time.monotonic())
+        return Scored(trajectory, reward, None, failure, queued, started, now())
 
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -151,11 +196,11 @@ class FakeLearner:
         return None
 
     async def step(self, batch: Batch) -> StepReport:
-        began = time.monotonic()
+        began = now()
         await asyncio.sleep(self._seconds(_rng("learn", self._seed, batch.step)))
         self.batches.append(batch)
         self.version = batch.version + 1
-        return StepReport(batch.step, self.version, time.monotonic() - began, {"loss": 0.0})
+        return StepReport(batch.step, self.version, now() - began, {"loss": 0.0})
 
     async def publish(self, version: int) -> WeightUpdate:
         self.published.append(version)

@@ -15,7 +15,7 @@ from overlap.errors import OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped
+from overlap.pipeline import Control, Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
@@ -47,6 +47,7 @@ class Session:
     resumed: Resumed = BEGINNING
     data: str = ""
     """Digest of the prompts, for checkpoints."""
+    control: Control = field(default_factory=Control)
     reason: str = "interrupted"
     course: Course = field(init=False)
     keeper: Keeper = field(init=False)
@@ -146,10 +147,26 @@ class Session:
         p, at = self.prepared, self.resumed.state
         prompts = PromptStream(p.train, p.cfg.run.seed, at.groups)
         position = Position(at.step, at.version, at.groups)
-        await overlapped(self.doors, p.cfg, prompts, self._on_step, position, self._on_ready, self._on_weights)
+        await overlapped(
+            self.doors,
+            p.cfg,
+            prompts,
+            self._on_step,
+            position,
+            self._on_ready,
+            self._on_weights,
+            self.control,
+            self._on_stall,
+        )
         self._progress.phase("saving the policy")
         await self.keeper.save()
         await self._evaluator.end(p.cfg.run.steps)
+
+    def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
+        names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
+        more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
+        what = "given up" if given_up else "begun again"
+        self.console.note(f"no sample ended for {self.prepared.cfg.run.stall_s:g} s; {what}: {names}{more}")
 
     async def _on_ready(self) -> None:
         await self._evaluator.begin(self.resumed.state.step)
