@@ -13,8 +13,8 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -128,6 +128,18 @@ def remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
+
+
+@asynccontextmanager
+async def threaded(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """``with context``, whose begin and end are in threads, each to its end."""
+    try:
+        yield await to_its_end(context.__enter__)
+    except BaseException as error:
+        if not await to_its_end(context.__exit__, type(error), error, error.__traceback__):
+            raise
+    else:
+        await to_its_end(context.__exit__, None, None, None)
 
 
 async def to_its_end(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

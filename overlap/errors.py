@@ -5,7 +5,8 @@
     │   └── DataError      a row of a problem file is malformed   (names the file and the line)
     ├── EngineError        the generator failed or died           exit code 1
     │   └── ParityError    engine and learner disagree after a sync
-    ├── LearnerError       a learner rank failed or died          exit code 1
+    ├── LearnerError       the learner refused, for a reason      exit code 1
+    │   └── LearnerDiedError  a rank died, hung or broke: another try may go well
     ├── VerifierError      the verifier fails too often           exit code 1
     ├── RunDirError        the run directory cannot be written    exit code 1
     ├── StaleBatchError    a lease failed: a batch is older than promised
@@ -50,7 +51,11 @@ class ParityError(EngineError):
 
 
 class LearnerError(OverlapError, RuntimeError):
-    """A learner rank raised, died, or did not answer in time."""
+    """The learner cannot do what was asked; it would not the next time, either. Or a ``LearnerDiedError``."""
+
+
+class LearnerDiedError(LearnerError):
+    """A learner rank was killed, raised what nobody foresaw, or did not answer in time: its state is lost."""
 
 
 class VerifierError(OverlapError, RuntimeError):

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from overlap.atomic import threaded, to_its_end
+from overlap.clock import now
 from overlap.core import Prompt
-from overlap.errors import OverlapError
+from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
@@ -28,11 +30,13 @@ from overlap.record import (
     Resumed,
     RunDir,
     RunState,
+    save_carried,
     save_state,
     summary,
     write_picture,
     writing,
 )
+from overlap.restarts import Restarts, death_in
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Session:
     reason: str = "interrupted"
     course: Course = field(init=False)
     keeper: Keeper = field(init=False)
+    restarts: Restarts = field(init=False)
     recorder: Recorder | None = None
     taken: int = 0
     """Steps taken by this session."""
@@ -58,6 +63,9 @@ class Session:
     def __post_init__(self) -> None:
         self.course = Course.from_dict(self.resumed.state.evaluation)
         self.keeper = Keeper(self.run, self.prepared.policy, self._save_policy)
+        self.restarts = Restarts(self.run, self.prepared.cfg, self.console.print)
+        self._earlier_s = self.resumed.state.seconds
+        self._death: LearnerDiedError | None = None
 
     def ended_by(self, error: BaseException) -> None:
         """Note in ``reason`` what ended the run early."""
@@ -67,11 +75,38 @@ class Session:
             self.reason = f"error: {type(error).__name__}: {error}"
 
     async def __call__(self) -> None:
-        """Train. Raises OverlapErrors; cancelling it saves what was learned and closes everything."""
-        cfg, at = self.prepared.cfg, self.resumed.state
-        self._consumed, self._version = at.groups, at.version
+        """Train. Raises OverlapErrors; cancelling it saves what was learned and closes everything.
+
+        When the learner has died, everything is closed and begun again from the newest checkpoint, a bounded number of
+        times (``Restarts``).
+        """
         self._began_s = time.monotonic()
         self.run.losses.say_to(self.console.print)
+        while self.reason != "finished":
+            try:
+                await self._attempt()
+            except OverlapError as error:
+                await self._go_back(error)
+
+    def _goes_back(self, error: BaseException) -> bool:
+        """Whether the error that ends an attempt is a death of the learner that another attempt can mend."""
+        return (death_in(error) or self._death) is not None and self.restarts.possible(self.taken)
+
+    async def _go_back(self, error: OverlapError) -> None:
+        """Make ready for another attempt after the error that ended one; raises it where there is none."""
+        death = death_in(error) or self._death
+        if death is None:
+            raise error
+        if not self.restarts.possible(self.taken):
+            self.restarts.refuse()
+            raise error
+        self.keeper.kept = {"failure": str(death)}  # until there is a learner again
+        self.resumed = await self.restarts.back(death)
+        self.course = Course.from_dict(self.resumed.state.evaluation)
+
+    async def _attempt(self) -> None:
+        cfg, at = self.prepared.cfg, self.resumed.state
+        self._consumed, self._version, self._death = at.groups, at.version, None
         async with AsyncExitStack() as stack:
             progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
             self._progress = progress
@@ -88,11 +123,13 @@ class Session:
             stack.callback(self.keeper.sweep)
             progress.phase("starting engine, learner and verifier")
             self.doors = await self._open(stack)
+            self.restarts.begun = True
+            self.keeper.kept = {}
             self._evaluator = self._evaluations(progress)
             try:
                 await self._guarded(self._train())
-            except BaseException:
-                if self.taken:
+            except BaseException as error:
+                if self.taken and not self._goes_back(error):
                     await self.keeper.rescue(progress.say)
                 raise
             self.reason = "finished"
@@ -141,12 +178,16 @@ class Session:
         finally:
             for task in (main, *watchers):
                 task.cancel()
-            await asyncio.gather(main, *watchers, return_exceptions=True)
+            ends = await asyncio.gather(main, *watchers, return_exceptions=True)
+            self._death = next((end for end in ends if isinstance(end, LearnerDiedError)), None)
 
     async def _train(self) -> None:
         p, at = self.prepared, self.resumed.state
         prompts = PromptStream(p.train, p.cfg.run.seed, at.groups)
-        position = Position(at.step, at.version, at.groups)
+        if given_up := self.resumed.given_up:
+            self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
+        carried = await asyncio.to_thread(self.resumed.carried.scored, prompts.at, now())
+        position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,
             p.cfg,
@@ -188,7 +229,7 @@ class Session:
         step, every = result.batch.step, self.prepared.cfg.run.save_every
         await self._note(result)
         if every and step % every == 0:
-            await self._checkpoint(step)
+            await self._checkpoint(result)
 
     async def _note(self, result: StepResult) -> None:
         assert self.recorder is not None
@@ -198,16 +239,19 @@ class Session:
         self.taken += 1
         await self.recorder.step(result, self._evaluated)
 
-    async def _checkpoint(self, step: int) -> None:
-        """A checkpoint that cannot be written is none, and costs no training. Raises LearnerError."""
+    async def _checkpoint(self, result: StepResult) -> None:
+        """Written while the loop's other tasks run. One that cannot be written is none, and costs no training. Raises
+        LearnerError.
+        """
         assert self.recorder is not None
-        cfg = self.prepared.cfg
+        cfg, step = self.prepared.cfg, result.batch.step
         metrics, trajectories = self.run.offsets
         traced, traced_us = self.recorder.traced
         state = RunState(
             step=step,
             version=self._version,
             groups=self._consumed,
+            carried=len(result.carried),
             metrics_offset=metrics,
             trajectories_offset=trajectories,
             trace_offset=traced,
@@ -218,17 +262,17 @@ class Session:
             evaluation=self.course.to_dict(),
         )
         best = {self.course.best["step"]} if self.course.best else set()
-        with (
-            self.run.losses.spared("checkpoints"),
-            writing(self.run.checkpoints, step, keep=cfg.run.keep_last, spare=best) as folder,
-        ):
-            await self.doors.learner.save(folder / LEARNER, kind="state")
-            save_state(folder, state)
+        with self.run.losses.spared("checkpoints"):
+            async with threaded(writing(self.run.checkpoints, step, keep=cfg.run.keep_last, spare=best)) as folder:
+                await to_its_end(save_carried, folder, result.carried, now())
+                await self.doors.learner.save(folder / LEARNER, kind="state")
+                await to_its_end(save_state, folder, state)
+            self.run.losses.made_good("checkpoints")
 
     @property
     def seconds(self) -> float:
         """Wall time of the run, that before it was resumed included, s."""
-        return self.resumed.state.seconds + time.monotonic() - self._began_s
+        return self._earlier_s + time.monotonic() - self._began_s
 
     def _decode(self, prompt: Prompt) -> str:
         return str(self.prepared.tokenizer.decode(list(prompt.token_ids)))
@@ -241,7 +285,7 @@ class Session:
         figures = summary(
             rows,
             reason=self.reason,
-            seconds=self.resumed.state.seconds + seconds,
+            seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
             pass_at_1=self.course.summary(self.prepared.cfg.run.steps if self.reason == "finished" else None),
@@ -263,5 +307,6 @@ class Session:
             "prompts": {"train": len(self.prepared.train), "heldout": len(self.prepared.heldout)},
             "data": {split: intake.to_json() for split, intake in self.prepared.intakes.items()},
             "policy": self.keeper.figures(),
+            "restarts": self.restarts.told,
             "not_written": list(self.run.losses),
         }

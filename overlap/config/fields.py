@@ -195,6 +195,8 @@ class RunConfig(_Section):
     """Steps between checkpoints of the learner's state; 0: only the final policy is saved."""
     keep_last: int = at_least(1, 2, may_change=True)
     """Checkpoints that stay, the newest; one that the best policy came from stays beside them."""
+    restarts: int = at_least(0, 2, may_change=True)
+    """How often a run whose learner died goes back to its newest checkpoint by itself."""
 
     def __post_init__(self) -> None:
         check_section(self.section, self)

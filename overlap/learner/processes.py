@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import LearnerError, OverlapError
+from overlap.errors import LearnerDiedError, OverlapError
 from overlap.learner.spec import RankSpec
 from overlap.process import Life, Message, Peer, message
 
@@ -31,7 +31,7 @@ class RankLife(Life):
     """The life of the ranks: the death of one says what to do about it."""
 
     def __init__(self, scratch: Path, log: Path | None) -> None:
-        super().__init__("learner", LearnerError, scratch, log)
+        super().__init__("learner", LearnerDiedError, scratch, log)
 
     def obituary(self, who: str, code: int | None) -> str:
         """How a rank ended, what to do where memory was short, and where its output is."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from overlap.errors import LearnerError, OverlapError, RunDirError
+from overlap.errors import LearnerDiedError, OverlapError, RunDirError
 from overlap.learner.spec import RankSpec
 from overlap.process import CANCEL, Call, Reply, bind_to_parent, encode, receive
 
@@ -50,7 +50,7 @@ def main() -> int:
         except Exception:
             text = traceback.format_exc().strip()
             said = f"learner rank {os.environ['RANK']} raised {text.splitlines()[-1]}\n{text[-_SHOWN:]}"
-            return _fail(sock, call, text, LearnerError(said))
+            return _fail(sock, call, text, LearnerDiedError(said))
 
 
 def _start(spec: RankSpec) -> Any:

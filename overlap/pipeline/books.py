@@ -34,6 +34,15 @@ class Books:
         self.assembler = Assembler(cfg, first)
         self.steps = Channel[tuple[Group, ...]]("steps")
 
+    @property
+    def finished(self) -> tuple[Scored, ...]:
+        """Results that the learner has not been given, by group and sample: also those of complete steps that wait for
+        it, and carried ones of groups that are not admitted again yet.
+        """
+        waiting = [scored for known in self._carried.values() for scored in known.values()]
+        waiting += [scored for groups in self.steps.waiting for group in groups for scored in group.samples]
+        return tuple(sorted((*self.assembler.finished, *waiting), key=_place))
+
     async def admit(self, send: Callable[[Request], None]) -> None:
         """Let prompt groups in, and ``send`` the requests of each.
 
@@ -79,3 +88,8 @@ class Books:
     def _replace(self) -> None:
         for group in self.assembler.replaceable():
             self.window.drop(group)
+
+
+def _place(scored: Scored) -> tuple[int, int]:
+    request = scored.trajectory.request
+    return request.group, request.sample

@@ -61,6 +61,11 @@ class Channel(Generic[T]):
         """Items that wait."""
         return len(self._items)
 
+    @property
+    def waiting(self) -> tuple[T, ...]:
+        """The items that wait; they go on waiting."""
+        return tuple(self._items)
+
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 

@@ -125,7 +125,7 @@ async def overlapped(
                 books.window.allowed = pace.leases
                 books.land(groups)
                 flow.touch()
-                await on_step(replace(result, loop=control.state(), carried=books.assembler.finished))
+                await on_step(replace(result, loop=control.state(), carried=books.finished))
             for task in beside:
                 task.cancel()
     except BaseExceptionGroup as errors:

@@ -26,15 +26,18 @@ class PromptStream(Iterator[Prompt]):
 
     def peek(self) -> Prompt:
         """The next prompt, without handing it out."""
-        prompt = next(self)
-        self.position -= 1
-        return prompt
+        return self.at(self.position)
 
-    def __next__(self) -> Prompt:
-        epoch, index = divmod(self.position, len(self._prompts))
+    def at(self, position: int) -> Prompt:
+        """The prompt of any position, which is the number of its group; hands out nothing."""
+        epoch, index = divmod(position, len(self._prompts))
         if epoch != self._epoch:
             self._order = list(range(len(self._prompts)))
             random.Random(f"prompts/{self._seed}/{epoch}").shuffle(self._order)
             self._epoch = epoch
-        self.position += 1
         return self._prompts[self._order[index]]
+
+    def __next__(self) -> Prompt:
+        prompt = self.at(self.position)
+        self.position += 1
+        return prompt

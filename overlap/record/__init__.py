@@ -5,6 +5,7 @@ Waits for the disk, in a thread
 Woken by  the loop, once per step
 """
 
+from overlap.record.carried import save_carried
 from overlap.record.checkpoint import LEARNER, RunState, find, latest, load_state, save_state, writing
 from overlap.record.digest import data_digest
 from overlap.record.files import check_out, plain, read_rows
@@ -15,7 +16,7 @@ from overlap.record.place import check_free, resolve
 from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary, write_picture
-from overlap.record.resume import BEGINNING, Resumed, check_reopen, reopen, stored_config
+from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rundir import RunDir, trajectory_row
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "data_digest",
     "final_table",
     "find",
+    "go_back",
     "latest",
     "load_state",
     "mean",
@@ -44,6 +46,7 @@ __all__ = [
     "reopen",
     "resolve",
     "result_timing",
+    "save_carried",
     "save_state",
     "solved",
     "stored_config",

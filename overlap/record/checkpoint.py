@@ -1,8 +1,9 @@
 """Checkpoints: what a resume needs besides the learner's own state. JSON, atomic, the newest few kept.
 
-checkpoints/step-000020/   learner/      written by Learner.save(kind="state")
-                           state.json    RunState
-                           COMPLETE      written last: without it the checkpoint does not count
+checkpoints/step-000020/   learner/        written by Learner.save(kind="state")
+                           carried.jsonl   results that no step had taken, see ``carried``
+                           state.json      RunState
+                           COMPLETE        written last: without it the checkpoint does not count
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from overlap.atomic import guarded, write_atomic
 from overlap.errors import ConfigError, RunDirError
 
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, FORMAT)
+"""Format 2 has no ``carried``: what no step had taken is made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class RunState:
     """Wall time of the run up to here, s."""
     evaluation: dict[str, Any] = field(default_factory=dict)
     """What evaluations found so far, as ``evaluation.Course.to_dict`` says it."""
+    carried: int = 0
+    """Results in ``carried.jsonl``."""
 
 
 def save_state(folder: Path, state: RunState) -> None:
@@ -64,7 +69,7 @@ def load_state(folder: Path) -> RunState:
         raise ConfigError("checkpoint", str(folder), "is incomplete; choose another one")
     try:
         stored = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        if stored.pop("format") != FORMAT:
+        if stored.pop("format") not in READABLE:
             raise ConfigError("checkpoint", str(folder), f"has another format than {FORMAT}; start a new run")
         return RunState(**stored)
     except (OSError, KeyError, TypeError, AttributeError, ValueError) as exc:

@@ -94,6 +94,13 @@ class Lines:
             with guarded(self.path):
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
+    def rewind(self, size: int) -> None:
+        """Cut off what came after the first ``size`` bytes, lines that are late included."""
+        self._late = b""
+        with guarded(self.path):
+            if self.path.exists() and self.path.stat().st_size > size:
+                os.truncate(self.path, size)
+
     def catch_up(self) -> bool:
         """Write the lines that are late; returns whether there were any."""
         if not self._late:

@@ -299,7 +299,7 @@ def slug(reason: str) -> str:
 
 def judged(samples: Iterable[Scored]) -> list[Scored]:
     """Samples whose verification began and ended; one that failed before it began has no times."""
-    return [s for s in samples if s.finished_s >= s.started_s > 0]
+    return [s for s in samples if s.started_s and s.finished_s >= s.started_s]
 
 
 def _samples(batch: Batch) -> list[Scored]:

@@ -145,6 +145,7 @@ def final_table(summary: Mapping[str, Any]) -> str:
         ("throughput", f"{_f(timing['tokens_per_s'], ',.0f')} tok/s, {_f(timing['samples_per_s'], '.1f')} samples/s"),
         ("loop lag", f"p99 {_f(summary['loop_lag_ms'].get('p99'), '.1f')} ms"),
         *_policy_rows(summary.get("policy") or {}, str(summary["run_dir"])),
+        *(("went back", line) for line in summary.get("restarts") or ()),
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
     ]  # fmt: skip

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from overlap.config import Change, Config, changes
 from overlap.errors import ConfigError
+from overlap.record.carried import Carried
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.files import read_rows
 from overlap.record.metrics import Row
@@ -24,6 +25,10 @@ class Resumed:
     folder: Path | None = None
     rows: tuple[Row, ...] = ()
     """Metrics of the steps until there."""
+    carried: Carried = field(default_factory=Carried)
+    """Results that no step had taken."""
+    given_up: int = 0
+    """How many of them another run's ``carried`` would have been: they are made again."""
 
 
 BEGINNING = Resumed(RunState(step=0, version=0))
@@ -87,6 +92,8 @@ def _open(
         if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
             way_out = "go on with what it had, or let it change by --resume-with-changes"
             raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
+        if any(not c.allowed for c in found):
+            resumed = replace(resumed, carried=Carried(), given_up=len(resumed.carried))
         if resumed.folder is not None:
             fits(resumed.folder)
         read_history(run.path)
@@ -107,7 +114,25 @@ def _compare(run: RunDir, cfg: Config, data: str) -> tuple[Resumed, Sequence[Cha
     found = list(changes(state.config, cfg))
     if data != state.data:
         found.append(Change("the problems of data.train", state.data, data, False))
-    return Resumed(state, folder, _rows(run.metrics, state.metrics_offset)), found
+    return _at(run, state, folder), found
+
+
+def go_back(run: RunDir, cfg: Config) -> Resumed:
+    """An open run goes back to its newest checkpoint, or to its beginning where there is none; what came after is cut
+    off, and the history in ``config.yaml`` grows by an entry. Raises ConfigError, RunDirError.
+    """
+    folder = latest(run.checkpoints)
+    resumed = BEGINNING if folder is None else _at(run, load_state(folder), folder)
+    state = resumed.state
+    with run.losses.spared("config.yaml"):
+        run.remember(cfg.to_dict(), state.step, {})
+    run.rewind(step=state.step, metrics=state.metrics_offset, trajectories=state.trajectories_offset)
+    return resumed
+
+
+def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
+    carried = Carried.load(folder) if state.carried else Carried()
+    return Resumed(state, folder, _rows(run.metrics, state.metrics_offset), carried)
 
 
 def _rows(metrics: Path, size: int) -> tuple[Row, ...]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.atomic import guarded, settle, write_atomic
+from overlap.atomic import settle, write_atomic
 from overlap.errors import ConfigError
 from overlap.record import place
 from overlap.record.events import Events
@@ -88,11 +88,11 @@ class RunDir:
         A kill in the moment in which a new policy took its place has left the former one under another name.
         """
         self.settle()
+        with self.losses.spared("events"):
+            self._events.close()
         self._events = Events(self.events, purge_from=step + 1)
-        for file, size in ((self.metrics, metrics), (self.trajectories, trajectories)):
-            with guarded(file):
-                if file.exists() and file.stat().st_size > size:
-                    os.truncate(file, size)
+        self._rows.rewind(metrics)
+        self._samples.rewind(trajectories)
 
     def settle(self) -> None:
         """End what a kill, or a save that was cut off, has left of the policies. Raises RunDirError."""

@@ -7,6 +7,7 @@ over the closing bracket, which follows them. So memory is bounded and a crash l
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from contextlib import suppress
@@ -46,7 +47,8 @@ class Tracer:
     ) -> None:
         """``origin_s`` is time zero of the trace. ``path=None`` traces nothing. The first flush makes the file.
 
-        ``after``: go on with the file of an earlier run, from ``position`` as it was then; its time goes on, too.
+        ``after``: go on with the file of an earlier run, from ``position`` as it was then; its time goes on, too. What
+        began before that is left out: its rows are taken.
         """
         self._path = path
         self._origin_s = time.monotonic() if origin_s is None else origin_s
@@ -56,8 +58,10 @@ class Tracer:
         self._rows: dict[str, list[float]] = {}
         self._fd = -1
         self._end, self._last_us = 0, 0.0
+        self._first_s = -math.inf
         if path and after and after[0] > 1 and path.is_file() and path.stat().st_size >= after[0]:
             self._end, self._last_us = after
+            self._first_s = self._origin_s
             self._origin_s -= self._last_us / 1e6
 
     @property
@@ -86,7 +90,7 @@ class Tracer:
 
     def span(self, stage: str, start_s: float, end_s: float, name: str, **args: Any) -> None:
         """Something that took from ``start_s`` to ``end_s`` (time.monotonic()); ``args`` show when it is clicked."""
-        if self._path is None:
+        if self._path is None or start_s < self._first_s:
             return
         tid = self._row(stage, start_s, end_s)
         self._last_us = max(self._last_us, self._us(end_s))

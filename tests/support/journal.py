@@ -1,0 +1,21 @@
+"""What a learner was given, without what may differ between two runs of the same seed: times, and who sampled when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from overlap.core import Batch, Group, Scored
+
+
+def essence(batch: Batch) -> tuple[Any, ...]:
+    """All of a batch that training depends on, but the versions of its tokens."""
+    return batch.step, batch.version, tuple(map(_group, batch.groups)), tuple(map(_group, batch.dropped))
+
+
+def _group(group: Group) -> tuple[Any, ...]:
+    return group.id, group.prompt.id, tuple(map(_sample, group.samples)), group.advantages, group.dropped
+
+
+def _sample(scored: Scored) -> tuple[Any, ...]:
+    t = scored.trajectory
+    return scored.id, tuple(t.token_ids), tuple(t.logprobs), t.text, t.finish, scored.reward, scored.failure
