@@ -7,16 +7,15 @@ They are doubles: ``overlap.train`` never uses them.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from overlap.clock import now
 from overlap.core import Batch, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
+from sandbox.pool import Places
 
 Seconds = Callable[[random.Random], float]
 """A law of durations: draws seconds from a seeded generator."""
@@ -30,42 +29,6 @@ def _rng(*key: object) -> random.Random:
     return random.Random(zlib.crc32("/".join(map(str, key)).encode()))
 
 
-class Lanes:
-    """``count`` jobs at once; of those that wait, the one with the lowest ``turn`` is next."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting: list[tuple[tuple[float, ...], int, asyncio.Future[None]]] = []
-        self._came = 0
-
-    @asynccontextmanager
-    async def lane(self, *turn: float) -> AsyncIterator[None]:
-        if self._free:
-            self._free -= 1
-        else:
-            self._came += 1
-            place = asyncio.get_running_loop().create_future()
-            heapq.heappush(self._waiting, (turn, self._came, place))
-            try:
-                await place
-            except asyncio.CancelledError:
-                if place.done() and not place.cancelled():
-                    self._hand_on()
-                raise
-        try:
-            yield
-        finally:
-            self._hand_on()
-
-    def _hand_on(self) -> None:
-        while self._waiting:
-            place = heapq.heappop(self._waiting)[2]
-            if not place.done():
-                place.set_result(None)
-                return
-        self._free += 1
-
-
 class FakeGenerator:
     """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``: those
     of the oldest group first.
@@ -75,7 +38,7 @@ class FakeGenerator:
         self, *, seed: int = 0, seconds: Seconds = _no_time, slots: int = 10**6, truncated: float = 0.0
     ) -> None:
         self._seed, self._seconds, self._truncated = seed, seconds, truncated
-        self._slots = Lanes(slots)
+        self._slots = Places(slots)
         self._open, self._closed = asyncio.Event(), asyncio.Event()
         self.version = -1
         self.running = 0
@@ -85,7 +48,7 @@ class FakeGenerator:
         return None
 
     async def generate(self, request: Request) -> Trajectory:
-        async with self._slots.lane(request.group):
+        async with self._slots.place(request.group):
             await self._open.wait()
             self.running += 1
             try:
@@ -157,7 +120,7 @@ class FakeVerifier:
         failed: float = 0.0,
     ) -> None:
         self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
-        self._workers = Lanes(workers)
+        self._workers = Places(workers)
 
     async def start(self) -> None:
         return None
@@ -167,7 +130,7 @@ class FakeVerifier:
         request = trajectory.request
         rng = _rng("verify", self._seed, request.group, request.prompt.id, request.sample)
         seconds = self._seconds(rng)
-        async with self._workers.lane(request.group, -seconds):
+        async with self._workers.place(request.group, -seconds):
             started = now()
             await asyncio.sleep(seconds)
         reward = None if rng.random() < self._failed else float(rng.random() < self._solved)
