@@ -7,6 +7,7 @@ They are doubles: ``overlap.train`` never uses them.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,6 +22,11 @@ Seconds = Callable[[random.Random], float]
 """A law of durations: draws seconds from a seeded generator."""
 
 
+EPSILON_S = 1e-9
+KEPT_LOADS = 64
+"""Loads that a running sample can have seen."""
+
+
 def _no_time(_: random.Random) -> float:
     return 0.0
 
@@ -31,15 +37,28 @@ def _rng(*key: object) -> random.Random:
 
 class FakeGenerator:
     """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``: those
-    of the oldest group first.
+    of the oldest group first. A load takes ``load_s`` seconds, in which nothing is decoded; by ``landing`` it first
+    waits for all that is running ("drain"), or takes ``recompute_s`` longer for each running sample ("recompute").
     """
 
     def __init__(
-        self, *, seed: int = 0, seconds: Seconds = _no_time, slots: int = 10**6, truncated: float = 0.0
+        self,
+        *,
+        seed: int = 0,
+        seconds: Seconds = _no_time,
+        slots: int = 10**6,
+        truncated: float = 0.0,
+        landing: Literal["keep", "recompute", "drain"] = "keep",
+        load_s: float = 0.0,
+        recompute_s: float = 0.0,
     ) -> None:
         self._seed, self._seconds, self._truncated = seed, seconds, truncated
+        self._landing, self._load_s, self._recompute_s = landing, load_s, recompute_s
         self._slots = Places(slots)
-        self._open, self._closed = asyncio.Event(), asyncio.Event()
+        self._open, self._closed, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._since: float | None = None
+        self._stood_s = 0.0
+        self._landed: list[tuple[float, int]] = []
         self.version = -1
         self.running = 0
         self.loads: list[int] = []
@@ -55,11 +74,18 @@ class FakeGenerator:
                 return await self._sample(request)
             finally:
                 self.running -= 1
+                if not self.running:
+                    self._empty.set()
 
     async def _sample(self, request: Request) -> Trajectory:
         rng = _rng(self._seed, request.group, request.prompt.id, request.sample)
-        started, first = now(), self.version
-        await asyncio.sleep(self._seconds(rng))
+        started = now()
+        began, seconds = self._decoded_s(), self._seconds(rng)
+        first = self.version
+        await asyncio.sleep(seconds)
+        while self._decoded_s() < began + seconds - EPSILON_S:
+            left = began + seconds - self._decoded_s()  # it stood still in the meantime
+            await asyncio.sleep(left)
         length = rng.randint(1, 16)
         tokens = tuple(rng.choices(range(3, 256), k=length))
         return Trajectory(
@@ -68,13 +94,37 @@ class FakeGenerator:
             logprobs=tuple(-rng.random() for _ in tokens),
             text=f"answer {request.sample} to {request.prompt.id}",
             finish="length" if rng.random() < self._truncated else "stop",
-            spans=_spans(first, self.version, length),
+            spans=self._spans(first, began, seconds, length),
             started_s=started,
             finished_s=now(),
         )
 
+    def _decoded_s(self) -> float:
+        """Seconds, without those in which nothing was decoded."""
+        return (now() if self._since is None else self._since) - self._stood_s
+
+    def _spans(self, first: int, began: float, seconds: float, length: int) -> tuple[VersionSpan, ...]:
+        """Tokens come at an even pace; each is of the version that was loaded then."""
+        spans, start, version = list[VersionSpan](), 0, first
+        for at, landed in self._landed:
+            token = min(length, math.ceil(length * (at - began) / seconds)) if seconds and at > began else 0
+            if token > start:
+                spans.append(VersionSpan(version, start, token))
+                start = token
+            version = landed if at >= began else version
+        return (*spans, VersionSpan(version, start, length)) if start < length else tuple(spans)
+
     async def load(self, update: WeightUpdate) -> None:
+        if self._landing == "drain":
+            self._open.clear()
+            while self.running:
+                self._empty.clear()
+                await self._empty.wait()
+        since = self._since = now()
+        await asyncio.sleep(self._load_s + (self._recompute_s * self.running if self._landing == "recompute" else 0.0))
+        self._since, self._stood_s = None, self._stood_s + now() - since
         self.version = update.version
+        self._landed = [*self._landed[-KEPT_LOADS:], (self._decoded_s(), update.version)]
         self.loads.append(update.version)
         self._open.set()
 
@@ -95,13 +145,6 @@ class FakeGenerator:
 
     async def close(self) -> None:
         self._closed.set()
-
-
-def _spans(first: int, last: int, length: int) -> tuple[VersionSpan, ...]:
-    """The response began at version ``first`` and ended at ``last``: half of its tokens each when these differ."""
-    if first == last or length < 2:
-        return (VersionSpan(first, 0, length),)
-    return (VersionSpan(first, 0, length // 2), VersionSpan(last, length // 2, length))
 
 
 class FakeVerifier:
