@@ -12,12 +12,12 @@ from typing import Any
 
 from overlap.atomic import threaded, to_its_end
 from overlap.clock import now
-from overlap.core import Prompt
+from overlap.core import Prompt, Scored
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.pipeline import Control, Doors, Pending, Position, PromptStream, StepResult, overlapped
+from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
@@ -30,6 +30,9 @@ from overlap.record import (
     Resumed,
     RunDir,
     RunState,
+    data_digest,
+    is_complete,
+    path_of,
     save_carried,
     save_state,
     summary,
@@ -37,6 +40,7 @@ from overlap.record import (
     writing,
 )
 from overlap.restarts import Restarts, death_in
+from overlap.steering import SOCKET, Steering, listening
 
 
 @dataclass
@@ -51,7 +55,7 @@ class Session:
     resumed: Resumed = BEGINNING
     data: str = ""
     """Digest of the prompts, for checkpoints."""
-    control: Control = field(default_factory=Control)
+    steering: Steering = field(default_factory=Steering)
     reason: str = "interrupted"
     course: Course = field(init=False)
     keeper: Keeper = field(init=False)
@@ -64,7 +68,7 @@ class Session:
         self.course = Course.from_dict(self.resumed.state.evaluation)
         self.keeper = Keeper(self.run, self.prepared.policy, self._save_policy)
         self.restarts = Restarts(self.run, self.prepared.cfg, self.console.print)
-        self._earlier_s = self.resumed.state.seconds
+        self._step, self._earlier_s = self.resumed.state.step, self.resumed.state.seconds
         self._death: LearnerDiedError | None = None
 
     def ended_by(self, error: BaseException) -> None:
@@ -82,9 +86,9 @@ class Session:
         """
         self._began_s = time.monotonic()
         self.run.losses.say_to(self.console.print)
-        while self.reason != "finished":
+        while True:
             try:
-                await self._attempt()
+                return await self._attempt()
             except OverlapError as error:
                 await self._go_back(error)
 
@@ -106,7 +110,7 @@ class Session:
 
     async def _attempt(self) -> None:
         cfg, at = self.prepared.cfg, self.resumed.state
-        self._consumed, self._version, self._death = at.groups, at.version, None
+        self._step, self._consumed, self._version, self._death = at.step, at.groups, at.version, None
         async with AsyncExitStack() as stack:
             progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
             self._progress = progress
@@ -121,8 +125,9 @@ class Session:
             )
             stack.callback(self.recorder.close)
             stack.callback(self.keeper.sweep)
+            await self._heed(stack)
             progress.phase("starting engine, learner and verifier")
-            self.doors = await self._open(stack)
+            self.doors = await self._unless_stopped(self._open(stack))
             self.restarts.begun = True
             self.keeper.kept = {}
             self._evaluator = self._evaluations(progress)
@@ -132,7 +137,9 @@ class Session:
                 if self.taken and not self._goes_back(error):
                     await self.keeper.rescue(progress.say)
                 raise
-            self.reason = "finished"
+            if self.steering.stopped and self.taken:
+                await self.keeper.rescue(progress.say)
+            self.reason = self._how_it_ended()
             progress.phase("closing")
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
@@ -160,6 +167,41 @@ class Session:
         p, run = self.prepared, self.run
         return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
 
+    async def _heed(self, stack: AsyncExitStack) -> None:
+        """From here on the run does what ``overlap ctl`` says."""
+        self.steering.control.on_save = self._on_save
+        await stack.enter_async_context(self.steering.attached(self._about))
+        self.warden.watch_path(self.run.path / SOCKET)
+        with self.run.losses.spared("ctl (overlap ctl cannot reach this run)"):
+            await stack.enter_async_context(listening(self.steering, self.run.path))
+
+    async def _unless_stopped(self, opening: Coroutine[Any, Any, Doors]) -> Doors:
+        work, stop = asyncio.create_task(opening), asyncio.create_task(self.steering.wanted_end())
+        try:
+            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise OverlapError("the run was stopped before its first step")
+            return work.result()
+        finally:
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "run": str(self.run.path),
+            "step": self._step,
+            "steps": self.prepared.cfg.run.steps,
+            "version": self._version,
+            "seconds": round(self.seconds, 1),
+            "not_written": list(self.run.losses),
+        }
+
+    def _how_it_ended(self) -> str:
+        if self.steering.stopped:
+            return "stopped"
+        return "drained" if self._step < self.prepared.cfg.run.steps else "finished"
+
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")
 
@@ -167,6 +209,7 @@ class Session:
         """Do the work; the death of the engine or of a learner rank ends it at once, wherever it stands."""
         main = asyncio.create_task(work, name="train")
         watchers = [asyncio.create_task(door.wait_dead()) for door in (self.generator, self.learner)]
+        watchers.append(asyncio.create_task(self.steering.wanted_end()))
         try:
             await asyncio.wait([main, *watchers], return_when=asyncio.FIRST_COMPLETED)
             if not main.done():
@@ -196,12 +239,12 @@ class Session:
             position,
             self._on_ready,
             self._on_weights,
-            self.control,
+            self.steering.control,
             self._on_stall,
         )
         self._progress.phase("saving the policy")
         await self.keeper.save()
-        await self._evaluator.end(p.cfg.run.steps)
+        await self._evaluator.end(self._step)
 
     def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
         names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
@@ -229,45 +272,59 @@ class Session:
         step, every = result.batch.step, self.prepared.cfg.run.save_every
         await self._note(result)
         if every and step % every == 0:
-            await self._checkpoint(result)
+            await self._checkpoint(result.carried)
 
     async def _note(self, result: StepResult) -> None:
         assert self.recorder is not None
         batch = result.batch
         self._consumed += len(batch.groups) + len(batch.dropped)
         self._version = result.report.version if result.report else self._version
+        self._step = batch.step
         self.taken += 1
         await self.recorder.step(result, self._evaluated)
 
-    async def _checkpoint(self, result: StepResult) -> None:
+    async def _on_save(self, carried: tuple[Scored, ...]) -> None:
+        """A checkpoint that was asked for, between two steps."""
+        self.data = self.data or await asyncio.to_thread(data_digest, self.prepared.train)
+        await self._checkpoint(carried)
+
+    async def _checkpoint(self, carried: tuple[Scored, ...]) -> None:
         """Written while the loop's other tasks run. One that cannot be written is none, and costs no training. Raises
         LearnerError.
         """
+        root, step, best = self.run.checkpoints, self._step, self.course.best
+        state = self._state(len(carried))
+        spare = {best["step"]} if best else set()
+        with self.run.losses.spared("checkpoints"):
+            if is_complete(folder := path_of(root, step)):  # the learner stands where it stood
+                await to_its_end(save_carried, folder, carried, now())
+                await to_its_end(save_state, folder, state)
+            else:
+                made = writing(root, step, keep=self.prepared.cfg.run.keep_last, spare=spare)
+                async with threaded(made) as folder:
+                    await to_its_end(save_carried, folder, carried, now())
+                    await self.doors.learner.save(folder / LEARNER, kind="state")
+                    await to_its_end(save_state, folder, state)
+            self.run.losses.made_good("checkpoints")
+
+    def _state(self, carried: int) -> RunState:
         assert self.recorder is not None
-        cfg, step = self.prepared.cfg, result.batch.step
         metrics, trajectories = self.run.offsets
         traced, traced_us = self.recorder.traced
-        state = RunState(
-            step=step,
+        return RunState(
+            step=self._step,
             version=self._version,
             groups=self._consumed,
-            carried=len(result.carried),
             metrics_offset=metrics,
             trajectories_offset=trajectories,
             trace_offset=traced,
             trace_end_us=traced_us,
-            config=cfg.to_dict(),
+            config=self.prepared.cfg.to_dict(),
             data=self.data,
             seconds=self.seconds,
             evaluation=self.course.to_dict(),
+            carried=carried,
         )
-        best = {self.course.best["step"]} if self.course.best else set()
-        with self.run.losses.spared("checkpoints"):
-            async with threaded(writing(self.run.checkpoints, step, keep=cfg.run.keep_last, spare=best)) as folder:
-                await to_its_end(save_carried, folder, result.carried, now())
-                await self.doors.learner.save(folder / LEARNER, kind="state")
-                await to_its_end(save_state, folder, state)
-            self.run.losses.made_good("checkpoints")
 
     @property
     def seconds(self) -> float:
@@ -288,7 +345,7 @@ class Session:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self.prepared.cfg.run.steps if self.reason == "finished" else None),
+            pass_at_1=self.course.summary(self._step if self.reason in ("finished", "drained") else None),
             extra=self._extra(),
         )
         if self.taken:

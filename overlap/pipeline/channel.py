@@ -66,15 +66,24 @@ class Channel(Generic[T]):
         """The items that wait; they go on waiting."""
         return tuple(self._items)
 
-    def __aiter__(self) -> AsyncIterator[T]:
-        return self
+    @property
+    def ended(self) -> bool:
+        """Closed, and all is received."""
+        return self._closed and not self._items
 
-    async def __anext__(self) -> T:
+    async def ready(self) -> None:
+        """Waits until an item waits, or the channel has ended."""
         before = now()
         try:
             await self._there.wait()
         finally:
             self._empty_s += now() - before
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        await self.ready()
         if not self._items:
             raise StopAsyncIteration
         item = self._items.popleft()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from overlap.core import Group, Scored
 
 if TYPE_CHECKING:
     from overlap.pipeline.books import Books
     from overlap.pipeline.flow import Flow
 
-PAUSED, DRAINING = "paused", "draining"
+PAUSED = "paused"
+SHOWN = 5
+"""Samples that a status names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,50 +43,63 @@ class LoopState:
         return asdict(self)
 
 
-@dataclass
+OnSave = Callable[[tuple[Scored, ...]], Awaitable[None]]
+"""Keeps where the run stands between two steps; gets the results that no step has taken (``StepResult.carried``)."""
+
+
 class Control:
-    """Handed to ``overlapped``, which obeys it. ``pause`` and ``drain`` let what is underway be finished.
+    """Handed to ``overlapped``, which obeys it between two steps. What is underway is finished in any case.
 
     ``pause``: no group is admitted and no further step is learned until ``resume``. ``drain``: no group is admitted any
-    more; the loop ends when all complete steps are learned.
+    more; the loop ends when all complete steps are learned. ``save``: call ``on_save``, also while paused.
     """
 
-    draining: bool = False
-    _paused: bool = False
-    _go: asyncio.Event = field(default_factory=asyncio.Event)
-    _books: Books | None = None
-    _flow: Flow | None = None
-
-    def __post_init__(self) -> None:
-        self._go.set()
-
-    @property
-    def paused(self) -> bool:
-        return self._paused
+    def __init__(self) -> None:
+        self.on_save: OnSave | None = None
+        self.paused = self.draining = False
+        self._saves = False
+        self._changed = asyncio.Event()
+        self._books: Books | None = None
+        self._flow: Flow | None = None
 
     def pause(self) -> None:
-        self._paused = True
-        self._go.clear()
+        self.paused = True
         self._apply()
 
     def resume(self) -> None:
-        self._paused = False
-        self._go.set()
+        self.paused = False
         self._apply()
 
     def drain(self) -> None:
         """Also ends a pause."""
-        self.draining = True
-        self.resume()
+        self.paused, self.draining = False, True
+        self._apply()
 
-    async def turn(self) -> None:
-        """Waits while paused."""
-        await self._go.wait()
+    def save(self) -> None:
+        self._saves = True
+        self._apply()
 
     def attach(self, books: Books, flow: Flow) -> None:
         """By the loop, when it begins."""
         self._books, self._flow = books, flow
         self._apply()
+
+    async def next_step(self) -> tuple[Group, ...] | None:
+        """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to."""
+        assert self._books is not None
+        steps = self._books.steps
+        while True:
+            self._changed.clear()
+            if self._saves:
+                self._saves = False
+                if self.on_save is not None:
+                    await self.on_save(self._books.finished)
+            elif self.paused:
+                await self._changed.wait()
+            elif len(steps) or steps.ended:
+                return await anext(steps, None)
+            else:
+                await first_of(steps.ready(), self._changed.wait())
 
     def state(self) -> LoopState | None:
         """None until the loop runs."""
@@ -101,23 +118,35 @@ class Control:
         )
 
     def status(self) -> dict[str, Any]:
-        """For a person: where the loop stands, and what has stood there for longest."""
+        """For a person: how full the loop is, and what has stood there for longest."""
         state = self.state()
-        pending = self._flow.pending if self._flow else []
-        oldest = [asdict(p) for p in pending[:5]]
-        books = self._books.assembler if self._books else None
-        counts = {"submitted": books.submitted, "scored": books.scored, "failed": books.failed} if books else {}
+        if state is None or self._books is None or self._flow is None:
+            return {"paused": self.paused, "draining": self.draining}
+        counts = self._books.assembler
         return {
-            "paused": self._paused,
+            "paused": self.paused,
             "draining": self.draining,
-            **(state.to_dict() if state else {}),
-            **counts,
-            "pending": dict(Counter(p.stage for p in pending)),
-            "oldest": oldest,
+            **state.to_dict(),
+            "submitted": counts.submitted,
+            "scored": counts.scored,
+            "failed": counts.failed,
+            "oldest": [asdict(pending) for pending in self._flow.pending[:SHOWN]],
         }
 
     def _apply(self) -> None:
+        self._changed.set()
         if self._books is not None:
-            self._books.window.hold(PAUSED, self._paused)
+            self._books.window.hold(PAUSED, self.paused)
             if self.draining:
                 self._books.drain()
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them ends; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

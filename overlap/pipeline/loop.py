@@ -116,8 +116,7 @@ async def overlapped(
                 tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"),
                 tasks.create_task(learning.serve_again(), name="serve again"),
             ]
-            async for groups in books.steps:
-                await control.turn()
+            while (groups := await control.next_step()) is not None:
                 result = await learning.learn(groups)
                 if on_weights is not None:
                     await on_weights(result)

@@ -6,7 +6,17 @@ Woken by  the loop, once per step
 """
 
 from overlap.record.carried import save_carried
-from overlap.record.checkpoint import LEARNER, RunState, find, latest, load_state, save_state, writing
+from overlap.record.checkpoint import (
+    LEARNER,
+    RunState,
+    find,
+    is_complete,
+    latest,
+    load_state,
+    path_of,
+    save_state,
+    writing,
+)
 from overlap.record.digest import data_digest
 from overlap.record.files import check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
@@ -37,9 +47,11 @@ __all__ = [
     "final_table",
     "find",
     "go_back",
+    "is_complete",
     "latest",
     "load_state",
     "mean",
+    "path_of",
     "plain",
     "quiet",
     "read_rows",

@@ -65,7 +65,7 @@ def save_state(folder: Path, state: RunState) -> None:
 
 def load_state(folder: Path) -> RunState:
     """Read a complete checkpoint. Raises ConfigError when it is incomplete or of another format."""
-    if not (folder / COMPLETE).is_file():
+    if not is_complete(folder):
         raise ConfigError("checkpoint", str(folder), "is incomplete; choose another one")
     try:
         stored = json.loads((folder / STATE).read_text(encoding="utf-8"))
@@ -103,7 +103,12 @@ def writing(root: Path, step: int, *, keep: int = 2, spare: Collection[int] = ()
 
 def complete(root: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
-    return [path for path in _all(root) if (path / COMPLETE).is_file()]
+    return [path for path in _all(root) if is_complete(path)]
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a checkpoint directory counts."""
+    return (folder / COMPLETE).is_file()
 
 
 def path_of(root: Path, step: int) -> Path:
