@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from overlap.core import Generator, Request, Trajectory, WeightUpdate
-from overlap.errors import EngineError, OverlapError
+from overlap.errors import EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
 
@@ -91,8 +91,16 @@ class SteadyGenerator:
             self._look_for_weights()
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """As the engine's; after a death it waits for weights, so do not hold what sending them needs."""
-        return await self._steadily("probe", lambda engine: engine.logprobs(token_ids))
+        """As the engine's. EngineLost when that has died: the answer would be of no weights, or of others."""
+        if self._bare:
+            raise EngineLost("probe: the engine has died, the next one has no weights yet")
+        engine = await self._serving()
+        try:
+            return await engine.logprobs(token_ids)
+        except EngineError as error:
+            if not await self._is_dead(engine):
+                raise
+            raise EngineLost(f"probe: {error}") from error
 
     async def sleep(self) -> None:
         """As the engine's; nothing where engine and learner do not share a device."""
@@ -105,7 +113,7 @@ class SteadyGenerator:
             await self._steadily("wake", lambda engine: engine.wake())
 
     async def wants_weights(self) -> None:
-        """Return when a new engine is up that nobody is loading: the caller then loads the newest version.
+        """Return when a new engine is up that nobody is loading: the caller publishes and loads the newest version.
 
         Returns at once, again and again, until that is done. Raises EngineError at the end.
         """

@@ -42,6 +42,11 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "get_tokenizer": (),
 }
 """What is called of ``AsyncLLM``, and the parameters that are passed by name."""
+SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
+    "add_request": ("request",),
+    "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
+}
+"""What our scheduler (``scheduler``) does in another way than vLLM's."""
 
 
 class Engine:
@@ -158,6 +163,9 @@ def open_engine(spec: EngineSpec) -> Engine:
     """
     vllm = _import()
     check_shape(vllm.AsyncLLM, CALLS)
+    if spec.landing == "keep":
+        check_shape(vllm.AsyncScheduler, SCHEDULER_CALLS)
+        check_shape(vllm.Request, {"update_block_hashes": ()})
     on_cpu = vllm.current_platform.is_cpu()
     if spec.device == ("cuda" if on_cpu else "cpu"):
         raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use auto")
@@ -193,12 +201,16 @@ def _import() -> SimpleNamespace:
         from vllm.distributed.weight_transfer import base as transfer
         from vllm.platforms import current_platform
         from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.request import Request
 
         return SimpleNamespace(
             AutoConfig=AutoConfig,
             AsyncEngineArgs=vllm.AsyncEngineArgs,
             AsyncLLM=AsyncLLM,
+            AsyncScheduler=AsyncScheduler,
+            Request=Request,
             RequestOutputKind=RequestOutputKind,
             SamplingParams=vllm.SamplingParams,
             TokensPrompt=vllm.TokensPrompt,

@@ -64,6 +64,8 @@ class Mortal:
         self.open.set()
 
     async def logprobs(self, token_ids):
+        if self.fault:
+            raise self.fault
         await self._alive(self.open)
         return [float(self.number)]
 

@@ -8,7 +8,7 @@ from mortal import Nest, request, turns, update
 from virtual_clock import run
 
 from overlap.core import Generator
-from overlap.errors import ConfigError, EngineError
+from overlap.errors import ConfigError, EngineError, EngineLost
 from overlap.generate.steady import SteadyGenerator
 
 
@@ -283,7 +283,32 @@ def test_where_weights_go_through_a_common_group_a_death_is_final():
     run(main())
 
 
-def test_the_probe_is_answered_by_the_next_engine_and_sleep_goes_to_one_that_shares_its_device():
+def test_a_probe_whose_engine_dies_is_lost_and_waits_for_no_weights():
+    nest = Nest()
+
+    async def main():
+        await nest.steady.load(update(0))
+        assert await nest.steady.logprobs([1, 2]) == [0.0]
+        nest.last.open.clear()
+        probe = asyncio.create_task(nest.steady.logprobs([1, 2]))
+        await turns()
+        nest.last.die()
+        with pytest.raises(EngineLost, match="probe: engine 0 was killed"):
+            await probe
+        with pytest.raises(EngineLost, match="the next one has no weights yet"):
+            await nest.steady.logprobs([1, 2])
+        await reload(nest, 1)
+        assert await nest.steady.logprobs([1, 2]) == [1.0]
+        nest.last.fault = EngineError("no such token")
+        with pytest.raises(EngineError, match="no such token") as caught:
+            await nest.steady.logprobs([1, 2])
+        assert not isinstance(caught.value, EngineLost)
+        await nest.steady.close()
+
+    run(main())
+
+
+def test_sleep_goes_to_an_engine_that_shares_its_device_and_to_no_other():
     nest = Nest()
 
     async def main():
@@ -291,10 +316,6 @@ def test_the_probe_is_answered_by_the_next_engine_and_sleep_goes_to_one_that_sha
         await nest.steady.sleep()
         await nest.steady.wake()
         assert nest.last.sent == []
-        nest.last.die()
-        probe = asyncio.create_task(nest.steady.logprobs([1, 2]))
-        await reload(nest, 1)
-        assert await probe == [1.0]
         await nest.steady.load(update(2, "ipc"))
         await nest.steady.sleep()
         await nest.steady.wake()

@@ -80,6 +80,35 @@ def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
         assert args["scheduling_policy"] == "priority"
 
 
+class Policy:
+    """A checkpoint of any size."""
+
+    num_hidden_layers, num_attention_heads, hidden_size = 2, 4, 64
+
+    @classmethod
+    def from_pretrained(cls, path):
+        return cls()
+
+    def get_text_config(self):
+        return self
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """A vLLM for one GPU, of a known shape."""
+    names = dict.fromkeys(("AsyncLLM", "AsyncScheduler", "Request"))
+    platform = SimpleNamespace(is_cpu=lambda: False)
+    found = SimpleNamespace(AutoConfig=Policy, current_platform=platform, devices=lambda: 1, **names)
+    monkeypatch.setattr(generate_api, "_import", lambda: found)
+    monkeypatch.setattr(generate_api, "check_shape", lambda owner, calls: None)
+
+
+def test_where_engine_and_learner_turn_out_to_share_a_gpu_no_sample_can_be_made_ahead(tmp_path, vllm):
+    cfg = replace(CFG, rollout=replace(CFG.rollout, max_staleness=1))
+    with pytest.raises(ConfigError, match=r"rollout\.max_staleness=1: the engine sleeps"):
+        generate_api.open_engine(VllmGenerator(cfg, tmp_path, tmp_path)._spec)
+
+
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
     model = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64)
     spec = VllmGenerator(CFG, tmp_path, tmp_path)._spec
