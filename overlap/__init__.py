@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from overlap.config import Config, load_config
     from overlap.core import Task as TaskProtocol
     from overlap.errors import ConfigError, OverlapError
+    from overlap.handle import Run
     from overlap.task import Task, chat_prompt
 
 _HOMES = {
@@ -32,6 +33,13 @@ def train(
     return run(cfg, task, resume=resume, with_changes=with_changes)
 
 
+def start(cfg: Config, task: TaskProtocol | None = None, *, resume: bool = False, with_changes: bool = False) -> Run:
+    """Begin to train in a thread; see :func:`overlap.handle.start`."""
+    from overlap.handle import start as begin
+
+    return begin(cfg, task, resume=resume, with_changes=with_changes)
+
+
 def __getattr__(name: str) -> Any:
     """The names of other files, when they are asked for: the command is to hear a signal before it imports them."""
     from importlib import import_module
@@ -43,4 +51,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"overlap.{_HOMES[name]}"), name)
 
 
-__all__ = ["Config", "ConfigError", "OverlapError", "Task", "chat_prompt", "load_config", "train"]
+__all__ = ["Config", "ConfigError", "OverlapError", "Task", "chat_prompt", "load_config", "start", "train"]

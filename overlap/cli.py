@@ -1,4 +1,4 @@
-"""The command ``overlap``: train, rollout, filter, check-data, export.
+"""The command ``overlap``: train, ctl, rollout, filter, check-data, export.
 
 Exit codes: 0 done, 2 bad input (one line, nothing lost), 1 the run failed (one line), 130 Ctrl-C, 143 SIGTERM,
 129 the terminal was closed.
@@ -21,6 +21,9 @@ from overlap.errors import ConfigError, OverlapError, RunDirError
 
 if TYPE_CHECKING:  # what takes time to import is imported where signals are heard
     from overlap.config import Config
+
+
+_WISHES = ("pause", "resume", "drain", "save", "status", "stop")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,6 +135,11 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--step", type=_positive, default=None, metavar="N", help="step of the state (the newest)")
     export.add_argument("--out", type=Path, default=None, metavar="DIR", help="where to (RUN/policy-step-N)")
     export.set_defaults(run_command=_export)
+    text = "pause, resume, drain, save, stop a run that goes on, or ask how it stands"
+    ctl = commands.add_parser("ctl", help=text, description=text)
+    ctl.add_argument("run", metavar="RUN", help="its run directory, for instance runs/latest")
+    ctl.add_argument("wish", metavar="|".join(_WISHES), choices=_WISHES, help="what it shall do")
+    ctl.set_defaults(run_command=_ctl)
     text = "judge a problem file's own references, an empty answer and the first example; exit code 1: found something"
     check = commands.add_parser("check-data", help=text, description=text)
     check.add_argument("file", metavar="FILE", help="what data.train takes: a file, a folder, a split, a hub id")
@@ -216,6 +224,16 @@ def _export(args: argparse.Namespace) -> int:
 
     folder, step, version = export(args.run, step=args.step, out=args.out)
     _print(f"{folder}: the policy after step {step} (version {version})")
+    return 0
+
+
+def _ctl(args: argparse.Namespace) -> int:
+    import json
+
+    from overlap.steering import ask
+
+    answer = ask(args.run, args.wish)
+    _print(answer["done"] if "done" in answer else json.dumps(answer, indent=1))
     return 0
 
 

@@ -7,16 +7,24 @@ They are doubles: ``overlap.train`` never uses them.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from overlap.clock import now
 from overlap.core import Batch, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
+from sandbox.pool import Places
 
 Seconds = Callable[[random.Random], float]
 """A law of durations: draws seconds from a seeded generator."""
+
+
+EPSILON_S = 1e-9
+KEPT_LOADS = 64
+"""Loads that a running sample can have seen."""
 
 
 def _no_time(_: random.Random) -> float:
@@ -24,18 +32,33 @@ def _no_time(_: random.Random) -> float:
 
 
 def _rng(*key: object) -> random.Random:
-    return random.Random("/".join(map(str, key)))
+    return random.Random(zlib.crc32("/".join(map(str, key)).encode()))
 
 
 class FakeGenerator:
-    """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``."""
+    """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``: those
+    of the oldest group first. A load takes ``load_s`` seconds, in which nothing is decoded; by ``landing`` it first
+    waits for all that is running ("drain"), or takes ``recompute_s`` longer for each running sample ("recompute").
+    """
 
     def __init__(
-        self, *, seed: int = 0, seconds: Seconds = _no_time, slots: int = 10**6, truncated: float = 0.0
+        self,
+        *,
+        seed: int = 0,
+        seconds: Seconds = _no_time,
+        slots: int = 10**6,
+        truncated: float = 0.0,
+        landing: Literal["keep", "recompute", "drain"] = "keep",
+        load_s: float = 0.0,
+        recompute_s: float = 0.0,
     ) -> None:
         self._seed, self._seconds, self._truncated = seed, seconds, truncated
-        self._slots = asyncio.Semaphore(slots)
-        self._open, self._closed = asyncio.Event(), asyncio.Event()
+        self._landing, self._load_s, self._recompute_s = landing, load_s, recompute_s
+        self._slots = Places(slots)
+        self._open, self._closed, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._since: float | None = None
+        self._stood_s = 0.0
+        self._landed: list[tuple[float, int]] = []
         self.version = -1
         self.running = 0
         self.loads: list[int] = []
@@ -44,33 +67,64 @@ class FakeGenerator:
         return None
 
     async def generate(self, request: Request) -> Trajectory:
-        async with self._slots:
+        async with self._slots.place(request.group):
             await self._open.wait()
             self.running += 1
             try:
                 return await self._sample(request)
             finally:
                 self.running -= 1
+                if not self.running:
+                    self._empty.set()
 
     async def _sample(self, request: Request) -> Trajectory:
         rng = _rng(self._seed, request.group, request.prompt.id, request.sample)
-        started, first = time.monotonic(), self.version
-        await asyncio.sleep(self._seconds(rng))
+        started = now()
+        began, seconds = self._decoded_s(), self._seconds(rng)
+        first = self.version
+        await asyncio.sleep(seconds)
+        while self._decoded_s() < began + seconds - EPSILON_S:
+            left = began + seconds - self._decoded_s()  # it stood still in the meantime
+            await asyncio.sleep(left)
         length = rng.randint(1, 16)
-        tokens = tuple(rng.randrange(3, 256) for _ in range(length))
+        tokens = tuple(rng.choices(range(3, 256), k=length))
         return Trajectory(
             request=request,
             token_ids=tokens,
             logprobs=tuple(-rng.random() for _ in tokens),
             text=f"answer {request.sample} to {request.prompt.id}",
             finish="length" if rng.random() < self._truncated else "stop",
-            spans=_spans(first, self.version, length),
+            spans=self._spans(first, began, seconds, length),
             started_s=started,
-            finished_s=time.monotonic(),
+            finished_s=now(),
         )
 
+    def _decoded_s(self) -> float:
+        """Seconds, without those in which nothing was decoded."""
+        return (now() if self._since is None else self._since) - self._stood_s
+
+    def _spans(self, first: int, began: float, seconds: float, length: int) -> tuple[VersionSpan, ...]:
+        """Tokens come at an even pace; each is of the version that was loaded then."""
+        spans, start, version = list[VersionSpan](), 0, first
+        for at, landed in self._landed:
+            token = min(length, math.ceil(length * (at - began) / seconds)) if seconds and at > began else 0
+            if token > start:
+                spans.append(VersionSpan(version, start, token))
+                start = token
+            version = landed if at >= began else version
+        return (*spans, VersionSpan(version, start, length)) if start < length else tuple(spans)
+
     async def load(self, update: WeightUpdate) -> None:
+        if self._landing == "drain":
+            self._open.clear()
+            while self.running:
+                self._empty.clear()
+                await self._empty.wait()
+        since = self._since = now()
+        await asyncio.sleep(self._load_s + (self._recompute_s * self.running if self._landing == "recompute" else 0.0))
+        self._since, self._stood_s = None, self._stood_s + now() - since
         self.version = update.version
+        self._landed = [*self._landed[-KEPT_LOADS:], (self._decoded_s(), update.version)]
         self.loads.append(update.version)
         self._open.set()
 
@@ -93,15 +147,11 @@ class FakeGenerator:
         self._closed.set()
 
 
-def _spans(first: int, last: int, length: int) -> tuple[VersionSpan, ...]:
-    """The response began at version ``first`` and ended at ``last``: half of its tokens each when these differ."""
-    if first == last or length < 2:
-        return (VersionSpan(first, 0, length),)
-    return (VersionSpan(first, 0, length // 2), VersionSpan(last, length // 2, length))
-
-
 class FakeVerifier:
-    """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``."""
+    """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``.
+
+    Of the samples that wait, those of the oldest group are next, and of these the longest.
+    """
 
     def __init__(
         self,
@@ -113,21 +163,22 @@ class FakeVerifier:
         failed: float = 0.0,
     ) -> None:
         self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
-        self._workers = asyncio.Semaphore(workers)
+        self._workers = Places(workers)
 
     async def start(self) -> None:
         return None
 
     async def score(self, trajectory: Trajectory) -> Scored:
-        queued = time.monotonic()
+        queued = now()
         request = trajectory.request
         rng = _rng("verify", self._seed, request.group, request.prompt.id, request.sample)
-        async with self._workers:
-            started = time.monotonic()
-            await asyncio.sleep(self._seconds(rng))
+        seconds = self._seconds(rng)
+        async with self._workers.place(request.group, -seconds):
+            started = now()
+            await asyncio.sleep(seconds)
         reward = None if rng.random() < self._failed else float(rng.random() < self._solved)
         failure = "" if reward is not None else "fake failure"
-        return Scored(trajectory, reward, None, failure, queued, started, time.monotonic())
+        return Scored(trajectory, reward, None, failure, queued, started, now())
 
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -151,11 +202,11 @@ class FakeLearner:
         return None
 
     async def step(self, batch: Batch) -> StepReport:
-        began = time.monotonic()
+        began = now()
         await asyncio.sleep(self._seconds(_rng("learn", self._seed, batch.step)))
         self.batches.append(batch)
         self.version = batch.version + 1
-        return StepReport(batch.step, self.version, time.monotonic() - began, {"loss": 0.0})
+        return StepReport(batch.step, self.version, now() - began, {"loss": 0.0})
 
     async def publish(self, version: int) -> WeightUpdate:
         self.published.append(version)

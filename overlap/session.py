@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.core import Prompt
+from overlap.core import Prompt, Scored
 from overlap.errors import OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped
+from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
@@ -28,11 +28,13 @@ from overlap.record import (
     Resumed,
     RunDir,
     RunState,
+    data_digest,
     save_state,
     summary,
     write_picture,
     writing,
 )
+from overlap.steering import SOCKET, Steering, listening
 
 
 @dataclass
@@ -47,6 +49,7 @@ class Session:
     resumed: Resumed = BEGINNING
     data: str = ""
     """Digest of the prompts, for checkpoints."""
+    steering: Steering = field(default_factory=Steering)
     reason: str = "interrupted"
     course: Course = field(init=False)
     keeper: Keeper = field(init=False)
@@ -85,8 +88,9 @@ class Session:
             )
             stack.callback(self.recorder.close)
             stack.callback(self.keeper.sweep)
+            await self._heed(stack)
             progress.phase("starting engine, learner and verifier")
-            self.doors = await self._open(stack)
+            self.doors = await self._unless_stopped(self._open(stack))
             self._evaluator = self._evaluations(progress)
             try:
                 await self._guarded(self._train())
@@ -94,7 +98,9 @@ class Session:
                 if self.taken:
                     await self.keeper.rescue(progress.say)
                 raise
-            self.reason = "finished"
+            if self.steering.stopped and self.taken:
+                await self.keeper.rescue(progress.say)
+            self.reason = self._how_it_ended()
             progress.phase("closing")
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
@@ -122,6 +128,45 @@ class Session:
         p, run = self.prepared, self.run
         return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
 
+    async def _heed(self, stack: AsyncExitStack) -> None:
+        """From here on the run does what ``overlap ctl`` says."""
+        self.steering.control.on_save = self._on_save
+        await stack.enter_async_context(self.steering.attached(self._about))
+        self.warden.watch_path(self.run.path / SOCKET)
+        with self.run.losses.spared("ctl (overlap ctl cannot reach this run)"):
+            await stack.enter_async_context(listening(self.steering, self.run.path))
+
+    async def _unless_stopped(self, opening: Coroutine[Any, Any, Doors]) -> Doors:
+        work, stop = asyncio.create_task(opening), asyncio.create_task(self.steering.wanted_end())
+        try:
+            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise OverlapError("the run was stopped before its first step")
+            return work.result()
+        finally:
+            for task in (work, stop):
+                task.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "run": str(self.run.path),
+            "step": self._last_step,
+            "steps": self.prepared.cfg.run.steps,
+            "version": self._version,
+            "seconds": round(self.seconds, 1),
+            "not_written": list(self.run.losses),
+        }
+
+    @property
+    def _last_step(self) -> int:
+        return self.resumed.state.step + self.taken
+
+    def _how_it_ended(self) -> str:
+        if self.steering.stopped:
+            return "stopped"
+        return "drained" if self._last_step < self.prepared.cfg.run.steps else "finished"
+
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")
 
@@ -129,6 +174,7 @@ class Session:
         """Do the work; the death of the engine or of a learner rank ends it at once, wherever it stands."""
         main = asyncio.create_task(work, name="train")
         watchers = [asyncio.create_task(door.wait_dead()) for door in (self.generator, self.learner)]
+        watchers.append(asyncio.create_task(self.steering.wanted_end()))
         try:
             await asyncio.wait([main, *watchers], return_when=asyncio.FIRST_COMPLETED)
             if not main.done():
@@ -146,10 +192,26 @@ class Session:
         p, at = self.prepared, self.resumed.state
         prompts = PromptStream(p.train, p.cfg.run.seed, at.groups)
         position = Position(at.step, at.version, at.groups)
-        await overlapped(self.doors, p.cfg, prompts, self._on_step, position, self._on_ready, self._on_weights)
+        await overlapped(
+            self.doors,
+            p.cfg,
+            prompts,
+            self._on_step,
+            position,
+            self._on_ready,
+            self._on_weights,
+            self.steering.control,
+            self._on_stall,
+        )
         self._progress.phase("saving the policy")
         await self.keeper.save()
-        await self._evaluator.end(p.cfg.run.steps)
+        await self._evaluator.end(self._last_step)
+
+    def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
+        names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
+        more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
+        what = "given up" if given_up else "begun again"
+        self.console.note(f"no sample ended for {self.prepared.cfg.run.stall_s:g} s; {what}: {names}{more}")
 
     async def _on_ready(self) -> None:
         await self._evaluator.begin(self.resumed.state.step)
@@ -180,6 +242,11 @@ class Session:
         self._version = result.report.version if result.report else self._version
         self.taken += 1
         await self.recorder.step(result, self._evaluated)
+
+    async def _on_save(self, carried: tuple[Scored, ...]) -> None:
+        """A checkpoint that was asked for, between two steps."""
+        self.data = self.data or await asyncio.to_thread(data_digest, self.prepared.train)
+        await self._checkpoint(self._last_step)
 
     async def _checkpoint(self, step: int) -> None:
         """A checkpoint that cannot be written is none, and costs no training. Raises LearnerError."""
@@ -227,7 +294,7 @@ class Session:
             seconds=self.resumed.state.seconds + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self.prepared.cfg.run.steps if self.reason == "finished" else None),
+            pass_at_1=self.course.summary(self._last_step if self.reason in ("finished", "drained") else None),
             extra=self._extra(),
         )
         if self.taken:

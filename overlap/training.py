@@ -18,9 +18,17 @@ from overlap.process import Interrupts, interruptible
 from overlap.record import Console, RunDir, quiet
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.session import Session
+from overlap.steering import Steering
 
 
-def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False) -> dict[str, Any]:
+def train(
+    cfg: Config,
+    task: Task | None = None,
+    *,
+    resume: bool = False,
+    with_changes: bool = False,
+    steering: Steering | None = None,
+) -> dict[str, Any]:
     """Train a policy; returns the summary that is also in ``summary.json``.
 
     Args:
@@ -28,6 +36,7 @@ def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_c
         task: what is learned; default: the class that ``cfg.data.task`` names.
         resume: go on with the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: also where ``cfg`` makes it another run than it was; ``config.yaml`` keeps what was changed.
+        steering: a hand on the run; ``overlap.start`` gives its own.
 
     Raises:
         ConfigError: bad input; nothing was started and nothing written.
@@ -46,7 +55,8 @@ def train(cfg: Config, task: Task | None = None, *, resume: bool = False, with_c
         with ExitStack() as stack:
             stack.callback(run.close)
             console = stack.enter_context(quiet(run.log))
-            session = Session(prepared, run, scratch, console, warden, **session_args)
+            steering = steering or Steering()
+            session = Session(prepared, run, scratch, console, warden, steering=steering, **session_args)
             announce(console, prepared, run)
             return _conduct(session, interrupts, console, began)
 

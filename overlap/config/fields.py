@@ -91,8 +91,9 @@ class RolloutConfig(_Section):
     """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
     their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
     error (``learn/landing_gap_mean``); "drain": the weights wait for their end, and new requests for the weights."""
-    refill_dropped: bool = False
-    """Replace groups that teach nothing with further prompts in the same step (DAPO's dynamic sampling)."""
+    refill_groups: int = at_least(0, 0)
+    """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
+    sampling); 0: none."""
     max_sequences: int = at_least(1, 64, may_change=True)
     """Sequences that the engine decodes at once."""
     gpu_memory: float = share(0.6, may_change=True)
@@ -196,6 +197,8 @@ class RunConfig(_Section):
     """Seed of data order, engine and learner."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where engine and learner run."""
+    stall_s: float = above(0, 1800.0, may_change=True)
+    """When no sample has ended for so long, s, those that hang are begun again, and the next time given up by name."""
     eval_samples: int = at_least(0, 4, may_change=True)
     """Samples per held-out problem in an evaluation, before and after the training; 0 leaves it out."""
     eval_every: int = at_least(0, 0, may_change=True)

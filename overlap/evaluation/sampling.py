@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from overlap.config import RunConfig
 from overlap.core import Generator, Request, Scored, Verifier
 from overlap.errors import StageError, first_error
-from overlap.pipeline import STALL_S, named
+from overlap.pipeline import named
+
+STALL_S = RunConfig().stall_s
 
 
 async def answers(

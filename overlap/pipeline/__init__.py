@@ -5,14 +5,19 @@ Waits for a lease, a lane of the engine or of the verifier, a full batch, the le
 Woken by  the end of any of them: all run in one task group, and the first failure ends it
 """
 
+from overlap.pipeline.control import Control, LoopState
+from overlap.pipeline.flow import Pending
 from overlap.pipeline.intake import Intake, check_intake, take_in
-from overlap.pipeline.loop import STALL_S, Doors, Position, StepResult, named, overlapped, serial
+from overlap.pipeline.learning import Doors, StepResult, named
+from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
 __all__ = [
-    "STALL_S",
+    "Control",
     "Doors",
     "Intake",
+    "LoopState",
+    "Pending",
     "Position",
     "PromptStream",
     "StepResult",

@@ -2,9 +2,16 @@
 
 Every dispatched sample yields exactly one result; ``submitted == running + scored + failed`` is asserted at each one.
 Steps take groups in order of admission, so that the same samples give the same batches whatever order they came in.
+
+Dynamic sampling (DAPO, Yu et al. 2025, section 3.2), bounded: the first ``rollout.refill_groups`` groups of a step that
+teach nothing are replaced by further ones, the others take their place in it. A dropped group may hand its lease on
+while fewer than that many have, so that every step still takes ``groups_per_step`` groups that hold one (``window``).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from overlap.config import Config
 from overlap.core import Group, Prompt, Scored
@@ -14,88 +21,115 @@ from overlap.pipeline.group import make_group
 MAX_EMPTY_STEPS = 3  # in a row; one empty step is bad luck, three are a task that cannot be learned
 
 
+@dataclass(slots=True)
+class _Open:
+    """A group with samples underway: ``left`` are their numbers."""
+
+    prompt: Prompt
+    left: set[int]
+    samples: list[Scored] = field(default_factory=list)
+
+
 class Assembler:
     """Collects samples into groups and tells which groups make up the next step."""
 
     def __init__(self, cfg: Config, first: int = 0) -> None:
         """``first``: number of the first group that will be admitted."""
         self._cfg = cfg
-        self._prompts: dict[int, Prompt] = {}
-        self._samples: dict[int, list[Scored]] = {}
-        self._running: set[str] = set()
+        self._want, self._refill = cfg.rollout.groups_per_step, cfg.rollout.refill_groups
+        self._open: dict[int, _Open] = {}
         self._done: dict[int, Group] = {}
+        self._replaced: set[int] = set()
         self._next = first
-        self.submitted = self.scored = self.failed = 0
+        self._running = self.submitted = self.scored = self.failed = 0
 
     @property
-    def running(self) -> frozenset[str]:
+    def running(self) -> Iterator[str]:
         """Ids of the samples that have no result yet."""
-        return frozenset(self._running)
+        return (f"g{group}s{sample}" for group, open_ in self._open.items() for sample in sorted(open_.left))
+
+    @property
+    def unfinished(self) -> int:
+        """How many samples have no result yet."""
+        return self._running
+
+    @property
+    def finished(self) -> tuple[Scored, ...]:
+        """Results that no step has taken yet, by group and sample."""
+        waiting = [s for group in self._done.values() for s in group.samples]
+        waiting += [s for open_ in self._open.values() for s in open_.samples]
+        return tuple(sorted(waiting, key=lambda s: (s.trajectory.request.group, s.trajectory.request.sample)))
 
     @property
     def missing(self) -> int:
         """Groups to admit before the next step can be complete, if none of those underway is dropped."""
-        waiting = [g for g in self._done.values() if not (self._cfg.rollout.refill_dropped and g.dropped)]
-        return max(0, self._cfg.rollout.groups_per_step - len(waiting) - len(self._prompts))
+        dropped = sum(bool(g.dropped) for g in self._done.values())
+        return max(0, self._want + min(self._refill, dropped) - len(self._done) - len(self._open))
 
     def expect(self, group: int, prompt: Prompt) -> Prompt:
         """Group ``group`` was admitted: its G samples will come. Returns the prompt."""
         g = self._cfg.rollout.samples_per_group
-        self._prompts[group], self._samples[group] = prompt, []
-        self._running.update(f"g{group}s{k}" for k in range(g))
+        self._open[group] = _Open(prompt, set(range(g)))
+        self._running += g
         self.submitted += g
         return prompt
 
     def add(self, scored: Scored) -> Group | None:
         """Take one result; returns its group when this was the last sample of it."""
-        if scored.id not in self._running:
+        request = scored.trajectory.request
+        open_ = self._open.get(request.group)
+        if open_ is None or request.sample not in open_.left:
             raise AssertionError(f"sample {scored.id} has a second result, or was never submitted")
-        self._running.remove(scored.id)
+        open_.left.remove(request.sample)
+        open_.samples.append(scored)
+        self._running -= 1
         if scored.reward is None:
             self.failed += 1
         else:
             self.scored += 1
-        assert self.submitted == len(self._running) + self.scored + self.failed, "a sample was lost"
-        return self._close(scored.trajectory.request.group, scored)
+        assert self.submitted == self._running + self.scored + self.failed, "a sample was lost"
+        return None if open_.left else self._close(request.group)
 
-    def _close(self, group: int, scored: Scored) -> Group | None:
-        samples = self._samples[group]
-        samples.append(scored)
-        if len(samples) < self._cfg.rollout.samples_per_group:
-            return None
-        self._done[group] = make_group(
+    def _close(self, group: int) -> Group:
+        open_, learn = self._open.pop(group), self._cfg.learn
+        made = self._done[group] = make_group(
             group,
-            self._prompts.pop(group),
-            self._samples.pop(group),
-            normalize_std=self._cfg.learn.normalize_std,
-            mask_truncated=self._cfg.learn.mask_truncated,
+            open_.prompt,
+            open_.samples,
+            normalize_std=learn.normalize_std,
+            mask_truncated=learn.mask_truncated,
         )
-        return self._done[group]
+        return made
+
+    def replaceable(self) -> list[int]:
+        """Dropped groups that may hand on their lease now; each is told once."""
+        found = []
+        for group in self._done.values():
+            if len(self._replaced) >= self._refill:
+                break
+            if group.dropped and group.id not in self._replaced:
+                self._replaced.add(group.id)
+                found.append(group.id)
+        return found
 
     def next_step(self) -> tuple[Group, ...] | None:
-        """The groups of the next step, in order of admission, or None while samples are missing.
-
-        A step is the next P groups; with ``refill_dropped`` the next P groups that teach something, and those dropped
-        between them. Raises EmptyBatchesError when dropped groups worth ``MAX_EMPTY_STEPS`` steps come in a row.
-        """
-        want, refill = self._cfg.rollout.groups_per_step, self._cfg.rollout.refill_dropped
+        """The groups of the next step, in order of admission, or None while samples are missing."""
         taken: list[Group] = []
-        counted = 0
-        while counted < want:
+        dropped = 0
+        while len(taken) < self._want + min(self._refill, dropped):
             group = self._done.get(self._next + len(taken))
             if group is None:
-                if counted == 0 and len(taken) >= MAX_EMPTY_STEPS * want:
-                    raise empty_batches(taken)
                 return None
             taken.append(group)
-            counted += not (refill and group.dropped)
+            dropped += bool(group.dropped)
         for group in taken:
             del self._done[group.id]
+            self._replaced.discard(group.id)
         self._next += len(taken)
         return tuple(taken)
 
 
-def empty_batches(groups: tuple[Group, ...] | list[Group]) -> EmptyBatchesError:
+def empty_batches(groups: Sequence[Group]) -> EmptyBatchesError:
     """The error for steps without anything to learn from, with the likely cause."""
     rewards = [r for g in groups for r in g.rewards]
     reasons = sorted({g.dropped for g in groups})

@@ -4,9 +4,12 @@ A prompt group takes a lease when it is admitted. The lease comes back when the 
 reached the engine, or when the group was dropped to be replaced. At most ``(max_staleness + 1) * groups_per_step`` are
 out at once.
 
-Why that bounds staleness: batches are made in order of admission. When a group is admitted at version v, fewer than
-``(max_staleness + 1) * groups_per_step`` groups before it still wait for their weights, so it is consumed by one of the
-next ``max_staleness + 1`` batches, when the learner is at most at version v + max_staleness.
+Why that bounds staleness: batches are made in order of admission, and each takes at least ``groups_per_step`` groups
+that hold a lease (``assemble``). When a group is admitted at version v, fewer than ``(max_staleness + 1) *
+groups_per_step`` groups before it hold one, so it is consumed by one of the next ``max_staleness + 1`` batches, when
+the learner is at most at version v + max_staleness.
+
+Fewer may be allowed out (``pace``), and admission may be held; neither can break the bound.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from overlap.clock import now
 from overlap.config import Config
 
 
@@ -22,11 +26,14 @@ class Window:
 
     def __init__(self, cfg: Config, steps: int, first: int = 0) -> None:
         """``steps`` to come need ``steps * groups_per_step`` groups, numbered from ``first``; no more are admitted."""
-        self.capacity = cfg.leases
+        self.capacity = self._allowed = cfg.leases
         self.total = steps * cfg.rollout.groups_per_step
         self.admitted = self.landed = self.dropped = 0
+        self.waited_s = 0.0
+        """Seconds during which ``take`` waited."""
         self._first = first
         self._out: set[int] = set()
+        self._holds: set[str] = set()
         self._closed = False
         self._free = asyncio.Event()
         self._settle()
@@ -36,9 +43,31 @@ class Window:
         """Ids of the groups that hold a lease."""
         return frozenset(self._out)
 
+    @property
+    def holds(self) -> frozenset[str]:
+        """Why nothing is admitted, whatever leases are free."""
+        return frozenset(self._holds)
+
+    @property
+    def allowed(self) -> int:
+        """Leases that may be out now, at most ``capacity``."""
+        return self._allowed
+
+    @allowed.setter
+    def allowed(self, leases: int) -> None:
+        self._allowed = max(1, min(self.capacity, leases))
+        self._settle()
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more is admitted."""
+        return self._closed
+
     async def take(self) -> int | None:
         """Admit one group: waits for a free lease and returns the group's number, or None once closed."""
+        before = now()
         await self._free.wait()
+        self.waited_s += now() - before
         if self._closed:
             return None
         group = self._first + self.admitted
@@ -60,6 +89,11 @@ class Window:
         self.dropped += 1
         self._settle()
 
+    def hold(self, why: str, on: bool = True) -> None:
+        """Admit nothing while anything holds (``on=False``: that reason is over)."""
+        (self._holds.add if on else self._holds.discard)(why)
+        self._settle()
+
     def close(self) -> None:
         """Admit nothing more: every ``take`` returns None."""
         self._closed = True
@@ -74,7 +108,7 @@ class Window:
         assert self.admitted == len(self._out) + self.landed + self.dropped, "a lease was lost"
         if self.landed >= self.total:
             self._closed = True
-        room = len(self._out) < self.capacity and self.admitted - self.dropped < self.total
+        room = len(self._out) < self._allowed and self.admitted - self.dropped < self.total and not self._holds
         if room or self._closed:
             self._free.set()
         else:

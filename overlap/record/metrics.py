@@ -225,13 +225,9 @@ def parity_row(result: StepResult) -> Row:
 
 
 @measure
-def channel_row(result: StepResult) -> Row:
-    """``channel/``: seconds that stages stood still, because the next one was slow or the one before."""
-    row: Row = {}
-    for stats in result.channels:
-        row[f"channel/{stats.name}_send_stalled_s"] = stats.send_stalled_s
-        row[f"channel/{stats.name}_receive_stalled_s"] = stats.receive_stalled_s
-    return row
+def loop_row(result: StepResult) -> Row:
+    """``loop/``: how full the pipeline is after the step, and the seconds that its sides stood still so far."""
+    return {f"loop/{name}": float(value) for name, value in (result.loop.to_dict() if result.loop else {}).items()}
 
 
 @measure

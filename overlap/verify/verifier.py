@@ -54,7 +54,7 @@ class Pool(Protocol):
 
     async def __aexit__(self, *exc_info: Any) -> Any: ...
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement: ...
+    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement: ...
 
     def pids(self) -> tuple[int, ...]: ...
 
@@ -162,19 +162,19 @@ class SandboxVerifier:
 
     async def _by_sandbox(self, blank: Scored, answer: str, problem: Problem, program: Program) -> Scored:
         trajectory, prompt = blank.trajectory, blank.trajectory.request.prompt
-        asked, judgement = await self._judge(problem, program)
+        asked, judgement = await self._judge(problem, program, trajectory.request.group)
         finished = time.monotonic()
         self.tier = judgement.tier
         reward = self._ask_task("reward", trajectory, lambda: checked(self._task.reward(prompt, answer, judgement)))
         started = min(asked + judgement.queue_s, finished)
         return replace(blank, reward=reward, judgement=judgement, started_s=started, finished_s=finished)
 
-    async def _judge(self, problem: Problem, program: Program) -> tuple[float, Judgement]:
+    async def _judge(self, problem: Problem, program: Program, turn: int = 0) -> tuple[float, Judgement]:
         """Time at which the try that succeeded was begun, and the judgement. Raises SandboxError after the last."""
         for attempt in range(1 + RETRIES):
             asked = time.monotonic()
             try:
-                return asked, await self._ask_sandbox(problem, program)
+                return asked, await self._ask_sandbox(problem, program, turn)
             except InvalidProblem as error:
                 raise DataError("problem", problem.id, str(error)) from error
             except IsolationUnavailable as error:
@@ -188,13 +188,13 @@ class SandboxVerifier:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def _ask_sandbox(self, problem: Problem, program: Program) -> Judgement:
+    async def _ask_sandbox(self, problem: Problem, program: Program, turn: int) -> Judgement:
         """Judge once. A sandbox that answers nobody for as long as its longest job may take is killed."""
         pool = await self._sandbox()
         self._longest_s = max(self._longest_s, job_limit_s(problem))
         if not self._asking:
             self._answered_s = time.monotonic()
-        job = asyncio.ensure_future(pool.judge(problem, program))
+        job = asyncio.ensure_future(pool.judge(problem, program, turn=turn))
         job.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also if we are cancelled
         self._asking += 1
         try:

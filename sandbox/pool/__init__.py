@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
+    from sandbox.pool.places import Places
     from sandbox.pool.pool import Pool
 else:
     from sandbox.lazy import names
@@ -20,8 +21,9 @@ else:
         __name__,
         {
             "counts": ("Histogram", "PoolStats"),
+            "places": ("Places",),
             "pool": ("Pool",),
         },
     )
 
-__all__ = ["Histogram", "Pool", "PoolStats"]
+__all__ = ["Histogram", "Places", "Pool", "PoolStats"]

@@ -22,6 +22,7 @@ from sandbox.jail import remove, reserve_directory, start_process
 from sandbox.pool import wire
 from sandbox.pool.counts import Counts
 from sandbox.pool.parcel import Written
+from sandbox.pool.places import Places
 from sandbox.pool.store import KEPT_MAX, Store, room
 
 _CLOSE_S: Final = 5.0
@@ -75,7 +76,7 @@ class Link:
         arguments: list[str],
         counts: Counts,
         loop: asyncio.AbstractEventLoop,
-        places: asyncio.Semaphore,
+        places: Places,
         directory: str = "",
     ) -> None:
         """`arguments`: workers, isolation, packages, nice. `directory`: where ours is made."""

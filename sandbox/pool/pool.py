@@ -11,8 +11,9 @@ awaits. They end with `close()`, with the loop's owner, or with the caller's pro
 
 A program under which three workers die gets a verdict, if the control program is judged well after it (`control`).
 
-Order: the longest expected job first (`schedule`). Equal programs for equal problems are judged once (`once`). While
-workers are idle, the cases of a program that is known to be slow are spread over them (`split`).
+Order: the lowest turn first, and of these the longest expected job (`schedule`). Equal programs for equal problems are
+judged once (`once`). While workers are idle, the cases of a program that is known to be slow are spread over them
+(`split`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.link import Link, SupervisorGone, Ticket
 from sandbox.pool.once import Once
 from sandbox.pool.parcel import Written
+from sandbox.pool.places import Places
 from sandbox.pool.schedule import History, cores
 from sandbox.pool.store import room
 
@@ -98,16 +100,17 @@ class Pool:
     ) -> None:
         await self.close()
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
+    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         """Judge one program. Raises SandboxError for our faults; waits while `queue_limit` jobs are in hand,
-        or as many as there may be descriptors of their problems.
+        or as many as there may be descriptors of their problems. Of the jobs that wait, those of the lowest ``turn``
+        are next.
 
         `queue_s` is what it waited; `run_s` is 0 when the judgement was made for an equal program.
         """
         start = time.monotonic()
         self._counts.waiting += 1
         try:
-            done, shared = await self._judge_once(problem, program)
+            done, shared = await self._judge_once(problem, program, turn)
         finally:
             self._counts.waiting -= 1
         spent = time.monotonic() - start
@@ -116,9 +119,9 @@ class Pool:
         self._counts.record(done, shared=shared)
         return done
 
-    async def _judge_once(self, problem: Problem, program: Program) -> tuple[Judgement, bool]:
+    async def _judge_once(self, problem: Problem, program: Program, turn: int) -> tuple[Judgement, bool]:
         language = find(program.language)
-        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)))
+        job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn)
         if self._once is None:
             return await self._judge(job), False
         parts = (job.written.digest, program.source, program.files, program.entry, repr(language))
@@ -127,7 +130,7 @@ class Pool:
 
     async def _judge(self, job: _Job) -> Judgement:
         """Judge it now, as a whole or by its cases."""
-        async with self._connect().places:
+        async with self._connect().places.place(job.turn):
             ticket = Ticket(self._counts)
             self._wanted += 1
             width = 1
@@ -147,7 +150,7 @@ class Pool:
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
         try:
-            done = await self._ask_whole(_Job(problem, program, job.language, written), ticket)
+            done = await self._ask_whole(_Job(problem, program, job.language, written, job.turn), ticket)
         except WorkerDied:
             raise error from None
         return control.take_down(job.problem, done, error)
@@ -182,6 +185,7 @@ class Pool:
         head = {
             "deadline_s": _deadline_s(job.problem),
             "expected_s": expected_s,
+            "turn": job.turn,
             "problem": job.written.digest,
         }
 
@@ -217,7 +221,7 @@ class Pool:
             link.kill()
             link = None
         if link is None or link.dead:
-            places = link.places if link else asyncio.Semaphore(min(self.queue_limit, room(self.workers)))
+            places = link.places if link else Places(min(self.queue_limit, room(self.workers)))
             arguments = [str(self.workers), self.isolation, self._packages, str(self.nice)]
             link = self._link = Link(arguments, self._counts, loop, places, self._directory)
         return link
@@ -244,6 +248,7 @@ class _Job:
     program: Program
     language: Language
     written: Written
+    turn: int
 
     def body(self, stop: bool, only: int | None) -> bytes:
         """All but the problem, which is sent on its own way."""

@@ -1,9 +1,10 @@
 """Which job is next, how long it will take, and how many may run at once.
 
-The longest expected job is next, so that the end of a batch is not one long job on one core. What is expected is the
-mean CPU time of the programs judged so far for the same problem in the same language, and the sum of the limits where
-there are none. Equal expectations keep their order of arrival, and every eighth job is the one that has waited
-longest, so nobody waits for ever. No clock is asked: equal inputs give an equal order.
+The jobs of the lowest turn are next: callers who need one result before another say so. Within a turn it is the longest
+expected job, so that the end of a batch is not one long job on one core. What is expected is the mean CPU time of the
+programs judged so far for the same problem in the same language, and the sum of the limits where there are none. Equal
+expectations keep their order of arrival, and every eighth job is the one that has waited longest, so nobody waits for
+ever. No clock is asked: equal inputs give an equal order.
 """
 
 from __future__ import annotations
@@ -70,7 +71,43 @@ class History:
 
 
 class Backlog(Generic[T]):
-    """Jobs that wait, by key: the longest expected first, and every eighth time the oldest."""
+    """Jobs that wait, by key: those of the lowest turn first. Within a turn the longest expected, and every eighth time
+    the oldest.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[int, _Line[T]] = {}
+        self._turns: list[int] = []
+        self._turn_of: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._turn_of)
+
+    def put(self, key: int, expected_s: float, job: T, turn: int = 0) -> None:
+        """`key` counts up with arrival; a job that is put back keeps the place that its key gives it."""
+        if turn not in self._lines:
+            self._lines[turn] = _Line()
+            heapq.heappush(self._turns, turn)
+        self._turn_of[key] = turn
+        self._lines[turn].put(key, expected_s, job)
+
+    def drop(self, key: int) -> None:
+        """Forget a job; nothing when it does not wait."""
+        turn = self._turn_of.pop(key, None)
+        if turn is not None:
+            self._lines[turn].drop(key)
+
+    def take(self) -> T:
+        """Raises IndexError when none waits."""
+        while self._turns and not self._lines[self._turns[0]]:
+            del self._lines[heapq.heappop(self._turns)]
+        key, job = self._lines[self._turns[0]].take()
+        del self._turn_of[key]
+        return job
+
+
+class _Line(Generic[T]):
+    """The jobs of one turn."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[int, T] = OrderedDict()
@@ -81,23 +118,20 @@ class Backlog(Generic[T]):
         return len(self._jobs)
 
     def put(self, key: int, expected_s: float, job: T) -> None:
-        """`key` counts up with arrival; a job that is put back keeps the place that its key gives it."""
         self._jobs[key] = job
         heapq.heappush(self._heap, (-expected_s, key))
 
     def drop(self, key: int) -> None:
-        """Forget a job; nothing when it does not wait."""
-        self._jobs.pop(key, None)
+        del self._jobs[key]
 
-    def take(self) -> T:
-        """Raises IndexError when none waits."""
+    def take(self) -> tuple[int, T]:
         self._taken += 1
-        if self._taken % OLDEST_EVERY == 0 and self._jobs:
-            return self._jobs.popitem(last=False)[1]
+        if self._taken % OLDEST_EVERY == 0:
+            return self._jobs.popitem(last=False)
         if len(self._heap) > 2 * len(self._jobs) + 64:
             self._heap = [entry for entry in self._heap if entry[1] in self._jobs]
             heapq.heapify(self._heap)
         while True:
             key = heapq.heappop(self._heap)[1]
             if key in self._jobs:
-                return self._jobs.pop(key)
+                return key, self._jobs.pop(key)

@@ -2,7 +2,7 @@
 
     caller ── socket ──▶ supervisor ── socket each ──▶ worker ──▶ jail
 
-consumes  head {"id", "deadline_s", "expected_s", "problem": its digest} with a body that it does not read, and
+consumes  head {"id", "deadline_s", "expected_s", "turn", "problem": its digest} with a body that it does not read, and
           {"cancel": id}; the problems themselves come by a socket of their own (store.py)
 produces  {"started": id}, {"failed": id} for a try that our own fault ended, and for each job that was not cancelled
           exactly one of {"id", "judgement"} and {"id", "error"}
@@ -145,7 +145,7 @@ class Supervisor:
             asyncio.get_running_loop().remove_reader(self.shelf)
 
     def _enqueue(self, job: _Job) -> None:
-        self.queue.put(job.key, job.head["expected_s"], job)
+        self.queue.put(job.key, job.head["expected_s"], job, job.head["turn"])
         self.waiting.release()
 
     def _cancel(self, key: int) -> None:

@@ -92,7 +92,7 @@ def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monke
         (tmp_path / str(every)).mkdir()
         session = session_of(tmp_path / str(every), monkeypatch, f"run.eval_every={every}")
         play(session)
-        drop = ("time/", "channel/", "eval/", "verify/queue", "verify/run")
+        drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
         found.append([{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_rows(session.run.metrics)])
     assert found[0] == found[1]
 

@@ -82,7 +82,7 @@ class StandIn:
     async def __aexit__(self, *exc_info: object) -> None:
         self.closed += 1
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
+    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         if problem is PROBE:
             return judgement()
         try:

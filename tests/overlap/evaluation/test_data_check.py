@@ -43,7 +43,7 @@ class Says:
     def __init__(self) -> None:
         self.judged: list[str] = []
 
-    async def judge(self, problem: Problem, program: Program) -> Judgement:
+    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         self.judged.append(program.source)
         if program.source == FAULT:
             raise SandboxError("no disk")

@@ -5,8 +5,8 @@ import inspect
 
 import pytest
 from mortal import Nest, request, turns, update
-from virtual_clock import run
 
+from overlap.clock import run_virtual as run
 from overlap.core import Generator
 from overlap.errors import ConfigError, EngineError, EngineLost
 from overlap.generate.steady import SteadyGenerator

@@ -9,7 +9,7 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import EmptyBatchesError
-from overlap.pipeline.assemble import MAX_EMPTY_STEPS, Assembler
+from overlap.pipeline.assemble import MAX_EMPTY_STEPS, Assembler, empty_batches
 
 PROMPT = Prompt("p", (1, 2))
 
@@ -33,12 +33,12 @@ def filled(assembler: Assembler, group: int, *rewards: float | None, finish: str
 def test_a_group_is_done_with_its_last_sample() -> None:
     assembler = Assembler(config())
     assembler.expect(0, PROMPT)
-    assert assembler.running == {"g0s0", "g0s1"}
+    assert list(assembler.running) == ["g0s0", "g0s1"]
     assert assembler.add(scored(0, 1, 1.0)) is None
     group = assembler.add(scored(0, 0, 0.0))
     assert group is not None
     assert [s.id for s in group.samples] == ["g0s0", "g0s1"]
-    assert (assembler.submitted, assembler.scored, assembler.failed, assembler.running) == (2, 2, 0, frozenset())
+    assert (assembler.submitted, assembler.scored, assembler.failed, list(assembler.running)) == (2, 2, 0, [])
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
@@ -73,9 +73,9 @@ def test_a_sample_that_we_could_not_score_is_counted_as_failed() -> None:
     assert (assembler.scored, assembler.failed) == (1, 1)
 
 
-@pytest.mark.parametrize(("refill", "missing"), [("false", 1), ("true", 2)])
-def test_what_is_missing_for_a_step_leaves_out_groups_that_are_to_be_refilled(refill: str, missing: int) -> None:
-    assembler = Assembler(config(f"rollout.refill_dropped={refill}"))
+@pytest.mark.parametrize(("refill", "missing"), [(0, 1), (1, 2)])
+def test_what_is_missing_for_a_step_leaves_out_groups_that_are_to_be_refilled(refill: int, missing: int) -> None:
+    assembler = Assembler(config(f"rollout.refill_groups={refill}"))
     assert assembler.missing == 2
     filled(assembler, 0, 1.0, 1.0)
     assert assembler.missing == missing
@@ -84,12 +84,24 @@ def test_what_is_missing_for_a_step_leaves_out_groups_that_are_to_be_refilled(re
 
 
 def test_a_refilled_step_takes_the_dropped_groups_between_with_it() -> None:
-    assembler = Assembler(config("rollout.refill_dropped=true"))
+    assembler = Assembler(config("rollout.refill_groups=2"))
     for group, rewards in enumerate([(1.0, 0.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]):
         filled(assembler, group, *rewards)
     step = assembler.next_step()
     assert step is not None
     assert [(g.id, bool(g.dropped)) for g in step] == [(0, False), (1, True), (2, True), (3, False)]
+
+
+def test_no_more_groups_of_a_step_are_replaced_than_asked_for() -> None:
+    assembler = Assembler(config("rollout.refill_groups=1"))
+    for group, rewards in enumerate([(1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (1.0, 0.0), (0.0, 1.0)]):
+        filled(assembler, group, *rewards)
+    assert assembler.replaceable() == [0]
+    step = assembler.next_step()
+    assert step is not None
+    assert [g.id for g in step] == [0, 1, 2]
+    assert assembler.replaceable() == []
+    assert [g.id for g in assembler.next_step() or ()] == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +118,7 @@ def test_a_refilled_step_takes_the_dropped_groups_between_with_it() -> None:
 def test_steps_without_anything_to_learn_name_their_likely_cause(
     rewards: tuple[float | None, ...], finish: str, hint: str
 ) -> None:
-    assembler = Assembler(config("rollout.refill_dropped=true"))
-    for group in range(2 * MAX_EMPTY_STEPS):
-        filled(assembler, group, *rewards, finish=finish)
+    assembler = Assembler(config())
+    groups = [filled(assembler, group, *rewards, finish=finish) for group in range(2 * MAX_EMPTY_STEPS)]
     with pytest.raises(EmptyBatchesError, match=hint):
-        assembler.next_step()
+        raise empty_batches([group for group in groups if group is not None])

@@ -1,4 +1,4 @@
-"""Channels: bounded, counted, ended by closing."""
+"""Channels: counted, and ended by closing."""
 
 from __future__ import annotations
 
@@ -6,61 +6,66 @@ import asyncio
 
 import pytest
 
+from overlap.clock import run_virtual
 from overlap.pipeline.channel import Channel
 
 
-def test_what_was_sent_before_the_close_is_received_after_it() -> None:
+def test_what_was_put_before_the_close_is_received_after_it() -> None:
     async def scenario() -> list[int]:
-        channel = Channel[int]("numbers", 8)
+        channel = Channel[int]("numbers")
         for i in range(3):
-            await channel.send(i)
+            channel.put(i)
         channel.close()
         return [i async for i in channel]
 
-    assert asyncio.run(scenario()) == [0, 1, 2]
+    assert run_virtual(scenario()) == [0, 1, 2]
 
 
-def test_a_full_channel_holds_the_sender_back_and_counts_the_time() -> None:
+def test_after_the_close_nothing_can_be_put() -> None:
     async def scenario() -> None:
-        channel = Channel[int]("numbers", 1)
-        await channel.send(0)
-        sender = asyncio.create_task(channel.send(1))
-        await asyncio.sleep(0)
-        assert not sender.done()
-        assert channel.stats.waiting == 1
-        assert await anext(channel) == 0
-        await asyncio.wait_for(sender, 1)
-        assert channel.stats.items == 2
-        assert channel.stats.send_stalled_s > 0
-        channel.dispose()
+        channel = Channel[int]("numbers")
+        channel.close()
+        with pytest.raises(RuntimeError, match="'numbers' is closed"):
+            channel.put(1)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
 
 
-def test_an_empty_channel_holds_the_receiver_back_and_counts_the_time() -> None:
+def test_the_time_that_items_wait_is_counted() -> None:
     async def scenario() -> None:
-        channel = Channel[int]("numbers", 1)
-        receiver = asyncio.create_task(anext(channel, None))
-        await asyncio.sleep(0)
-        assert not receiver.done()
-        await channel.send(5)
-        assert await asyncio.wait_for(receiver, 1) == 5
-        assert channel.stats.receive_stalled_s > 0
-        channel.dispose()
+        channel = Channel[int]("numbers")
+        channel.put(0)
+        await asyncio.sleep(2.0)
+        channel.put(1)
+        assert (channel.stats.waiting, channel.stats.full_s) == (2, 2.0)
+        await asyncio.sleep(1.0)
+        assert [await anext(channel), await anext(channel)] == [0, 1]
+        await asyncio.sleep(5.0)
+        assert (channel.stats.items, channel.stats.full_s, channel.stats.empty_s) == (2, 3.0, 0.0)
 
-    asyncio.run(scenario())
+    run_virtual(scenario())
+
+
+def test_the_time_that_the_receiver_waits_is_counted() -> None:
+    async def scenario() -> None:
+        channel = Channel[int]("numbers")
+        asyncio.get_running_loop().call_later(4.0, channel.put, 5)
+        assert await anext(channel) == 5
+        assert (channel.stats.empty_s, channel.stats.full_s) == (4.0, 0.0)
+
+    run_virtual(scenario())
 
 
 def test_cancelling_a_receiver_loses_no_item() -> None:
     async def scenario() -> None:
-        channel = Channel[int]("numbers", 4)
+        channel = Channel[int]("numbers")
         receiver = asyncio.create_task(anext(channel, None))
         await asyncio.sleep(0)
         receiver.cancel()
         with pytest.raises(asyncio.CancelledError):
             await receiver
-        await channel.send(1)
+        channel.put(1)
         channel.close()
         assert [i async for i in channel] == [1]
 
-    asyncio.run(scenario())
+    run_virtual(scenario())

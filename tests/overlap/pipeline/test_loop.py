@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from overlap.clock import run_virtual
 from overlap.config import Config, load_config
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
 from overlap.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import loop as module
-from overlap.pipeline.channel import Channel
-from overlap.pipeline.loop import Doors, Position, StepResult, check_age, overlapped, serial
+from overlap.pipeline.learning import Doors, StepResult, check_age
+from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
 LOOPS = [serial, overlapped]
@@ -40,7 +40,7 @@ async def run(loop, cfg: Config, d: Doors, prompts: int = 7) -> list[StepResult]
     async def on_step(result: StepResult) -> None:
         results.append(result)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(100_000):
         await loop(d, cfg, PromptStream(fake_prompts(prompts), cfg.run.seed), on_step)
     return results
 
@@ -59,23 +59,23 @@ def essence(batch: Batch) -> tuple:
     return batch.step, batch.version, strip, [(g.id, g.dropped) for g in batch.dropped]
 
 
-@pytest.mark.parametrize("refill", ["true", "false"])
-def test_serial_and_overlapped_give_identical_batches(refill: str) -> None:
-    cfg = config(**{"rollout.refill_dropped": refill})
+@pytest.mark.parametrize("refill", [0, 2, 8])
+def test_serial_and_overlapped_give_identical_batches(refill: int) -> None:
+    cfg = config(**{"rollout.refill_groups": refill})
     found = []
     for loop in LOOPS:
         kinds = {
             "generator": FakeGenerator(seed=3, seconds=jitter),
             "verifier": FakeVerifier(seed=3, seconds=jitter, solved=0.3, failed=0.05),
         }
-        found.append([essence(r.batch) for r in asyncio.run(run(loop, cfg, doors(**kinds)))])
+        found.append([essence(r.batch) for r in run_virtual(run(loop, cfg, doors(**kinds)))])
     assert found[0] == found[1]
     assert len(found[0]) == 5
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
-    results = asyncio.run(run(loop, config(), doors(generator=FakeGenerator(seconds=jitter))))
+    results = run_virtual(run(loop, config(), doors(generator=FakeGenerator(seconds=jitter))))
     assert [r.batch.version for r in results] == [0, 1, 2, 3, 4]
     assert all(set(r.batch.staleness) == {0} for r in results)
 
@@ -83,8 +83,8 @@ def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> None:
     cfg = config(**{"rollout.max_staleness": staleness, "run.steps": 8})
-    kinds = {"generator": FakeGenerator(seconds=jitter), "learner": FakeLearner(seconds=lambda _: 0.01)}
-    results = asyncio.run(run(overlapped, cfg, doors(**kinds)))
+    kinds = {"generator": FakeGenerator(seconds=jitter), "learner": FakeLearner(seconds=lambda _: 0.001)}
+    results = run_virtual(run(overlapped, cfg, doors(**kinds)))
     assert max(age for r in results for age in r.batch.staleness) == staleness
 
 
@@ -93,37 +93,37 @@ def test_stale_runs_give_the_same_samples_as_the_serial_loop() -> None:
     for loop, staleness in [(serial, 0), (overlapped, 2)]:
         cfg = config(**{"rollout.max_staleness": staleness})
         kinds = {"generator": FakeGenerator(seed=1, seconds=jitter), "verifier": FakeVerifier(seed=1, seconds=jitter)}
-        found.append([essence(r.batch) for r in asyncio.run(run(loop, cfg, doors(**kinds)))])
+        found.append([essence(r.batch) for r in run_virtual(run(loop, cfg, doors(**kinds)))])
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_every_version_is_published_loaded_and_retired_once(loop) -> None:
     d = doors()
-    asyncio.run(run(loop, config(), d))
+    run_virtual(run(loop, config(), d))
     assert d.generator.loads == d.learner.published == d.learner.retired == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_refill_replaces_dropped_groups_until_the_step_is_full(loop) -> None:
-    cfg = config(**{"rollout.refill_dropped": "true"})
-    results = asyncio.run(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.15))))
+    cfg = config(**{"rollout.refill_groups": 40})
+    results = run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.15))))
     assert all(len(r.batch.groups) == 4 for r in results)
     assert sum(len(r.batch.dropped) for r in results) > 0
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("refill", ["true", "false"])
+@pytest.mark.parametrize("refill", [0, 2, 8])
 @pytest.mark.parametrize(("solved", "hint"), [(0.0, "too hard"), (1.0, "too easy")])
-def test_steps_without_anything_to_learn_stop_the_run_and_say_why(loop, refill: str, solved: float, hint: str) -> None:
-    cfg = config(**{"rollout.refill_dropped": refill, "run.steps": 10})
+def test_steps_without_anything_to_learn_stop_the_run_and_say_why(loop, refill: int, solved: float, hint: str) -> None:
+    cfg = config(**{"rollout.refill_groups": refill, "run.steps": 10})
     with pytest.raises(EmptyBatchesError, match=hint):
-        asyncio.run(run(loop, cfg, doors(verifier=FakeVerifier(solved=solved))))
+        run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=solved))))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_samples_that_cannot_be_scored_are_masked_and_never_score_zero(loop) -> None:
-    results = asyncio.run(run(loop, config(), doors(verifier=FakeVerifier(failed=0.3))))
+    results = run_virtual(run(loop, config(), doors(verifier=FakeVerifier(failed=0.3))))
     masked = [
         (s.reward, a) for r in results for g in r.batch.groups for s, a in zip(g.samples, g.advantages, strict=True)
     ]
@@ -163,7 +163,7 @@ class DyingLearner(FakeLearner):
 )
 def test_a_stage_that_dies_names_itself_and_the_sample(loop, kind: dict, cause: type, where: str) -> None:
     with pytest.raises(StageError, match=where) as caught:
-        asyncio.run(run(loop, config(), doors(**{name: make() for name, make in kind.items()})))
+        run_virtual(run(loop, config(), doors(**{name: make() for name, make in kind.items()})))
     assert isinstance(caught.value.__cause__, cause)
 
 
@@ -178,7 +178,7 @@ class ForgetfulGenerator(FakeGenerator):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_an_engine_that_did_not_take_the_weights_stops_the_run(loop) -> None:
     with pytest.raises(StageError) as caught:
-        asyncio.run(run(loop, config(), doors(generator=ForgetfulGenerator())))
+        run_virtual(run(loop, config(), doors(generator=ForgetfulGenerator())))
     assert isinstance(caught.value.__cause__, ParityError)
 
 
@@ -191,7 +191,7 @@ class NoTransmit(FakeLearner):
 def test_a_failed_transfer_is_retired_all_the_same(loop) -> None:
     learner = NoTransmit()
     with pytest.raises(StageError, match="link down"):
-        asyncio.run(run(loop, config(), doors(learner=learner)))
+        run_virtual(run(loop, config(), doors(learner=learner)))
     assert learner.retired == learner.published
 
 
@@ -201,7 +201,7 @@ def test_verification_starts_while_other_samples_still_generate() -> None:
         "generator": FakeGenerator(seconds=lambda rng: 0.002 + 0.05 * rng.random()),
         "verifier": FakeVerifier(seconds=lambda _: 0.001),
     }
-    for result in asyncio.run(run(overlapped, config(), doors(**kinds))):
+    for result in run_virtual(run(overlapped, config(), doors(**kinds))):
         spans.extend(result.batch.samples)
         spans.extend(s for g in result.batch.dropped for s in g.samples)
     last_token = max(s.trajectory.finished_s for s in spans if s.trajectory.request.group < 4)
@@ -234,7 +234,7 @@ def test_cancelling_the_run_cancels_every_request() -> None:
 def test_nothing_is_admitted_beyond_the_last_step() -> None:
     generator = FakeGenerator()
     cfg = config(**{"rollout.max_staleness": 3, "run.steps": 3})
-    asyncio.run(run(overlapped, cfg, doors(generator=generator)))
+    run_virtual(run(overlapped, cfg, doors(generator=generator)))
     assert generator.running == 0
     prompts = PromptStream(fake_prompts(7), 0)
 
@@ -246,7 +246,7 @@ def test_nothing_is_admitted_beyond_the_last_step() -> None:
 
 
 def test_a_batch_older_than_promised_is_refused() -> None:
-    results = asyncio.run(run(serial, config(), doors()))
+    results = run_virtual(run(serial, config(), doors()))
     with pytest.raises(StaleBatchError, match="max_staleness=1"):
         check_age(replace(results[0].batch, version=2), max_staleness=1)
 
@@ -254,20 +254,20 @@ def test_a_batch_older_than_promised_is_refused() -> None:
 def test_the_learner_never_receives_an_empty_batch() -> None:
     learner = FakeLearner()
     cfg = config(**{"rollout.groups_per_step": 1, "run.steps": 12})
-    results = asyncio.run(run(overlapped, cfg, doors(verifier=FakeVerifier(solved=0.6), learner=learner)))
+    results = run_virtual(run(overlapped, cfg, doors(verifier=FakeVerifier(solved=0.6), learner=learner)))
     assert len(results) == 12
     assert any(r.report is None for r in results)
     assert all(b.groups for b in learner.batches)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("refill", ["true", "false"])
-def test_a_resumed_run_goes_on_with_the_batches_of_the_unbroken_one(loop, refill: str) -> None:
+@pytest.mark.parametrize("refill", [0, 2, 8])
+def test_a_resumed_run_goes_on_with_the_batches_of_the_unbroken_one(loop, refill: int) -> None:
     def fresh() -> Doors:
         return doors(generator=FakeGenerator(seed=5), verifier=FakeVerifier(seed=5, solved=0.3))
 
-    cfg = config(**{"rollout.refill_dropped": refill})
-    whole = [r.batch for r in asyncio.run(run(loop, cfg, fresh()))]
+    cfg = config(**{"rollout.refill_groups": refill})
+    whole = [r.batch for r in run_virtual(run(loop, cfg, fresh()))]
     consumed = sum(len(b.groups) + len(b.dropped) for b in whole[:2])
     at = Position(step=2, version=whole[2].version, groups=consumed)
     rest: list[Batch] = []
@@ -295,29 +295,29 @@ def test_what_is_to_be_done_first_happens_before_anything_is_admitted() -> None:
     assert seen == [(0, 0)]
 
 
-def test_the_loop_waits_for_an_evaluation_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing is on its way, the silence is no stall; the one who has the turn has a deadline of its own."""
-    monkeypatch.setattr(module, "STALL_S", 0.001)
-    silences = asyncio.Event()
+def test_a_run_that_was_cut_in_the_middle_generates_only_what_it_lacks() -> None:
+    """Results that no step had taken are carried over: with them the batches are those of the unbroken run."""
+    cfg = config(**{"rollout.max_staleness": 2, "rollout.refill_groups": 1})
 
-    class Idle:
-        looks = 0
+    def fresh(first: int = 0) -> Doors:
+        kinds = {
+            "generator": FakeGenerator(seed=5, seconds=jitter),
+            "verifier": FakeVerifier(seed=5, seconds=jitter, solved=0.3),
+            "learner": FakeLearner(seconds=lambda _: 0.004, first_version=first),
+        }
+        return doors(**kinds)
 
-        @property
-        def running(self) -> frozenset[str]:
-            self.looks += 1
-            if self.looks == 3:
-                silences.set()
-            return frozenset()
+    whole = run_virtual(run(overlapped, cfg, fresh()))
+    for cut in range(1, 5):
+        before, taken = whole[cut - 1], sum(len(r.batch.groups) + len(r.batch.dropped) for r in whole[:cut])
+        version = before.report.version if before.report else before.batch.version
+        at = Position(cut, version, taken, before.carried)
+        d, rest = fresh(version), []
 
-    async def work() -> object:
-        channel = Channel("scored", 1)
-        receiving = asyncio.create_task(module._receive(channel, Idle()))  # type: ignore[arg-type]
-        async with asyncio.timeout(20):
-            await silences.wait()
-            await channel.send("sample")
-            found = await receiving
-            channel.dispose()
-            return found
+        async def on_step(result: StepResult, rest: list = rest) -> None:
+            rest.append(result.batch)
 
-    assert asyncio.run(work()) == "sample"
+        run_virtual(overlapped(d, cfg, PromptStream(fake_prompts(7), cfg.run.seed, taken), on_step, at))
+        assert [essence(b) for b in rest] == [essence(r.batch) for r in whole[cut:]]
+        made = {s.id for b in rest for g in (*b.groups, *b.dropped) for s in g.samples}
+        assert {s.id for s in before.carried} <= made

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan
-from overlap.pipeline import StepResult
-from overlap.pipeline.channel import ChannelStats
+from overlap.pipeline import LoopState, StepResult
 from overlap.record import metrics
 from overlap.record.looplag import Lag, LagHistogram, LoopLag
 from overlap.record.metrics import StepClock, clip, mean, merge, quantile, slug, step_row, step_timing, union_s
@@ -183,8 +182,8 @@ def documented(name: str) -> bool:
 def test_every_metric_has_its_line_in_the_readme():
     lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="equal_rewards")
     learned = dict.fromkeys(trainer_metrics(), 0.5)
-    stats = (ChannelStats("scored", 9, 0, 0.5, 2.5),)
-    made = result(group(0, scored(0, 0, 1.0, says="AC")), lost, report=StepReport(1, 1, 1.0, learned), channels=stats)
+    state = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
+    made = result(group(0, scored(0, 0, 1.0, says="AC")), lost, report=StepReport(1, 1, 1.0, learned), loop=state)
     row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3))
     assert [name for name in row if not documented(name)] == []
     assert not documented("reward/unheard_of")
@@ -223,10 +222,10 @@ def test_a_verification_that_failed_before_it_began_takes_no_time():
     assert (row["time/reward_s"], row["time/exposed_reward_s"], row["verify/run_s_max"]) == (1, 1, 1)
 
 
-def test_stalls_of_channels_are_in_the_row():
-    made = result(channels=(ChannelStats("scored", 9, 0, 0.5, 2.5),))
+def test_how_full_the_loop_is_and_who_waited_is_in_the_row():
+    made = result(loop=LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0))
     row = step_row(made, StepClock(0).step(made))
-    assert (row["channel/scored_send_stalled_s"], row["channel/scored_receive_stalled_s"]) == (0.5, 2.5)
+    assert (row["loop/generating"], row["loop/leases_allowed"], row["loop/learner_waited_s"]) == (3, 16, 2.5)
 
 
 def test_quantiles_are_nearest_rank():

@@ -241,7 +241,7 @@ def test_a_missing_toolchain_stops_the_run() -> None:
 def test_a_sandbox_that_cannot_isolate_as_asked_is_refused_at_the_start() -> None:
     async def run() -> None:
         class Weak(StandIn):
-            async def judge(self, problem: Problem, program: Program) -> Judgement:
+            async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
                 raise IsolationUnavailable("tier A needs user namespaces")
 
         verifier = SandboxVerifier(config(isolation="A"), Judged(), pool=lambda: Weak(says(Verdict.AC)))
@@ -269,7 +269,7 @@ def test_a_package_of_the_task_that_is_not_installed_is_named_at_the_start() -> 
 def test_a_sandbox_that_misjudges_the_probe_is_refused_at_the_start(outcome: Verdict | Exception) -> None:
     async def run() -> None:
         class Broken(StandIn):
-            async def judge(self, problem: Problem, program: Program) -> Judgement:
+            async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
                 return await says(outcome)(program)
 
         verifier = SandboxVerifier(config(), Judged(), pool=lambda: Broken(says(outcome)))

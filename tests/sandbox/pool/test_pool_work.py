@@ -149,7 +149,7 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
     async def main() -> None:
         supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock))
         for key in range(1, 5):
-            supervisor._enqueue(_Job({"id": key, "expected_s": 1.0}, b"", write(SUM)[0]))
+            supervisor._enqueue(_Job({"id": key, "expected_s": 1.0, "turn": 0}, b"", write(SUM)[0]))
         with pytest.raises(asyncio.CancelledError):
             await supervisor._work()
 

@@ -47,6 +47,30 @@ def test_the_longest_expected_is_next_and_equals_keep_their_order() -> None:
         backlog.take()
 
 
+def test_a_lower_turn_is_next_whatever_is_expected_of_it() -> None:
+    backlog: Backlog[str] = Backlog()
+    jobs = [
+        ("short of 2", 2, 1.0),
+        ("long of 2", 2, 9.0),
+        ("short of 1", 1, 1.0),
+        ("long of 1", 1, 5.0),
+        ("of 3", 3, 99.0),
+    ]
+    for key, (job, turn, expected_s) in enumerate(jobs):
+        backlog.put(key, expected_s, job, turn)
+    backlog.drop(1)
+    assert [backlog.take() for _ in range(4)] == ["long of 1", "short of 1", "short of 2", "of 3"]
+    assert not backlog
+
+
+def test_many_turns_are_forgotten_when_they_are_over() -> None:
+    backlog: Backlog[int] = Backlog()
+    for turn in range(500):
+        backlog.put(turn, 1.0, turn, turn)
+        assert backlog.take() == turn
+    assert len(backlog._lines) <= 1
+
+
 def test_a_short_job_is_not_overtaken_for_ever() -> None:
     backlog: Backlog[int] = Backlog()
     backlog.put(0, 0.001, 0)
@@ -79,7 +103,7 @@ def test_the_backlog_forgets_what_it_has_given() -> None:
         if key % 2:
             backlog.take()
             backlog.put(0, 0.0, 0)
-    assert len(backlog._heap) < 200
+    assert len(backlog._lines[0]._heap) < 200
 
 
 # Expectations.
@@ -342,7 +366,7 @@ class Deaf(Supervisor):
 def test_a_supervisor_ends_whenever_an_answer_comes_in_beside_its_end(ticks: int) -> None:
     async def main() -> None:
         supervisor = Deaf()
-        job = _Job({"id": 1, "deadline_s": 60.0, "expected_s": 1.0}, b"", write(PROBLEM)[0])
+        job = _Job({"id": 1, "deadline_s": 60.0, "expected_s": 1.0, "turn": 0}, b"", write(PROBLEM)[0])
         supervisor.jobs[1] = job
         supervisor._enqueue(job)
         work = asyncio.create_task(supervisor._work())

@@ -1,0 +1,81 @@
+"""The books of a run: which groups are admitted, which samples have a result, which steps are complete.
+
+prompts ──▶ admit ──▶ requests ─ ─ ─ ▶ results ──▶ add ──▶ groups ──▶ steps
+              ▲ lease                                                   │
+              └──────────────── land, or dropped and replaced ◀─────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from overlap.config import Config
+from overlap.core import Group, Request, Scored
+from overlap.pipeline.assemble import Assembler
+from overlap.pipeline.channel import Channel
+from overlap.pipeline.prompts import PromptStream
+from overlap.pipeline.window import Window
+
+
+class Books:
+    """Belongs to one event loop. ``carried`` are results that an earlier session had and no step took."""
+
+    def __init__(
+        self, cfg: Config, prompts: PromptStream, steps: int, first: int = 0, carried: tuple[Scored, ...] = ()
+    ) -> None:
+        """``steps`` to come, of groups numbered from ``first``; ``prompts`` stands at the first group's prompt."""
+        self._per_step, self._samples = cfg.rollout.groups_per_step, cfg.rollout.samples_per_group
+        self._prompts = prompts
+        self._carried: dict[int, dict[int, Scored]] = {}
+        for scored in carried:
+            request = scored.trajectory.request
+            self._carried.setdefault(request.group, {})[request.sample] = scored
+        self.window = Window(cfg, steps, first)
+        self.assembler = Assembler(cfg, first)
+        self.steps = Channel[tuple[Group, ...]]("steps")
+
+    async def admit(self, send: Callable[[Request], None]) -> None:
+        """Let prompt groups in, and ``send`` the requests of each.
+
+        consumes: prompts          produces: G requests per group
+        waits for: a free lease    woken by: weights that landed, a dropped group
+        """
+        while (group := await self.window.take()) is not None:
+            prompt = self.assembler.expect(group, next(self._prompts))
+            known = self._carried.pop(group, {})
+            for sample in range(self._samples):
+                if sample not in known:
+                    send(Request(group, sample, prompt))
+            for scored in known.values():
+                self.add(scored)
+
+    def add(self, scored: Scored) -> None:
+        """A sample has its result."""
+        if self.assembler.add(scored) is None:
+            return
+        self._replace()
+        while (groups := self.assembler.next_step()) is not None:
+            holding = sum(group.id in self.window.out for group in groups)
+            self.window.total += holding - self._per_step  # one that could not hand on its lease has taken one more
+            self.steps.put(groups)
+            self._replace()
+        self.settle()
+
+    def land(self, groups: tuple[Group, ...]) -> None:
+        """The weights that these groups produced serve in the engine."""
+        self.window.land(group.id for group in groups if group.id in self.window.out)
+        self.settle()
+
+    def settle(self) -> None:
+        """End the steps when nothing more can come."""
+        if self.window.closed and not self.assembler.unfinished:
+            self.steps.close()
+
+    def drain(self) -> None:
+        """Admit nothing more; the last steps are those that what is underway completes."""
+        self.window.close()
+        self.settle()
+
+    def _replace(self) -> None:
+        for group in self.assembler.replaceable():
+            self.window.drop(group)

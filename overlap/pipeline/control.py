@@ -1,0 +1,152 @@
+"""What may be asked of a running loop, and what it says of itself. For the loop's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from overlap.core import Group, Scored
+
+if TYPE_CHECKING:
+    from overlap.pipeline.books import Books
+    from overlap.pipeline.flow import Flow
+
+PAUSED = "paused"
+SHOWN = 5
+"""Samples that a status names."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """How full the loop is. Seconds are since its beginning."""
+
+    generating: int
+    """Samples in the engine, or waiting for it."""
+    verifying: int
+    """Samples with a verifier, or waiting for one."""
+    steps_waiting: int
+    """Complete steps that the learner has not begun."""
+    leases_out: int
+    """Groups between admission and the arrival of their weights."""
+    leases_allowed: int
+    """How many there may be."""
+    step_waited_s: float
+    """A complete step waited for the learner."""
+    learner_waited_s: float
+    """The learner waited for a complete step."""
+    admission_waited_s: float
+    """No group could be admitted."""
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+OnSave = Callable[[tuple[Scored, ...]], Awaitable[None]]
+"""Keeps where the run stands between two steps; gets the results that no step has taken (``StepResult.carried``)."""
+
+
+class Control:
+    """Handed to ``overlapped``, which obeys it between two steps. What is underway is finished in any case.
+
+    ``pause``: no group is admitted and no further step is learned until ``resume``. ``drain``: no group is admitted any
+    more; the loop ends when all complete steps are learned. ``save``: call ``on_save``, also while paused.
+    """
+
+    def __init__(self) -> None:
+        self.on_save: OnSave | None = None
+        self.paused = self.draining = False
+        self._saves = False
+        self._changed = asyncio.Event()
+        self._books: Books | None = None
+        self._flow: Flow | None = None
+
+    def pause(self) -> None:
+        self.paused = True
+        self._apply()
+
+    def resume(self) -> None:
+        self.paused = False
+        self._apply()
+
+    def drain(self) -> None:
+        """Also ends a pause."""
+        self.paused, self.draining = False, True
+        self._apply()
+
+    def save(self) -> None:
+        self._saves = True
+        self._apply()
+
+    def attach(self, books: Books, flow: Flow) -> None:
+        """By the loop, when it begins."""
+        self._books, self._flow = books, flow
+        self._apply()
+
+    async def next_step(self) -> tuple[Group, ...] | None:
+        """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to."""
+        assert self._books is not None
+        steps = self._books.steps
+        while True:
+            self._changed.clear()
+            if self._saves:
+                self._saves = False
+                if self.on_save is not None:
+                    await self.on_save(self._books.assembler.finished)
+            elif self.paused:
+                await self._changed.wait()
+            elif len(steps) or steps.ended:
+                return await anext(steps, None)
+            else:
+                await first_of(steps.ready(), self._changed.wait())
+
+    def state(self) -> LoopState | None:
+        """None until the loop runs."""
+        if self._books is None or self._flow is None:
+            return None
+        window, steps = self._books.window, self._books.steps.stats
+        return LoopState(
+            generating=self._flow.depth("generate"),
+            verifying=self._flow.depth("verify"),
+            steps_waiting=steps.waiting,
+            leases_out=len(window.out),
+            leases_allowed=window.allowed,
+            step_waited_s=steps.full_s,
+            learner_waited_s=steps.empty_s,
+            admission_waited_s=window.waited_s,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """For a person: how full the loop is, and what has stood there for longest."""
+        state = self.state()
+        if state is None or self._books is None or self._flow is None:
+            return {"paused": self.paused, "draining": self.draining}
+        counts = self._books.assembler
+        return {
+            "paused": self.paused,
+            "draining": self.draining,
+            **state.to_dict(),
+            "submitted": counts.submitted,
+            "scored": counts.scored,
+            "failed": counts.failed,
+            "oldest": [asdict(pending) for pending in self._flow.pending[:SHOWN]],
+        }
+
+    def _apply(self) -> None:
+        self._changed.set()
+        if self._books is not None:
+            self._books.window.hold(PAUSED, self.paused)
+            if self.draining:
+                self._books.drain()
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Until one of them ends; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

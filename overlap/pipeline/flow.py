@@ -1,0 +1,172 @@
+"""Samples on their way: one task each, from its request to its one result.
+
+    request ──▶ generate ──▶ verify ──▶ result, handed over the moment it is there
+
+consumes: requests                        produces: one Scored per request
+waits for: the engine, then a verifier    woken by: the end of one sample
+
+No stage in between: a trajectory goes on to its verifier while the rest still generate. What stands still for too long
+is begun again, once, and then fails by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from overlap.clock import now
+from overlap.core import Generator, Request, Scored, Trajectory, Verifier
+from overlap.errors import StageError
+
+Stage = Literal["generate", "verify"]
+TRIES = 2
+"""A sample that hangs is begun so many times in all."""
+LOOKS = 4
+"""How often the time that is a stall is looked at."""
+CANCEL_S = 10.0
+"""A door has so long to let go of a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A sample that has no result yet: where it is, and for how many seconds."""
+
+    id: str
+    stage: Stage
+    age_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Way:
+    request: Request
+    since_s: float
+    decoding_s: float | None = None
+    trajectory: Trajectory | None = None
+    task: asyncio.Task[None] | None = None
+    tries: int = 1
+
+    @property
+    def stage(self) -> Stage:
+        return "generate" if self.trajectory is None else "verify"
+
+
+class Flow:
+    """Belongs to one event loop, and its tasks to the group ``tasks``: the first failure ends them all."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        verifier: Verifier,
+        tasks: asyncio.TaskGroup,
+        deliver: Callable[[Scored], None],
+        sequences: int,
+    ) -> None:
+        """``deliver`` gets each result; ``sequences`` are decoded at once, the others wait for room in the engine."""
+        self._generator, self._verifier, self._tasks, self._deliver = generator, verifier, tasks, deliver
+        self._ways: set[_Way] = set()
+        self._moved_s = now()
+        self._room = sequences
+        self._queued: deque[_Way] = deque()
+        self.decoded_s: dict[str, float] = {}
+        """Seconds of generation by sample, from when the engine had room for it; whoever reads it takes it out."""
+
+    @property
+    def pending(self) -> list[Pending]:
+        """Samples without a result, the one that stands for longest first."""
+        at = now()
+        ways = sorted(self._ways, key=lambda way: way.since_s)
+        return [Pending(way.request.id, way.stage, at - way.since_s) for way in ways]
+
+    def depth(self, stage: Stage) -> int:
+        """How many samples are there."""
+        return sum(way.stage == stage for way in self._ways)
+
+    def send(self, request: Request) -> None:
+        """Begin a sample."""
+        way = _Way(request, now())
+        self._ways.add(way)
+        self._queued.append(way)
+        self._make_room(0)
+        self._begin(way)
+
+    def _make_room(self, ended: int) -> None:
+        """The engine decodes in the order of requests: the first of those that wait has the room that is there."""
+        self._room += ended
+        while self._room and self._queued:
+            self._queued.popleft().decoding_s = now()
+            self._room -= 1
+
+    def _begin(self, way: _Way) -> None:
+        way.task = self._tasks.create_task(self._go(way), name=way.request.id)
+
+    async def _go(self, way: _Way) -> None:
+        try:
+            if way.trajectory is None:
+                trajectory = await self._generator.generate(way.request)
+                if way.task is not asyncio.current_task():
+                    return  # it was begun again
+                way.trajectory, way.since_s = trajectory, now()
+                self._generated(way)
+            scored = await self._verifier.score(way.trajectory)
+        except (StageError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            raise StageError(way.stage, way.request.id, error) from error
+        if way.task is asyncio.current_task():
+            self._end(way, scored)
+
+    def _generated(self, way: _Way) -> None:
+        if way.decoding_s is None:  # it had room before those that asked earlier
+            self._queued.remove(way)
+            way.decoding_s = way.since_s
+            return
+        self.decoded_s[way.request.id] = way.since_s - way.decoding_s
+        self._make_room(1)
+
+    def _end(self, way: _Way, scored: Scored) -> None:
+        self._ways.discard(way)
+        self._moved_s = now()
+        self._deliver(scored)
+
+    def touch(self) -> None:
+        """Something else moved, for which samples may have had to wait."""
+        self._moved_s = now()
+
+    async def watch(self, stall_s: float, tell: Callable[[list[Pending], bool], None]) -> None:
+        """Look after what stands still, without end. When no sample has ended for ``stall_s`` seconds, those that have
+        stood for so long are begun again, once, and given up the next time: they fail, by name. ``tell`` gets them, and
+        whether they are given up.
+        """
+        while True:
+            await asyncio.sleep(stall_s / LOOKS)
+            if now() - self._moved_s < stall_s:
+                continue
+            stuck = [way for way in self._ways if now() - way.since_s >= stall_s]
+            hopeless = [way for way in stuck if way.tries >= TRIES]
+            for given_up, ways in ((False, [way for way in stuck if way.tries < TRIES]), (True, hopeless)):
+                if ways:
+                    tell([Pending(w.request.id, w.stage, now() - w.since_s) for w in ways], given_up)
+                    await self._end_tasks(ways)
+                for way in self._ways.intersection(ways):  # the others ended in the meantime
+                    self._give_up(way, stall_s) if given_up else self._again(way)
+            self.touch()
+
+    def _again(self, way: _Way) -> None:
+        way.tries, way.since_s = way.tries + 1, now()
+        self._begin(way)
+
+    def _give_up(self, way: _Way, stall_s: float) -> None:
+        at, failure = now(), f"no end of {way.stage} within {stall_s:g} s, {way.tries} times"
+        if way.trajectory is None:
+            self._generated(way)
+        trajectory = way.trajectory or Trajectory(way.request, (), (), "", "abort", (), way.since_s, at)
+        self._end(way, Scored(trajectory, None, None, failure, at, at, at))
+
+    async def _end_tasks(self, ways: list[_Way]) -> None:
+        tasks = [way.task for way in ways if way.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=CANCEL_S)

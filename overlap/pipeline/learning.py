@@ -1,0 +1,157 @@
+"""The learner's side of the loop: learn, publish, load, and the version that this leads to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from overlap.clock import now
+from overlap.config import Config
+from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
+from overlap.errors import StageError, StaleBatchError, first_error
+from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
+from overlap.pipeline.control import LoopState
+from overlap.pipeline.parity import check_parity
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The three parts that do the work."""
+
+    generator: Generator
+    verifier: Verifier
+    learner: Learner
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One finished step. Spans are (start, end) in monotonic seconds; ``report`` is None when nothing was learned.
+
+    ``parity`` is the largest difference of engine and learner log-probs after the sync, nats, over the tokens that
+    count in its check (``check_parity``), with which the step ends. ``carried`` are the results that no step has taken
+    yet: with them, and the position behind this step, a run goes on as if it had not been cut here.
+    """
+
+    batch: Batch
+    report: StepReport | None
+    learn_span: tuple[float, float]
+    sync_span: tuple[float, float]
+    parity_span: tuple[float, float]
+    parity: float
+    loop: LoopState | None = None
+    carried: tuple[Scored, ...] = ()
+
+
+class Learning:
+    """Steps and loads, one at a time. ``version`` is the policy version in the learner, and in the engine."""
+
+    def __init__(self, doors: Doors, cfg: Config, step: int, version: int) -> None:
+        self.doors, self.cfg, self.version = doors, cfg, version
+        self._step = step
+        self._empty: list[Group] = []
+        self._turn = asyncio.Lock()
+
+    async def learn(self, groups: tuple[Group, ...]) -> StepResult:
+        """One step: the learner takes the kept groups, its new weights go back into the engine."""
+        async with self._turn:
+            return await self._learn(groups)
+
+    async def _learn(self, groups: tuple[Group, ...]) -> StepResult:
+        self._step += 1
+        kept = tuple(g for g in groups if not g.dropped)
+        batch = Batch(self._step, self.version, kept, tuple(g for g in groups if g.dropped))
+        began = now()
+        if not kept:
+            self._refuse_more_empty_steps(groups)
+            return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0)
+        self._empty.clear()
+        check_age(batch, self.cfg.rollout.max_staleness)
+        with named("learn", f"step {batch.step}"):
+            await self.doors.generator.sleep()
+            report = await self.doors.learner.step(batch)
+            await self.doors.generator.wake()
+        learned = now()
+        await self._load(report.version)
+        loaded = now()
+        with named("load", f"version {report.version}"):
+            gap = await self.check_parity(probe(batch))
+        return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap)
+
+    async def first_load(self) -> None:
+        """Bring the learner's version into the engine."""
+        async with self._turn:
+            await self._load(self.version)
+
+    async def serve_again(self) -> None:
+        """Without end: an engine that has come up again gets the weights that it lacks, between two steps."""
+        wants = getattr(self.doors.generator, "wants_weights", None)
+        while wants is not None:
+            version = await wants()
+            async with self._turn:
+                if version is None or version != self.version:
+                    await self._load(self.version)
+
+    async def _load(self, version: int) -> None:
+        generator, learner = self.doors.generator, self.doors.learner
+        with named("load", f"version {version}"):
+            update = await learner.publish(version)
+            try:
+                await both(generator.load(update), learner.transmit(update))
+            finally:
+                await learner.retire(update)
+            self.version = version
+
+    async def check_parity(self, sample: Trajectory) -> float:
+        """Largest difference of engine and learner log-probs on a prompt and its response, nats."""
+        token_ids = (*sample.request.prompt.token_ids, *sample.token_ids)[: self.cfg.model.context_tokens]
+        ours, theirs = await both(self.doors.generator.logprobs(token_ids), self.doors.learner.logprobs(token_ids))
+        exact = self.cfg.model.dtype == "float32"
+        return check_parity(ours, theirs, bound=self.cfg.parity_bound, version=self.version, exact=exact)
+
+    def _refuse_more_empty_steps(self, groups: tuple[Group, ...]) -> None:
+        self._empty.extend(groups)
+        if len(self._empty) >= MAX_EMPTY_STEPS * self.cfg.rollout.groups_per_step:
+            raise empty_batches(self._empty)
+
+
+def probe(batch: Batch) -> Trajectory:
+    """The response that engine and learner are compared on: the first one that has tokens."""
+    return next((s.trajectory for s in batch.samples if s.trajectory.token_ids), batch.samples[0].trajectory)
+
+
+def check_age(batch: Batch, max_staleness: int) -> None:
+    """Check the promise of the lease where it is spent. Raises StaleBatchError."""
+    for scored in batch.samples:
+        age = batch.version - scored.trajectory.version_min
+        if scored.trajectory.spans and not 0 <= age <= max_staleness:
+            raise StaleBatchError(
+                f"sample {scored.id} is {age} versions old at step {batch.step}, rollout.max_staleness={max_staleness}"
+            )
+
+
+async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Await two things at once; when one fails the other is cancelled, not abandoned."""
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            a, b = tasks.create_task(first), tasks.create_task(second)
+    except BaseExceptionGroup as errors:
+        raise (error := first_error(errors)) from error.__cause__
+    return a.result(), b.result()
+
+
+@contextmanager
+def named(stage: str, sample: str) -> Iterator[None]:
+    """An error inside becomes a StageError that says where; one that is one already stays."""
+    try:
+        yield
+    except (StageError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise StageError(stage, sample, error) from error

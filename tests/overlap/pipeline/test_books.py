@@ -1,0 +1,200 @@
+"""Whatever comes in whatever order: no sample is lost or counted twice, and no token is older than promised."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from overlap.clock import run_virtual
+from overlap.config import Config, load_config
+from overlap.core import Request, Scored, Trajectory
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.pipeline import Control, Doors, Pending, PromptStream, StepResult, overlapped
+
+HANG = 10_000.0
+
+
+class Faulty(FakeGenerator):
+    """Some samples hang, once or for ever; the fate of each follows from its name."""
+
+    def __init__(self, seed: int, hangs: float, **kinds: object) -> None:
+        super().__init__(seed=seed, **kinds)  # type: ignore[arg-type]
+        self._hangs, self.asked = hangs, dict[str, int]()
+
+    async def generate(self, request: Request) -> Trajectory:
+        self.asked[request.id] = self.asked.get(request.id, 0) + 1
+        draw = random.Random(f"{self._seed} {request.id}").random()
+        if request.group >= 0 and draw < self._hangs and (self.asked[request.id] == 1 or draw < self._hangs / 3):
+            await asyncio.sleep(HANG)
+        return await super().generate(request)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Config, Doors]:
+    cfg = load_config(
+        None,
+        [
+            f"rollout.groups_per_step={draw(st.integers(1, 4))}",
+            f"rollout.samples_per_group={draw(st.integers(2, 3))}",
+            f"rollout.max_staleness={draw(st.integers(0, 4))}",
+            f"rollout.refill_groups={draw(st.integers(0, 5))}",
+            f"rollout.max_sequences={draw(st.integers(1, 12))}",
+            f"run.steps={draw(st.integers(1, 12))}",
+            "run.stall_s=100",
+        ],
+    )
+    seed, scale = draw(st.integers(0, 2**16)), draw(st.sampled_from([0.0, 1.0, 30.0]))
+    slots = draw(st.integers(1, 12))
+    generator = Faulty(seed, draw(st.sampled_from([0.0, 0.0, 0.1])), seconds=lambda r: r.expovariate(1), slots=slots)
+    verifier = FakeVerifier(
+        seed=seed,
+        seconds=lambda rng: scale * rng.random(),
+        workers=draw(st.integers(1, 4)),
+        solved=draw(st.floats(0.3, 0.7)),
+        failed=draw(st.sampled_from([0.0, 0.2])),
+    )
+    learning = draw(st.sampled_from([0.0, 0.5, 20.0]))
+    return cfg, Doors(generator, verifier, FakeLearner(seconds=lambda _: learning))
+
+
+def check(cfg: Config, doors: Doors, results: list[StepResult], position: int) -> None:
+    k, groups_per_step = cfg.rollout.max_staleness, cfg.rollout.groups_per_step
+    seen = [g for r in results for g in sorted((*r.batch.groups, *r.batch.dropped), key=lambda g: g.id)]
+    assert [g.id for g in seen] == list(range(len(seen))), "every group once, in order of admission"
+    assert all(len(g.samples) == cfg.rollout.samples_per_group for g in seen)
+    assert all(0 <= age <= k for r in results for age in r.batch.staleness)
+    versions = [r.batch.version for r in results]
+    assert versions == sorted(versions)
+    for r in results:
+        dropped = min(cfg.rollout.refill_groups, len(r.batch.dropped))
+        assert len(r.batch.groups) + len(r.batch.dropped) == groups_per_step + dropped
+    assert position == len(seen), "no prompt was let in that no step took"
+    assert doors.generator.running == 0  # type: ignore[attr-defined]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(runs())
+def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config, Doors]) -> None:
+    cfg, doors = made
+    results, stalls = list[StepResult](), list[Pending]()
+    prompts = PromptStream(fake_prompts(5), 0)
+
+    async def on_step(result: StepResult) -> None:
+        assert result.loop is not None
+        assert result.loop.leases_out <= cfg.leases
+        results.append(result)
+
+    def on_stall(pending: list[Pending], given_up: bool) -> None:
+        stalls.extend(pending if given_up else [])
+
+    async def main() -> None:
+        async with asyncio.timeout(10_000_000):
+            await overlapped(doors, cfg, prompts, on_step, on_stall=on_stall)
+
+    from overlap.errors import EmptyBatchesError
+
+    try:
+        run_virtual(main())
+    except EmptyBatchesError:
+        return  # nothing to learn from, three times in a row: told, and the end
+    assert len(results) == cfg.run.steps
+    check(cfg, doors, results, prompts.position)
+    lost = {s.id: s.failure for r in results for g in (*r.batch.groups, *r.batch.dropped) for s in g.samples}
+    assert {p.id for p in stalls} == {name for name, failure in lost.items() if failure.startswith("no end of")}
+
+
+def test_what_hangs_is_begun_again_once_and_then_fails_by_name() -> None:
+    class Hanging(FakeVerifier):
+        tries = 0
+
+        async def score(self, trajectory: Trajectory) -> Scored:
+            if trajectory.id == "g1s1":
+                self.tries += 1
+                await asyncio.sleep(HANG)
+            if trajectory.id == "g0s0" and not self.tries:
+                self.tries += 1
+                await asyncio.sleep(HANG)
+            return await super().score(trajectory)
+
+    cfg = load_config(
+        None, ["rollout.groups_per_step=2", "rollout.samples_per_group=4", "run.steps=1", "run.stall_s=9"]
+    )
+    told, results = list[tuple[list[str], bool]](), list[StepResult]()
+    verifier = Hanging(seed=1, seconds=lambda rng: rng.random())
+
+    async def on_step(result: StepResult) -> None:
+        results.append(result)
+
+    async def main() -> None:
+        doors = Doors(FakeGenerator(), verifier, FakeLearner())
+        await overlapped(
+            doors,
+            cfg,
+            PromptStream(fake_prompts(3), 0),
+            on_step,
+            on_stall=lambda pending, given_up: told.append((sorted(p.id for p in pending), given_up)),
+        )
+
+    run_virtual(main())
+    samples = {s.id: s for g in (*results[0].batch.groups, *results[0].batch.dropped) for s in g.samples}
+    assert told == [(["g0s0", "g1s1"], False), (["g1s1"], True)]
+    assert samples["g0s0"].reward is not None
+    assert samples["g1s1"].reward is None
+    assert samples["g1s1"].failure == "no end of verify within 9 s, 2 times"
+
+
+def small(*overrides: str) -> Config:
+    return load_config(None, ["rollout.groups_per_step=2", "rollout.samples_per_group=2", "run.steps=6", *overrides])
+
+
+def test_a_paused_loop_finishes_what_is_underway_and_begins_nothing() -> None:
+    control, seen = Control(), list[int]()
+
+    async def main() -> None:
+        doors = Doors(FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0))
+        prompts = PromptStream(fake_prompts(3), 0)
+
+        async def on_step(result: StepResult) -> None:
+            seen.append(result.batch.step)
+            if result.batch.step == 2:
+                control.pause()
+
+        running = asyncio.create_task(
+            overlapped(doors, small("rollout.max_staleness=1"), prompts, on_step, control=control)
+        )
+        await asyncio.sleep(1000.0)
+        state = control.state()
+        assert seen == [1, 2]
+        assert state is not None
+        assert (state.generating, state.verifying) == (0, 0)
+        assert control.status()["paused"]
+        admitted = prompts.position
+        await asyncio.sleep(1000.0)
+        assert prompts.position == admitted
+        control.resume()
+        await running
+        assert seen == [1, 2, 3, 4, 5, 6]
+
+    run_virtual(main())
+
+
+def test_a_drained_loop_learns_what_is_complete_and_ends() -> None:
+    control, seen = Control(), list[int]()
+
+    async def main() -> None:
+        doors = Doors(FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0))
+        prompts = PromptStream(fake_prompts(3), 0)
+
+        async def on_step(result: StepResult) -> None:
+            seen.append(result.batch.step)
+            if result.batch.step == 2:
+                control.drain()
+
+        await overlapped(doors, small("rollout.max_staleness=1"), prompts, on_step, control=control)
+        assert seen == list(range(1, prompts.position // 2 + 1))
+        assert 2 <= len(seen) < 6
+
+    run_virtual(main())
