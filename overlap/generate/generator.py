@@ -27,7 +27,7 @@ from overlap.process import Life, Peer, RemoteFault, see
 _START_S = READY_S + 30
 _LOAD_S = 600.0
 _CALL_S = 120.0
-_DRAIN_S = 1800.0
+_DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
 
 
 class VllmGenerator:
@@ -106,7 +106,7 @@ class VllmGenerator:
         """Pause, load a version in full, resume and open the gate.
 
         Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.landing``
-        says of their KV cache. With ``drain`` they end before the load; those that have not after half an hour land
+        says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
         as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
         the weights may be half old and half new.
         """
