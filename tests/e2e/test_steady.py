@@ -22,6 +22,11 @@ CFG = Config(
 )
 
 
+def core_of(pids):
+    """The engine core: the first process that vLLM itself has started."""
+    return next(pid for pid in pids if b"EngineCore" in read_proc(pid, "cmdline"))
+
+
 class SteadyBench(Bench):
     def make(self, cfg, policy, scratch, host):
         self.told, self.watched = [], []
@@ -44,11 +49,10 @@ def test_a_killed_engine_costs_no_sample_and_the_next_one_samples_from_newer_wei
         while not any((await steady._engine._peer.call("sampled")).values()):
             pass
         first = [identify(pid) for pid in steady.pids()]
-        core = next(p.pid for p in first if b"EngineCore" in read_proc(p.pid, "cmdline"))
-        os.kill(core, signal.SIGKILL)
+        os.kill(core_of(steady.pids()), signal.SIGKILL)
         await steady.wants_weights()
         assert not any(map(alive, first))
-        assert set(bench.watched) == set(steady.pids())
+        assert core_of(steady.pids()) in bench.watched
         bench.learn()
         await steady.load(bench.update())
         return await asyncio.gather(*samples)
