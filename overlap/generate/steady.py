@@ -21,6 +21,7 @@ from overlap.errors import EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
 
+_LONGEST_S = 60.0  # back-off
 _SAYS_SO_S = 2.0  # the calls of an engine may fail a moment before its death is known
 
 
@@ -28,8 +29,8 @@ _SAYS_SO_S = 2.0  # the calls of an engine may fail a moment before its death is
 class Patience:
     """How much is borne. ``restarts`` in any ``window_s`` seconds; ``sends`` of one request, the first included.
 
-    Before the n-th restart of a window ``back_off_s`` passes, doubled n - 1 times. ``weights_s`` is how long a new
-    engine waits for weights.
+    Before the n-th restart of a window ``back_off_s`` passes, doubled n - 1 times, but never more than a minute.
+    ``weights_s`` is how long a new engine waits for weights.
     """
 
     restarts: int = 3
@@ -225,7 +226,7 @@ class SteadyGenerator:
         self._bare = True
         self._look_for_weights()
         await self._engine.close()
-        await asyncio.sleep(self._patience.back_off_s * 2 ** (count - 1))
+        await asyncio.sleep(min(self._patience.back_off_s * 2 ** (count - 1), _LONGEST_S))
 
     async def _begin(self) -> EngineError | None:
         """Start another engine and serve with it; what it died of."""

@@ -159,8 +159,9 @@ def test_too_many_deaths_within_a_while_end_everything_with_the_last_cause():
     assert len(nest.engines) == 3
 
 
-def test_deaths_long_ago_are_forgiven_and_each_restart_of_a_window_waits_twice_as_long():
-    nest = Nest(restarts=2, window_s=600.0, back_off_s=4.0)
+@pytest.mark.parametrize(("back_off_s", "expected"), [(4.0, [4, 8, 4, 8]), (40.0, [40, 60, 40, 60])])
+def test_deaths_long_ago_are_forgiven_and_each_restart_of_a_window_waits_twice_as_long(back_off_s, expected):
+    nest = Nest(restarts=2, window_s=600.0, back_off_s=back_off_s)
     waits = []
 
     async def main():
@@ -175,7 +176,7 @@ def test_deaths_long_ago_are_forgiven_and_each_restart_of_a_window_waits_twice_a
         await nest.steady.close()
 
     run(main())
-    assert waits == [4, 8, 4, 8]
+    assert waits == expected
 
 
 def test_a_start_that_fails_is_a_death_but_the_first_is_final():
