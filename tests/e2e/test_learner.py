@@ -169,7 +169,7 @@ def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of
     for ranks, zero_stage, tokens in ((1, 2, 4096), (2, 2, 64)):
         cfg = config(
             ranks=ranks, zero_stage=zero_stage, micro_batch_tokens=tokens, updates_per_step=2, correction=correction,
-            surrogate=surrogate, is_cap=1.2, tv_bound=1e-4,
+            surrogate=surrogate, is_cap=1.2, tv_bound=1e-4, lr=1e-3,
         )  # fmt: skip
 
         async def use(learner):
