@@ -1,4 +1,4 @@
-"""The command ``overlap``: train, ctl, rollout, filter, check-data, export.
+"""The command ``overlap``: train, ctl, rollout, replay, filter, check-data, export.
 
 Exit codes: 0 done, 2 bad input (one line, nothing lost), 1 the run failed (one line), 130 Ctrl-C, 143 SIGTERM,
 129 the terminal was closed.
@@ -140,6 +140,11 @@ def _parser() -> argparse.ArgumentParser:
     ctl.add_argument("run", metavar="RUN", help="its run directory, for instance runs/latest")
     ctl.add_argument("wish", metavar="|".join(_WISHES), choices=_WISHES, help="what it shall do")
     ctl.set_defaults(run_command=_ctl)
+    text = "simulate the schedule of a run from what its parts took, also by another configuration; starts nothing"
+    replay = commands.add_parser("replay", help=text, description=text)
+    replay.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    replay.add_argument("--trace", type=Path, default=None, metavar="FILE", help="write the simulated schedule there")
+    _add_overrides(replay, _replay)
     text = "judge a problem file's own references, an empty answer and the first example; exit code 1: found something"
     check = commands.add_parser("check-data", help=text, description=text)
     check.add_argument("file", metavar="FILE", help="what data.train takes: a file, a folder, a split, a hub id")
@@ -157,6 +162,10 @@ def _command(commands, name, run, text) -> argparse.ArgumentParser:  # type: ign
 
 def _add_config(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
     parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="YAML file")
+    _add_overrides(parser, run)
+
+
+def _add_overrides(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
     parser.add_argument("overrides", nargs="*", metavar="section.field=value", help="override a field of the config")
     parser.set_defaults(run_command=run)
 
@@ -234,6 +243,13 @@ def _ctl(args: argparse.Namespace) -> int:
 
     answer = ask(args.run, args.wish)
     _print(answer["done"] if "done" in answer else json.dumps(answer, indent=1))
+    return 0
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from overlap.replay import replay
+
+    _print(*replay(args.run, args.overrides, trace=args.trace))
     return 0
 
 

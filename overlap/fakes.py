@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.clock import now
-from overlap.core import Batch, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
+from overlap.core import Batch, Finish, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
 from sandbox.pool import Places
 
 Seconds = Callable[[random.Random], float]
@@ -80,24 +80,31 @@ class FakeGenerator:
     async def _sample(self, request: Request) -> Trajectory:
         rng = _rng(self._seed, request.group, request.prompt.id, request.sample)
         started = now()
-        began, seconds = self._decoded_s(), self._seconds(rng)
+        began, seconds = self._decoded_s(), self._seconds_of(request, rng)
         first = self.version
         await asyncio.sleep(seconds)
         while self._decoded_s() < began + seconds - EPSILON_S:
             left = began + seconds - self._decoded_s()  # it stood still in the meantime
             await asyncio.sleep(left)
-        length = rng.randint(1, 16)
-        tokens = tuple(rng.choices(range(3, 256), k=length))
+        tokens, logprobs, finish = self._answer(request, rng)
         return Trajectory(
             request=request,
             token_ids=tokens,
-            logprobs=tuple(-rng.random() for _ in tokens),
+            logprobs=logprobs,
             text=f"answer {request.sample} to {request.prompt.id}",
-            finish="length" if rng.random() < self._truncated else "stop",
-            spans=self._spans(first, began, seconds, length),
+            finish=finish,
+            spans=self._spans(first, began, seconds, len(tokens)),
             started_s=started,
             finished_s=now(),
         )
+
+    def _seconds_of(self, request: Request, rng: random.Random) -> float:
+        return self._seconds(rng)
+
+    def _answer(self, request: Request, rng: random.Random) -> tuple[Sequence[int], Sequence[float], Finish]:
+        tokens = tuple(rng.choices(range(3, 256), k=rng.randint(1, 16)))
+        logprobs = tuple(-rng.random() for _ in tokens)
+        return tokens, logprobs, "length" if rng.random() < self._truncated else "stop"
 
     def _decoded_s(self) -> float:
         """Seconds, without those in which nothing was decoded."""
@@ -172,13 +179,19 @@ class FakeVerifier:
         queued = now()
         request = trajectory.request
         rng = _rng("verify", self._seed, request.group, request.prompt.id, request.sample)
-        seconds = self._seconds(rng)
+        seconds = self._seconds_of(request, rng)
         async with self._workers.place(request.group, -seconds):
             started = now()
             await asyncio.sleep(seconds)
-        reward = None if rng.random() < self._failed else float(rng.random() < self._solved)
+        reward = self._judged(request, rng)
         failure = "" if reward is not None else "fake failure"
         return Scored(trajectory, reward, None, failure, queued, started, now())
+
+    def _seconds_of(self, request: Request, rng: random.Random) -> float:
+        return self._seconds(rng)
+
+    def _judged(self, request: Request, rng: random.Random) -> float | None:
+        return None if rng.random() < self._failed else float(rng.random() < self._solved)
 
     def pids(self) -> tuple[int, ...]:
         return ()
@@ -203,10 +216,13 @@ class FakeLearner:
 
     async def step(self, batch: Batch) -> StepReport:
         began = now()
-        await asyncio.sleep(self._seconds(_rng("learn", self._seed, batch.step)))
+        await asyncio.sleep(self._seconds_of(batch))
         self.batches.append(batch)
         self.version = batch.version + 1
         return StepReport(batch.step, self.version, now() - began, {"loss": 0.0})
+
+    def _seconds_of(self, batch: Batch) -> float:
+        return self._seconds(_rng("learn", self._seed, batch.step))
 
     async def publish(self, version: int) -> WeightUpdate:
         self.published.append(version)

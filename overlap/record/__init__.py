@@ -21,13 +21,14 @@ from overlap.record.digest import data_digest
 from overlap.record.files import check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import mean, result_timing, solved
+from overlap.record.metrics import StepTiming, judged, mean, merge, result_timing, solved
 from overlap.record.place import check_free, resolve
 from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rundir import RunDir, trajectory_row
+from overlap.record.trace import Tracer
 
 __all__ = [
     "BEGINNING",
@@ -39,6 +40,8 @@ __all__ = [
     "Resumed",
     "RunDir",
     "RunState",
+    "StepTiming",
+    "Tracer",
     "banner",
     "check_free",
     "check_out",
@@ -48,9 +51,11 @@ __all__ = [
     "find",
     "go_back",
     "is_complete",
+    "judged",
     "latest",
     "load_state",
     "mean",
+    "merge",
     "path_of",
     "plain",
     "quiet",

@@ -1,0 +1,220 @@
+"""What the parts of a run took, read back from its directory: the durations that ``replay`` lets the fakes have.
+
+RUN/trace.json ──▶ generation, verification and reward of each sample; learning, load and parity of each step
+
+A sample's generation is counted from when the engine had room for it, without the loads in which the engine stood
+still: so it is what the same sample would take in another schedule, as long as the parts have resources of their own.
+Where they shared cores, it holds by how much they slowed each other then.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from overlap.config import Config, load_config
+from overlap.errors import ConfigError
+from overlap.record import read_rows, resolve
+
+Span = tuple[float, float]
+_WORKERS = "verify.workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one sample took, s, and what came of it."""
+
+    generate_s: float
+    verify_s: float = 0.0
+    reward: float | None = None
+    tokens: int = 1
+    finish: str = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The durations of a run. ``learned`` is by step: seconds, and the groups that were learned from."""
+
+    cfg: Config
+    groups: Mapping[int, Mapping[int, Taken]]
+    learned: Mapping[int, tuple[float, int]]
+    loads: Mapping[int, float]
+    """By version: publish to loaded, s; what ``drain`` waited for is no part of it."""
+    parities: Mapping[int, float]
+    rows: Sequence[Mapping[str, float | None]] = ()
+
+
+@dataclass(slots=True)
+class _Spans:
+    """The events of a trace, by what they are; seconds."""
+
+    generate: dict[tuple[int, int], tuple[Span, dict[str, Any]]] = field(default_factory=dict)
+    verify: dict[tuple[int, int], tuple[Span, dict[str, Any]]] = field(default_factory=dict)
+    learn: dict[int, tuple[Span, int]] = field(default_factory=dict)
+    load: dict[int, Span] = field(default_factory=dict)
+    parity: dict[int, Span] = field(default_factory=dict)
+
+
+def configured(run: str, overrides: Iterable[str] = ()) -> Config:
+    """The configuration of a run directory, with overrides. What it simulates needs no cores: ``verify.workers`` may
+    be more than this machine has. Raises ConfigError.
+    """
+    path = _file(run, "config.yaml")
+    stored = load_config(path, [f"{_WORKERS}=1"])  # whatever it asked of its machine
+    other, asked = list[str](), _stored_workers(path, stored)
+    for word in overrides:
+        if word.partition("=")[0].strip() != _WORKERS:
+            other.append(word)
+            continue
+        asked = word.partition("=")[2].strip()
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ConfigError(_WORKERS, asked, "use a whole number, 1 or more")
+    cfg = load_config(path, [*other, f"{_WORKERS}=1"])
+    object.__setattr__(cfg.verify, "workers", int(asked))
+    return cfg
+
+
+def _stored_workers(path: Path, stored: Config) -> str:
+    import yaml
+
+    tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return str((tree.get("verify") or {}).get("workers", stored.verify.workers))
+
+
+def recorded(run: str) -> Recorded:
+    """Read what the run in the directory ``run`` took. Raises ConfigError where that is no run, or has no step."""
+    cfg, trace = configured(run), _file(run, "trace.json")
+    try:
+        rows = [_numbers(row) for row in read_rows(_file(run, "metrics.jsonl"))]
+    except (OSError, AttributeError, ValueError) as exc:
+        raise ConfigError("RUN", run, f"its metrics.jsonl cannot be read ({exc}); name another run") from exc
+    try:
+        spans = _sorted_out(json.loads(trace.read_text(encoding="utf-8")))
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
+        reason = " ".join(f"{type(exc).__name__}: {exc}".split())[:120]
+        raise ConfigError("RUN", run, f"its trace.json is no trace of a run ({reason}); name another run") from exc
+    if not (rows and spans.generate and spans.learn and spans.load):
+        raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
+    loads = _loads(spans, cfg)
+    return Recorded(
+        cfg,
+        _samples(spans, cfg.rollout.max_sequences, sorted(loads.values())),
+        {step: (end - start, groups) for step, ((start, end), groups) in spans.learn.items()},
+        {version: end - start for version, (start, end) in loads.items()},
+        {version: end - start for version, (start, end) in spans.parity.items()},
+        rows,
+    )
+
+
+def _file(run: str, name: str) -> Path:
+    path = resolve(run) / name
+    try:
+        there = path.is_file()
+    except OSError as exc:
+        raise ConfigError("RUN", run, f"cannot be read ({exc.strerror}); name a run directory of yours") from exc
+    if not there:
+        raise ConfigError("RUN", run, f"is no run directory with a recorded step: {path} is missing")
+    return path
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float | None]:
+    return {name: value for name, value in row.items() if value is None or isinstance(value, int | float)}
+
+
+def _sorted_out(events: list[dict[str, Any]]) -> _Spans:
+    found = _Spans()
+    for event in events:
+        if event["ph"] != "X":
+            continue
+        name, args = str(event["name"]), event["args"]
+        start, duration = float(event["ts"]) / 1e6, float(event["dur"]) / 1e6
+        if not (math.isfinite(start) and math.isfinite(duration) and duration >= 0):
+            raise ValueError(f"{name!r} has no time")
+        span = (start, start + duration)
+        match event["cat"]:
+            case "generate" | "verify" as stage:
+                getattr(found, stage)[_place(name)] = (span, dict(args))
+            case "learn":
+                found.learn[_number(name)] = (span, max(1, int(args["groups"])))
+            case "load":
+                (found.parity if name.startswith("parity") else found.load)[_number(name)] = span
+    return found
+
+
+def _place(name: str) -> tuple[int, int]:
+    match = re.fullmatch(r"g(\d+)s(\d+)", name)
+    if match is None:
+        raise ValueError(f"{name!r} names no sample")
+    return int(match[1]), int(match[2])
+
+
+def _number(name: str) -> int:
+    """Of "step 3", "version 3", "parity of version 3"."""
+    return int(name.rpartition(" ")[2])
+
+
+def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
+    """By version, without what a load that drains had to wait for."""
+    if cfg.rollout.landing != "drain":
+        return spans.load
+    ends = sorted(end for (_, end), _ in spans.generate.values())
+    loads = {}
+    for version, (start, end) in spans.load.items():
+        last = bisect.bisect_left(ends, end) - 1
+        loads[version] = (max(start, ends[last]) if last >= 0 else start, end)
+    return loads
+
+
+def _samples(spans: _Spans, sequences: int, loads: Sequence[Span]) -> dict[int, dict[int, Taken]]:
+    begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, sequences)
+    groups: dict[int, dict[int, Taken]] = {}
+    for place, ((_, end), args) in spans.generate.items():
+        generate_s = end - begun[place] - _within(loads, (begun[place], end))
+        (start, judged), verdict = spans.verify.get(place, ((0.0, 0.0), {}))
+        groups.setdefault(place[0], {})[place[1]] = Taken(
+            max(0.0, generate_s),
+            judged - start,
+            None if verdict.get("reward") is None else float(verdict["reward"]),
+            max(1, int(args["tokens"])),
+            str(args["finish"]),
+        )
+    return groups
+
+
+def decoding_since(spans: Mapping[tuple[int, int], Span], sequences: int) -> dict[tuple[int, int], float]:
+    """When the engine had room for each sample (group, sample), s: it decodes ``sequences`` at once, those of the
+    oldest group first.
+    """
+    events = sorted([(end, 0, place) for place, (_, end) in spans.items()])
+    events = list(heapq.merge(events, sorted((start, 1, place) for place, (start, _) in spans.items())))
+    waiting, since, room = list[tuple[int, int]](), dict[tuple[int, int], float](), sequences
+    for at, began, place in events:
+        if began:
+            heapq.heappush(waiting, place)
+        elif place in since:
+            room += 1
+        else:  # the engine took it before older ones, or its end is its beginning
+            since[place] = spans[place][0]
+        while room > 0 and waiting:
+            first = heapq.heappop(waiting)
+            if first not in since:
+                since[first] = at
+                room -= 1
+    return since
+
+
+def _within(loads: Sequence[Span], span: Span) -> float:
+    """Seconds of a span that lie in loads, which are in order and apart from each other."""
+    seconds, index = 0.0, bisect.bisect_left(loads, (span[0], span[0]))
+    for start, end in loads[max(0, index - 1) :]:
+        if start >= span[1]:
+            break
+        seconds += max(0.0, min(end, span[1]) - max(start, span[0]))
+    return seconds
