@@ -118,10 +118,13 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--resume", action="store_true", help="go on with the run in run.dir from its newest checkpoint")
     changes = "go on also where seed, data, model or loss are not what they were; config.yaml keeps what was changed"
     train.add_argument("--resume-with-changes", action="store_true", help=changes)
+    train.add_argument("--from-rollouts", default="", metavar="RUN", help="learn from the samples that a run has kept")
     rollout = _command(commands, "rollout", _rollout, "sample and score without a trainer")
     rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer")
     rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
     rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the trajectories as JSONL")
+    text = "keep the samples whole, for train --from-rollouts"
+    rollout.add_argument("--rollouts", type=Path, default=None, metavar="FILE", help=text)
     filter_ = _command(commands, "filter", _filter, "measure pass@k per problem and keep those with a mixed outcome")
     filter_.add_argument("--samples", type=_positive, default=16, metavar="K", help="samples per problem (16)")
     filter_.add_argument("--low", type=float, default=0.05, help="keep from this pass rate on (0.05)")
@@ -199,28 +202,42 @@ def _resumed_config(args: argparse.Namespace) -> Config:
     return load_config(file, [*args.overrides, *([] if where else [f"run.dir={folder}"])])
 
 
+def _kept_config(args: argparse.Namespace) -> Config:
+    """Without ``--config`` a run from kept samples goes by what the run that kept them has left beside them."""
+    from overlap.config import Config, load_config
+    from overlap.saved import NEEDS, rollouts_in
+
+    beside = rollouts_in(args.from_rollouts)[1]
+    if args.config is not None or beside is None:
+        return load_config(args.config, [*NEEDS, *args.overrides])
+    return load_config(beside, [*NEEDS, f"run.dir={Config().run.dir}", *args.overrides])
+
+
 def _train(args: argparse.Namespace) -> int:
     from overlap.training import train
 
     resume = args.resume or args.resume_with_changes
-    cfg = _resumed_config(args) if resume else _config(args)
+    rollouts = args.from_rollouts
+    cfg = _kept_config(args) if rollouts else _resumed_config(args) if resume else _config(args)
     if args.dry_run:
-        return _dry_run(cfg, resume=resume, with_changes=args.resume_with_changes)
-    train(cfg, resume=resume, with_changes=args.resume_with_changes)
+        return _dry_run(cfg, rollouts, resume=resume, with_changes=args.resume_with_changes)
+    train(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=rollouts)
     return 0
 
 
-def _dry_run(cfg: Config, *, resume: bool, with_changes: bool) -> int:
+def _dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
     from overlap.plan import plan
     from overlap.record import plain
     from overlap.scratch import scratch_directory
-    from overlap.training import check_place, check_resume, prepare
+    from overlap.training import check_place, check_resume, open_rollouts, prepare
 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
+    if rollouts:
+        open_rollouts(prepared, rollouts, resume=resume)
     if resume:
         check_resume(prepared, with_changes=with_changes)
     lines = (f"{name:<10} {value}" for name, value in plan(prepared))
@@ -256,7 +273,7 @@ def _replay(args: argparse.Namespace) -> int:
 def _rollout(args: argparse.Namespace) -> int:
     from overlap.standalone import rollout
 
-    return rollout(_config(args), split=args.split, limit=args.limit, out=args.out)
+    return rollout(_config(args), split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
 
 
 def _check_data(args: argparse.Namespace) -> int:

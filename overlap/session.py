@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from overlap.atomic import threaded, to_its_end
 from overlap.clock import now
-from overlap.core import Prompt, Scored
+from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
@@ -28,6 +29,7 @@ from overlap.record import (
     Progress,
     Recorder,
     Resumed,
+    Rollouts,
     RunDir,
     RunState,
     data_digest,
@@ -40,6 +42,7 @@ from overlap.record import (
     writing,
 )
 from overlap.restarts import Restarts, death_in
+from overlap.saved import SavedGenerator, SavedVerifier, Unsent
 from overlap.steering import SOCKET, Steering, listening
 
 
@@ -56,6 +59,8 @@ class Session:
     data: str = ""
     """Digest of the prompts, for checkpoints."""
     steering: Steering = field(default_factory=Steering)
+    rollouts: Rollouts | None = None
+    """Samples to train from in the place of an engine and a verifier."""
     reason: str = "interrupted"
     course: Course = field(init=False)
     keeper: Keeper = field(init=False)
@@ -122,11 +127,12 @@ class Session:
                 self._decode,
                 earlier=self.resumed.rows,
                 traced=(at.trace_offset, at.trace_end_us),
+                keep=self.data if cfg.run.keep_rollouts else None,
             )
             stack.callback(self.recorder.close)
             stack.callback(self.keeper.sweep)
             await self._heed(stack)
-            progress.phase("starting engine, learner and verifier")
+            progress.phase(f"starting {'engine, learner and verifier' if self.rollouts is None else 'the learner'}")
             self.doors = await self._unless_stopped(self._open(stack))
             self.restarts.begun = True
             self.keeper.kept = {}
@@ -150,8 +156,13 @@ class Session:
 
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
-        verifier = SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
-        generator = VllmGenerator(p.cfg, p.policy, self.scratch, log=log)
+        generator: Generator
+        verifier: Verifier
+        if self.rollouts is None:
+            verifier = SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
+            generator = VllmGenerator(p.cfg, p.policy, self.scratch, log=log)
+        else:
+            generator, verifier = SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
         learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
@@ -160,7 +171,8 @@ class Session:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None
         traffic = self.recorder.traffic
-        return Doors(traffic.generator(generator), traffic.verifier(verifier), learner)
+        sent: Learner = learner if self.rollouts is None else cast(Learner, Unsent(learner))
+        return Doors(traffic.generator(generator), traffic.verifier(verifier), sent)
 
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
@@ -281,7 +293,8 @@ class Session:
         self._version = result.report.version if result.report else self._version
         self._step = batch.step
         self.taken += 1
-        await self.recorder.step(result, self._evaluated)
+        unknown = {"rollout/parity_gap": math.nan} if self.rollouts is not None and result.report else {}
+        await self.recorder.step(result, self._evaluated | unknown)
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
         """A checkpoint that was asked for, between two steps."""
@@ -324,6 +337,7 @@ class Session:
             seconds=self.seconds,
             evaluation=self.course.to_dict(),
             carried=carried,
+            rollouts_offset=self.run.kept,
         )
 
     @property

@@ -29,17 +29,20 @@ from overlap.evaluation import (
     tallied,
 )
 from overlap.opening import Door, open_doors
-from overlap.pipeline import take_in
+from overlap.pipeline import PromptStream, take_in
 from overlap.plan import left_out_lines
 from overlap.prepared import Prepared
 from overlap.process import Warden, interruptible
 from overlap.record import (
+    MARK,
     Console,
     Progress,
     check_out,
+    data_digest,
     plain,
     quiet,
     trajectory_row,
+    write_rollouts,
 )
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.task import load_task
@@ -56,13 +59,26 @@ class Parts:
     console: Console
 
 
-def rollout(cfg: Config, *, split: Literal["train", "heldout"], limit: int | None, out: Path | None) -> int:
-    """Answer prompts with ``rollout.samples_per_group`` samples each and score them. Returns the exit code."""
+def rollout(
+    cfg: Config, *, split: Literal["train", "heldout"], limit: int | None, out: Path | None, keep: Path | None = None
+) -> int:
+    """Answer prompts with ``rollout.samples_per_group`` samples each and score them. Returns the exit code.
+
+    ``keep`` gets the samples whole, in the order in which a run by ``cfg`` would ask for them.
+    """
     if out is not None:
         check_out(out, ours='"prompt_id": ')
+    if keep is not None:
+        check_out(keep, field="--rollouts", ours=MARK)
+        if split != "train":
+            raise ConfigError("--rollouts", str(keep), "a run learns from its own prompts: add --split train")
 
     def asked(p: Prepared) -> tuple[Prompt, ...]:
-        prompts = (p.train if split == "train" else p.heldout)[:limit]
+        prompts = p.train if split == "train" else p.heldout
+        if prompts and keep is not None:
+            stream = PromptStream(prompts, cfg.run.seed)
+            prompts = tuple(stream.at(position) for position in range(len(prompts)))
+        prompts = prompts[:limit]
         if not prompts:
             named = cfg.data.train if split == "train" else cfg.data.heldout
             raise ConfigError(f"data.{split}", named, "has no prompts for this task; name problems, or another --split")
@@ -80,6 +96,8 @@ def rollout(cfg: Config, *, split: Literal["train", "heldout"], limit: int | Non
         )
         if out is not None:
             await asyncio.to_thread(_write_rows, out, scored, p)
+        if keep is not None:
+            await asyncio.to_thread(write_rollouts, keep, data_digest(p.train), scored, time.monotonic())
 
     run_standalone(cfg, work, check=asked)
     return 0

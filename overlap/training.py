@@ -15,7 +15,7 @@ from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
 from overlap.prepared import Prepared
 from overlap.process import Interrupts, interruptible
-from overlap.record import Console, RunDir, quiet
+from overlap.record import Console, Rollouts, RunDir, quiet
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.session import Session
 from overlap.steering import Steering
@@ -28,6 +28,7 @@ def train(
     resume: bool = False,
     with_changes: bool = False,
     steering: Steering | None = None,
+    rollouts: str = "",
 ) -> dict[str, Any]:
     """Train a policy; returns the summary that is also in ``summary.json``.
 
@@ -37,6 +38,7 @@ def train(
         resume: go on with the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: also where ``cfg`` makes it another run than it was; ``config.yaml`` keeps what was changed.
         steering: a hand on the run; ``overlap.start`` gives its own.
+        rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
 
     Raises:
         ConfigError: bad input; nothing was started and nothing written.
@@ -51,13 +53,14 @@ def train(
     check_place(cfg, resume=resume)
     with interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = prepare(cfg, task, scratch)
+        kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
         run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
             stack.callback(run.close)
             console = stack.enter_context(quiet(run.log))
             steering = steering or Steering()
-            session = Session(prepared, run, scratch, console, warden, steering=steering, **session_args)
-            announce(console, prepared, run)
+            session = Session(prepared, run, scratch, console, warden, steering=steering, rollouts=kept, **session_args)
+            announce(console, prepared, run, kept)
             return _conduct(session, interrupts, console, began)
 
 
@@ -149,7 +152,7 @@ def open_run(prepared: Prepared, *, resume: bool, with_changes: bool = False) ->
     from overlap.record import data_digest, reopen
 
     cfg = prepared.cfg
-    data = data_digest(prepared.train) if resume or cfg.run.save_every else ""
+    data = data_digest(prepared.train) if resume or cfg.run.save_every or cfg.run.keep_rollouts else ""
     if not resume:
         return RunDir.create(cfg.run.dir, cfg.to_dict()), {"data": data}
     run, resumed = reopen(cfg, data, with_changes=with_changes, fits=partial(_fits, cfg))
@@ -171,9 +174,25 @@ def _fits(cfg: Config, checkpoint: Path) -> None:
     read_state(checkpoint / LEARNER, cfg)
 
 
-def announce(console: Console, prepared: Prepared, run: RunDir) -> None:
+def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Rollouts:
+    """The kept samples that a run shall learn from. Raises ConfigError where it could not."""
+    from overlap.record import data_digest
+    from overlap.saved import check_rollouts, rollouts_in
+
+    if resume:
+        raise ConfigError("--from-rollouts", where, "begins a new run: leave --resume out")
+    rollouts = Rollouts.load(rollouts_in(where)[0])
+    check_rollouts(rollouts, prepared.cfg, data_digest(prepared.train))
+    return rollouts
+
+
+def announce(console: Console, prepared: Prepared, run: RunDir, rollouts: Rollouts | None = None) -> None:
     """Say what is about to happen."""
     from overlap.plan import plan
     from overlap.record import banner
 
-    banner(console, "overlap train", [*plan(prepared), ("run directory", str(run.path)), ("log", str(run.log))])
+    lines = plan(prepared)
+    if rollouts is not None:
+        told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
+        lines = [*(line for line in lines if line[0] != "verifier"), ("rollouts", told)]
+    banner(console, "overlap train", [*lines, ("run directory", str(run.path)), ("log", str(run.log))])

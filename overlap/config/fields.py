@@ -238,6 +238,9 @@ class RunConfig(_Section):
     """Steps between checkpoints of the learner's state; 0: only the final policy is saved."""
     keep_last: int = at_least(1, 2, may_change=True)
     """Checkpoints that stay, the newest; one that the best policy came from stays beside them."""
+    keep_rollouts: bool = free(False)
+    """Keep every sample that a step takes whole in ``rollouts.jsonl``, about 11 bytes and the text per token, for
+    ``overlap train --from-rollouts``."""
     restarts: int = at_least(0, 2, may_change=True)
     """How often a run whose learner died goes back to its newest checkpoint by itself."""
 

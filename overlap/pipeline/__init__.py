@@ -5,6 +5,7 @@ Waits for a lease, a lane of the engine or of the verifier, a full batch, the le
 Woken by  the end of any of them: all run in one task group, and the first failure ends it
 """
 
+from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.intake import Intake, check_intake, take_in
@@ -13,6 +14,7 @@ from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
 __all__ = [
+    "Assembler",
     "Control",
     "Doors",
     "Intake",

@@ -27,17 +27,21 @@ from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
+from overlap.record.rollouts import MARK, ROLLOUTS, Rollouts, write_rollouts
 from overlap.record.rundir import RunDir, trajectory_row
 from overlap.record.trace import Tracer
 
 __all__ = [
     "BEGINNING",
     "LEARNER",
+    "MARK",
+    "ROLLOUTS",
     "Console",
     "LoopLag",
     "Progress",
     "Recorder",
     "Resumed",
+    "Rollouts",
     "RunDir",
     "RunState",
     "StepTiming",
@@ -70,5 +74,6 @@ __all__ = [
     "summary",
     "trajectory_row",
     "write_picture",
+    "write_rollouts",
     "writing",
 ]

@@ -31,7 +31,7 @@ FORMAT = 1
 def save_carried(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
     """Write them into a checkpoint directory; ``at_s`` is now, by the clock of their times. Raises RunDirError."""
     head = json.dumps({"format": FORMAT, "samples": len(carried)})
-    lines = (json.dumps(_row(scored, at_s)) for scored in carried)
+    lines = (json.dumps(sample_row(scored, at_s)) for scored in carried)
     write_atomic(folder / CARRIED, "\n".join((head, *lines)) + "\n")
 
 
@@ -62,7 +62,7 @@ class Carried:
     def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
         """The results. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
         try:
-            return tuple(_scored(row, prompt_of(row["group"]), at_s) for row in self._rows)
+            return tuple(sample_of(row, prompt_of(row["group"]), at_s) for row in self._rows)
         except (KeyError, TypeError, ValueError, OverflowError) as exc:
             assert self._path is not None
             raise _unreadable(self._path, exc) from exc
@@ -75,7 +75,8 @@ def _unreadable(path: Path, exc: Exception) -> ConfigError:
     return ConfigError("checkpoint", str(path), f"cannot be read ({reason}); remove its checkpoint to use an older one")
 
 
-def _row(scored: Scored, at_s: float) -> dict[str, Any]:
+def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
+    """A sample as JSON, its times in seconds before ``at_s``."""
     trajectory, judgement = scored.trajectory, scored.judgement
     request = trajectory.request
     return {
@@ -95,7 +96,8 @@ def _row(scored: Scored, at_s: float) -> dict[str, Any]:
     }
 
 
-def _scored(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
+def sample_of(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
+    """What ``sample_row`` made. Raises ValueError, KeyError, TypeError, OverflowError."""
     if row["prompt"] != prompt.id:
         raise ValueError(f"group {row['group']} was of prompt {row['prompt']!r}, here it is of {prompt.id!r}")
     trajectory = Trajectory(

@@ -56,6 +56,8 @@ class RunState:
     """What evaluations found so far, as ``evaluation.Course.to_dict`` says it."""
     carried: int = 0
     """Results in ``carried.jsonl``."""
+    rollouts_offset: int = 0
+    """Bytes of rollouts.jsonl that belong to finished steps."""
 
 
 def save_state(folder: Path, state: RunState) -> None:

@@ -27,7 +27,7 @@ from overlap.record.files import plain
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"
 FILES = (
     "config.yaml", "metrics.jsonl", "events", "trajectories.jsonl", "trace.json", "summary.json", "picture.png",
-    "run.log", "checkpoints", "policy", "policy-best",
+    "run.log", "rollouts.jsonl", "checkpoints", "policy", "policy-best",
 )  # fmt: skip
 """What a run makes in its directory, besides hidden files that it is writing."""
 _EVIDENCE = ("metrics.jsonl", "trajectories.jsonl", "summary.json", "picture.png")
@@ -156,7 +156,7 @@ def _sweep(path: Path) -> None:
     """Remove what a start left that never came to a step."""
     with guarded(path):
         os.truncate(path / "run.log", 0)
-        for name in ("metrics.jsonl", "trajectories.jsonl", "trace.json"):
+        for name in ("metrics.jsonl", "trajectories.jsonl", "rollouts.jsonl", "trace.json"):
             (path / name).unlink(missing_ok=True)
         for stale in (path / "events").glob("events.out.tfevents.*"):
             stale.unlink()

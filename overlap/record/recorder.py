@@ -30,14 +30,18 @@ class Recorder:
         *,
         earlier: Sequence[Row] = (),
         traced: tuple[int, float] | None = None,
+        keep: str | None = None,
     ) -> None:
-        """``earlier``: rows of a run that is resumed; ``traced``: where its trace ended (``Tracer.position``)."""
+        """``earlier``: rows of a run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
+        ``keep``: keep all samples of its steps, of prompts with this digest.
+        """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(lambda traffic: progress.live(str(traffic)))
         self._run, self._progress, self._lag, self._decode = run, progress, lag, decode
         self._tracer = Tracer(run.trace, after=traced)
         self._clock = StepClock(time.monotonic())
         self._evaluation: tuple[float, float] | None = None
+        self._keep = keep
 
     @property
     def traced(self) -> tuple[int, float]:
@@ -74,6 +78,8 @@ class Recorder:
     def _write(self, result: StepResult, row: Row) -> None:
         self._run.step(row)
         self._run.sample(result.batch, self._decode)
+        if self._keep is not None:
+            self._run.keep(result.batch, self._keep, result.learn_span[0])
         with self._run.losses.spared("trace.json"):
             self._tracer.step(result)
             if self._evaluation is not None:

@@ -69,6 +69,7 @@ def reopen(
             step=resumed.state.step,
             metrics=resumed.state.metrics_offset,
             trajectories=resumed.state.trajectories_offset,
+            rollouts=resumed.state.rollouts_offset,
         )
     except BaseException:
         run.close()
@@ -126,7 +127,12 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
     state = resumed.state
     with run.losses.spared("config.yaml"):
         run.remember(cfg.to_dict(), state.step, {})
-    run.rewind(step=state.step, metrics=state.metrics_offset, trajectories=state.trajectories_offset)
+    run.rewind(
+        step=state.step,
+        metrics=state.metrics_offset,
+        trajectories=state.trajectories_offset,
+        rollouts=state.rollouts_offset,
+    )
     return resumed
 
 

@@ -4,6 +4,7 @@
     metrics.jsonl       one row per step                         summary.json   figures of the whole run
     events/             the same rows for TensorBoard            picture.png    reward and time per step
     trajectories.jsonl  sampled answers with their verdicts      run.log        chatter of engine and libraries
+    rollouts.jsonl      all samples, whole (run.keep_rollouts)
     checkpoints/        what a resume needs (run.save_every)     policy/        final Hugging Face checkpoint
                                                                  policy-best/   the best evaluated one (run.eval_every)
 
@@ -27,6 +28,7 @@ from overlap.record import place
 from overlap.record.events import Events
 from overlap.record.files import Lines, plain
 from overlap.record.losses import Losses
+from overlap.record.rollouts import ROLLOUTS, head, rollout_row
 
 if TYPE_CHECKING:
     from overlap.core import Batch, Prompt, Scored
@@ -42,6 +44,7 @@ class RunDir:
         self.metrics = path / "metrics.jsonl"
         self.events = path / "events"
         self.trajectories = path / "trajectories.jsonl"
+        self.rollouts = path / ROLLOUTS
         self.trace = path / "trace.json"
         self.summary = path / "summary.json"
         self.picture = path / "picture.png"
@@ -53,6 +56,7 @@ class RunDir:
         self._share, self._seed, self._lock = share, seed, lock
         self._rows = Lines(self.metrics, keep=True)
         self._samples = Lines(self.trajectories)
+        self._kept = Lines(self.rollouts)
         self._events = Events(self.events)
 
     @classmethod
@@ -82,8 +86,8 @@ class RunDir:
             raise ConfigError("run.dir", str(path), "holds no run to go on with: config.yaml is missing")
         return cls(path, place.take_lock(path, str(path)), share=share, seed=seed)
 
-    def rewind(self, *, step: int, metrics: int, trajectories: int) -> None:
-        """Cut off what came after a checkpoint: ``step`` and ``offsets`` as they were then. Raises RunDirError.
+    def rewind(self, *, step: int, metrics: int, trajectories: int, rollouts: int = 0) -> None:
+        """Cut off what came after a checkpoint: ``step``, ``offsets``, ``kept`` as they were then. Raises RunDirError.
 
         A kill in the moment in which a new policy took its place has left the former one under another name.
         """
@@ -93,6 +97,7 @@ class RunDir:
         self._events = Events(self.events, purge_from=step + 1)
         self._rows.rewind(metrics)
         self._samples.rewind(trajectories)
+        self._kept.rewind(rollouts)
 
     def settle(self) -> None:
         """End what a kill, or a save that was cut off, has left of the policies. Raises RunDirError."""
@@ -109,6 +114,11 @@ class RunDir:
     def offsets(self) -> tuple[int, int]:
         """Bytes in metrics.jsonl and trajectories.jsonl, for a checkpoint."""
         return self._rows.offset, self._samples.offset
+
+    @property
+    def kept(self) -> int:
+        """Bytes in rollouts.jsonl, for a checkpoint."""
+        return self._kept.offset
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Write the row of a step (``row["step"]``) to metrics.jsonl and TensorBoard."""
@@ -132,6 +142,17 @@ class RunDir:
                 text = decode(group.prompt) if decode else ""
                 self._samples.append(trajectory_row(batch.step, scored, group.dropped, text))
 
+    def keep(self, batch: Batch, data: str, at_s: float) -> None:
+        """Write all samples of a batch to rollouts.jsonl, whole; ``data`` is the digest of the prompts, ``at_s`` when
+        the batch was learned.
+        """
+        samples = sorted((s for g in (*batch.groups, *batch.dropped) for s in g.samples), key=_place)
+        with self.losses.spared(ROLLOUTS):
+            if not self._kept.offset:
+                self._kept.append(head(data))
+            for scored in samples:
+                self._kept.append(rollout_row(batch.step, scored, at_s))
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""
         self._catch_up()
@@ -149,6 +170,7 @@ class RunDir:
         parts: dict[str, Lines | Events] = {
             "metrics.jsonl": self._rows,
             "trajectories.jsonl": self._samples,
+            ROLLOUTS: self._kept,
             "events": self._events,
         }
         for name, part in parts.items():
@@ -162,6 +184,10 @@ class RunDir:
 def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What the history keeps of a start: when, after which step, with which changes."""
     return {"at": time.strftime("%Y-%m-%d %H:%M:%S %z"), "step": step, "changes": dict(changes or {})}
+
+
+def _place(scored: Scored) -> tuple[int, int]:
+    return scored.trajectory.request.group, scored.trajectory.request.sample
 
 
 def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Every sample that the steps of a run took, to train from again without an engine: JSON lines, a sample in each.
+
+rollouts.jsonl   {"rollouts": 1, "data": "1f6c..."}
+                 {"step": 1, "group": 0, "sample": 0, "prompt": "p4", "token_ids": "...", "reward": 1.0, ...}
+                 {"step": 1, "group": 0, ...}
+
+A sample stands as in ``carried.jsonl``; its times are seconds before its step was learned. ``data`` is the digest of
+all prompts of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from overlap.atomic import write_atomic
+from overlap.core import Prompt, Request, Scored
+from overlap.errors import ConfigError
+from overlap.record.carried import sample_of, sample_row
+
+ROLLOUTS = "rollouts.jsonl"
+FORMAT = 1
+MARK = '{"rollouts": '
+"""How the file begins."""
+Place = tuple[int, int]
+"""Group and sample."""
+
+
+def head(data: str) -> dict[str, Any]:
+    """The first line; ``data`` is the digest of the prompts."""
+    return {"rollouts": FORMAT, "data": data}
+
+
+def rollout_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
+    """The line of a sample; ``at_s`` is when ``step`` was learned."""
+    return {"step": step, **sample_row(scored, at_s)}
+
+
+def write_rollouts(path: Path, data: str, samples: Iterable[Scored], at_s: float) -> None:
+    """A whole file, of samples that no step took. Raises RunDirError."""
+    rows = (head(data), *(rollout_row(0, scored, at_s) for scored in samples))
+    write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+class Rollouts:
+    """Such a file. What is long, tokens and log-probs, stays in it until it is asked for."""
+
+    def __init__(self, path: Path, data: str, known: Mapping[Place, Scored], lines: Mapping[Place, int]) -> None:
+        """Use ``load``. ``lines`` is where the line of each sample begins, in bytes."""
+        self.path, self.data = path, data
+        self.known = known
+        """By group and sample: reward, finish and versions of each, with neither prompt nor tokens nor text."""
+        self._lines = lines
+
+    @classmethod
+    def load(cls, path: Path) -> Rollouts:
+        """Raises ConfigError. A last line that was torn is left out."""
+        known, lines, offset = dict[Place, Scored](), dict[Place, int](), 0
+        try:
+            with path.open("rb") as file:
+                first = json.loads(line := file.readline())
+                if first["rollouts"] != FORMAT:
+                    raise ConfigError("--from-rollouts", str(path), f"has another format than {FORMAT}; make it again")
+                for offset, row in _rows(file, len(line)):
+                    scored = sample_of(row | _SHORT, Prompt(row["prompt"], ()), 0.0)
+                    place = row["group"], row["sample"]
+                    if place in known:
+                        raise ValueError(f"{scored.id} stands there twice")
+                    known[place], lines[place] = scored, offset
+            return cls(path, str(first["data"]), known, lines)
+        except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
+            raise _unreadable(path, exc) from exc
+
+    def scored(self, request: Request, at_s: float) -> Scored:
+        """The sample of a request, whole; ``at_s`` is when its step is learned. Raises ConfigError."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._lines[request.group, request.sample])
+                return sample_of(json.loads(file.readline()), request.prompt, at_s)
+        except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
+            raise _unreadable(self.path, exc) from exc
+
+
+_SHORT = {"token_ids": "", "logprobs": "", "text": "", "judgement": None}
+
+
+def _rows(file: Iterable[bytes], offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line in file:
+        if line.endswith(b"\n"):
+            yield offset, json.loads(line)
+        offset += len(line)
+
+
+def _unreadable(path: Path, exc: Exception) -> ConfigError:
+    if isinstance(exc, ConfigError):
+        return exc
+    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
+    reason = " ".join(reason.split())[:200]
+    return ConfigError("--from-rollouts", str(path), f"cannot be read ({reason}); name what run.keep_rollouts has kept")

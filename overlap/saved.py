@@ -1,0 +1,172 @@
+"""Doors that give back what a run has kept: a learner is trained from its samples, and no engine or verifier starts.
+
+rollouts.jsonl ──▶ generator, verifier ──▶ the same loop ──▶ learner ──▶ weights, which nobody wants
+
+What is learned depends on the file and the configuration alone. No engine serves the weights, so there is no parity to
+check: where the loop compares log-probs, both sides give the same number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+from overlap.clock import now
+from overlap.config import Config
+from overlap.core import Learner, Prompt, Request, Scored, Trajectory, WeightUpdate
+from overlap.errors import ConfigError
+from overlap.pipeline import Assembler
+from overlap.record import ROLLOUTS, Rollouts, resolve
+
+NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.eval_k=0", "run.keep_rollouts=false", "verify.workers=1")
+"""What a run without engine and verifier is asked for, whatever the one that made its samples was."""
+
+
+def rollouts_in(where: str) -> tuple[Path, Path | None]:
+    """The file of kept samples that ``where``, a run directory or the file itself, names; and the ``config.yaml`` that
+    lies beside it, if one does. Raises ConfigError.
+    """
+    path = resolve(where)
+    try:
+        folder, named = path.is_dir(), path.is_file()
+        file = path / ROLLOUTS if folder else path
+        if not named and not file.is_file():
+            raise ConfigError("--from-rollouts", where, f"{file} is missing; keep samples by run.keep_rollouts=true")
+        config = file.parent / "config.yaml"
+        return file, config if config.is_file() else None
+    except OSError as exc:
+        raise ConfigError("--from-rollouts", where, f"cannot be read ({exc.strerror}); name a run of yours") from exc
+
+
+def check_rollouts(rollouts: Rollouts, cfg: Config, data: str) -> None:
+    """Refuse samples of other prompts than those with the digest ``data``, or that a run by ``cfg`` could not learn
+    from as they come: too few, or of another age than is promised. Raises ConfigError.
+    """
+    if rollouts.data != data:
+        way_out = "its samples answer other prompts than this run asks; use the data and the policy of that run"
+        raise ConfigError("--from-rollouts", str(rollouts.path), way_out)
+    if cfg.run.eval_samples:
+        way_out = "there is no engine to evaluate with: use 0 with --from-rollouts"
+        raise ConfigError("run.eval_samples", cfg.run.eval_samples, way_out)
+    steps = _steps(rollouts, cfg)
+    if steps < cfg.run.steps:
+        way_out = f"{rollouts.path} has the samples of {steps} steps: ask for at most so many"
+        raise ConfigError("run.steps", cfg.run.steps, way_out)
+
+
+def _steps(rollouts: Rollouts, cfg: Config) -> int:
+    """Steps that the samples make, at most those that are asked for."""
+    assembler, version, step = Assembler(cfg), 0, 0
+    for group in count():
+        samples = [rollouts.known.get((group, k)) for k in range(cfg.rollout.samples_per_group)]
+        if step == cfg.run.steps or None in samples:
+            return step
+        assembler.expect(group, Prompt("", ()))
+        for scored in samples:
+            assembler.add(cast(Scored, scored))
+        while (groups := assembler.next_step()) is not None:
+            kept = [s for g in groups if not g.dropped for s in g.samples]
+            step += 1
+            for age in (version - s.trajectory.version_min for s in kept if s.trajectory.spans):
+                _check_age(age, step, cfg)
+            version += bool(kept)
+    raise AssertionError("unreachable")
+
+
+def _check_age(age: int, step: int, cfg: Config) -> None:
+    staleness, groups = cfg.rollout.max_staleness, cfg.rollout.groups_per_step
+    if age < 0:
+        way_out = f"step {step} would learn from later policies than its own: use the groups of the run that was kept"
+        raise ConfigError("rollout.groups_per_step", groups, way_out)
+    if age > staleness:
+        way_out = f"samples of step {step} are {age} versions old: use {age} or more, or fewer steps"
+        raise ConfigError("rollout.max_staleness", staleness, way_out)
+
+
+class SavedGenerator:
+    """Gives back the response of (group, sample), its tokens and log-probs as they were, at once."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self._rollouts = rollouts
+        self._closed = asyncio.Event()
+
+    async def start(self) -> None:
+        return None
+
+    async def generate(self, request: Request) -> Trajectory:
+        """One that was not kept, as the loop's parity probe or what it has in reserve, comes back empty: cut off."""
+        began = now()
+        if (request.group, request.sample) not in self._rollouts.known:
+            return Trajectory(request, (), (), "", "abort", (), began, began)
+        trajectory = self._rollouts.scored(request, began).trajectory
+        return replace(trajectory, started_s=began, finished_s=now())
+
+    async def load(self, update: WeightUpdate) -> None:
+        return None
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        return [0.0]
+
+    async def sleep(self) -> None:
+        return None
+
+    async def wake(self) -> None:
+        return None
+
+    async def wait_dead(self) -> None:
+        await self._closed.wait()
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    async def close(self) -> None:
+        self._closed.set()
+
+
+class SavedVerifier:
+    """Gives back the reward of (group, sample), and why there is none where there is none."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self._rollouts = rollouts
+
+    async def start(self) -> None:
+        return None
+
+    async def score(self, trajectory: Trajectory) -> Scored:
+        request, began = trajectory.request, now()
+        if (request.group, request.sample) not in self._rollouts.known:
+            return Scored(trajectory, None, None, f"not in {self._rollouts.path.name}", began, began, began)
+        kept = self._rollouts.scored(request, began)
+        return Scored(trajectory, kept.reward, kept.judgement, kept.failure, began, began, now())
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    async def close(self) -> None:
+        return None
+
+
+class Unsent:
+    """A learner whose weights go nowhere; in all else the one inside it."""
+
+    def __init__(self, inner: Learner) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def publish(self, version: int) -> WeightUpdate:
+        return WeightUpdate(version, "none", {})
+
+    async def transmit(self, update: WeightUpdate) -> None:
+        return None
+
+    async def retire(self, update: WeightUpdate) -> None:
+        return None
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        return [0.0]
