@@ -40,7 +40,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The durations of a run. ``learned`` is by step: seconds, and the groups that were learned from."""
+    """The durations of a run. ``learned`` is by step: seconds, and the groups that were learned from. ``cfg`` has the
+    steps that were taken, not those that the run was asked for.
+    """
 
     cfg: Config
     groups: Mapping[int, Mapping[int, Taken]]
@@ -90,7 +92,7 @@ def _stored_workers(path: Path, stored: Config) -> str:
 
 def recorded(run: str) -> Recorded:
     """Read what the run in the directory ``run`` took. Raises ConfigError where that is no run, or has no step."""
-    cfg, trace = configured(run), _file(run, "trace.json")
+    trace = _file(run, "trace.json")
     try:
         rows = [_numbers(row) for row in read_rows(_file(run, "metrics.jsonl"))]
     except (OSError, AttributeError, ValueError) as exc:
@@ -102,6 +104,7 @@ def recorded(run: str) -> Recorded:
         raise ConfigError("RUN", run, f"its trace.json is no trace of a run ({reason}); name another run") from exc
     if not (rows and spans.generate and spans.learn and spans.load):
         raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
+    cfg = configured(run, [f"run.steps={len(rows)}"])
     loads = _loads(spans, cfg)
     return Recorded(
         cfg,

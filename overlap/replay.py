@@ -25,6 +25,9 @@ from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge, r
 from overlap.recorded import Recorded, Taken, configured, recorded
 
 T = TypeVar("T")
+CAVEAT = (
+    "every part takes as long as it did in the run: what shared cores there slowed the others as much as it did then"
+)
 Span = tuple[float, float]
 LONGEST = 1 << 16
 """Tokens of a simulated response at most: their number is shown, and nothing is computed of it."""
@@ -62,7 +65,8 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
     """
     if trace is not None:
         check_out(trace, field="--trace")
-    found, asked = recorded(run), configured(run, overrides)
+    found = recorded(run)
+    asked = configured(run, [f"run.steps={found.cfg.run.steps}", *overrides])
     own = simulate(found, found.cfg)
     schedules = {"recorded": measured(found), "simulated": schedule(own)}
     last = own
@@ -77,7 +81,7 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
         f"rollout.max_staleness={rollout.max_staleness}, {rollout.max_sequences} sequences at once, "
         f"{found.cfg.verify.workers} verifier(s)"
     ]
-    return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *table(schedules)]
+    return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *table(schedules), CAVEAT]
 
 
 def simulate(found: Recorded, cfg: Config) -> Simulated:
@@ -197,10 +201,12 @@ class _Lots:
 
     def __init__(self, found: Recorded, cfg: Config) -> None:
         self._found, self._seed = found, cfg.run.seed
+        self._groups = dict(found.groups)
 
     def sample(self, request: Request) -> Taken:
-        group = _own_or_drawn(self._found.groups, request.group, f"{self._seed}/group")
-        return _own_or_drawn(group, request.sample, f"{self._seed}/sample/{request.group}")
+        if request.group not in self._groups:
+            self._groups[request.group] = _own_or_drawn(self._found.groups, request.group, f"{self._seed}/group")
+        return _own_or_drawn(self._groups[request.group], request.sample, f"{self._seed}/sample/{request.group}")
 
     def load_s(self, version: int) -> float:
         return _own_or_drawn(self._found.loads, version, f"{self._seed}/load")

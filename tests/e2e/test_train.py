@@ -25,7 +25,7 @@ def config_of(policy: Path, run: Path) -> dict:
         "data": {"task": "toy:ToyTask"},
         "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 32},
         "learn": {"lr": 3e-3, "micro_batch_tokens": 512, "mask_truncated": False},
-        "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1} | EVALUATION,
+        "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1, "keep_rollouts": True} | EVALUATION,
     }
 
 
@@ -142,6 +142,33 @@ def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path
     assert now["before"] == was["before"]
     assert [e["step"] for e in now["during"]] == [1, 2]
     assert "before training: pass@1" in done.stderr
+
+
+def test_kept_samples_train_the_same_policy_each_time_without_an_engine(run_dir: Path, tmp_path: Path) -> None:
+    weights = [(run_dir / "policy" / "model.safetensors").read_bytes()]
+    learned = [_learned(run_dir)]
+    for name in ("a", "b"):
+        done = overlap("train", "--from-rollouts", str(run_dir), f"run.dir={tmp_path / name}", "run.save_every=0")
+        assert done.returncode == 0, done.stderr + _log(tmp_path / name)
+        assert "no engine, no verifier, and no parity to check" in done.stderr
+        weights.append((tmp_path / name / "policy" / "model.safetensors").read_bytes())
+        learned.append(_learned(tmp_path / name))
+    assert learned[0] == learned[1] == learned[2]
+    assert weights[0] == weights[1] == weights[2]
+
+
+def _learned(run: Path) -> list[dict]:
+    return [
+        {k: v for k, v in row.items() if k.startswith(("learn/", "reward/")) and k[-2:] != "_s"} for row in rows(run)
+    ]
+
+
+def test_the_schedule_of_a_run_can_be_studied(run_dir: Path) -> None:
+    done = overlap("replay", str(run_dir), "rollout.max_staleness=1", "run.steps=6")
+    assert done.returncode == 0, done.stderr
+    steps, seconds = (line.split() for line in done.stdout.splitlines()[3:5])
+    assert steps == ["steps", "2", "2", "6"]
+    assert all(float(cell) > 0 for cell in seconds[1:])
 
 
 def test_train_works_from_a_running_loop_with_a_task_of_ones_own(policy: Path, tmp_path: Path) -> None:

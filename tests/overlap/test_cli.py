@@ -131,7 +131,7 @@ def test_the_order_of_arguments_does_not_matter(args, tmp_path, monkeypatch) -> 
     assert cli.main(["train", *args]) == 0
     ((cfg, options),) = taken
     assert (cfg.run.dir, cfg.run.steps, cfg.run.seed, cfg.learn.lr) == ("runs/a", 9, 3, 1e-3)
-    assert options == {"resume": True, "with_changes": False}
+    assert options == {"resume": True, "with_changes": False, "rollouts": ""}
 
 
 def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_path, monkeypatch) -> None:
@@ -143,7 +143,7 @@ def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_p
     assert cli.main(["train", "--resume-with-changes"]) == 0
     ((cfg, options),) = taken
     assert (cfg.learn.lr, cfg.run.dir) == (3e-5, "runs/latest")
-    assert options == {"resume": True, "with_changes": True}
+    assert options == {"resume": True, "with_changes": True, "rollouts": ""}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,13 @@ def test_by_its_own_configuration_a_run_is_simulated_as_it_was(run: Path) -> Non
     assert measured(found).age_max == 1
 
 
+def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run: Path, tmp_path: Path) -> None:
+    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    folder = _broken(run, tmp_path / "short", "metrics.jsonl", "".join(rows[:7]))
+    assert replay(folder, ["rollout.max_staleness=2"])[3].split() == ["steps", "7", "7", "7"]
+    assert replay(folder, ["run.steps=9"])[3].split() == ["steps", "7", "7", "9"]
+
+
 @pytest.mark.parametrize(
     ("asked", "workers"),
     [
@@ -87,7 +94,7 @@ def test_the_simulated_schedule_is_a_trace_that_can_be_replayed(run: Path, tmp_p
     shutil.copytree(run, folder)
     shutil.copy(trace, folder / "trace.json")
     again = replay(str(folder), ["rollout.max_staleness=2"])
-    assert [line.split()[-1] for line in again[3:]] == [line.split()[-1] for line in lines[3:]]
+    assert [line.split()[-1] for line in again[3:-1]] == [line.split()[-1] for line in lines[3:-1]]
 
 
 def test_the_engine_has_room_for_the_oldest_group_first() -> None:
@@ -102,8 +109,9 @@ def test_the_command_shows_the_run_beside_its_simulations(run: Path, capsys: pyt
     out = capsys.readouterr().out
     assert "12 steps of 4 groups x 4 samples, rollout.max_staleness=1" in out
     assert "asked: rollout.max_staleness=2 verify.workers=500" in out
-    rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()[2:]}
+    rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()[2:-1]}
     assert rows[""] == ["recorded", "simulated", "asked"]
+    assert out.splitlines()[-1].startswith("every part takes as long as it did in the run")
     assert rows["s/step"][0] == rows["s/step"][1]
     assert float(rows["speed-up"][2]) > 1
 
