@@ -20,7 +20,7 @@ public final class Launch {
         }
         String text = new String(job, 0, job.length - NONCE, StandardCharsets.UTF_8);
         Map<?, ?> request = (Map<?, ?>) new Json(text).read();
-        Thread thread = new Thread(null, () -> run(request), "main", 64L << 20);
+        Thread thread = new Thread(null, () -> run(request, arguments), "main", 64L << 20);
         thread.start();
     }
 
@@ -30,7 +30,7 @@ public final class Launch {
         return make.newInstance(number);
     }
 
-    private static void run(Map<?, ?> request) {
+    private static void run(Map<?, ?> request, String[] arguments) {
         String stage = "program";
         try {
             if ("function".equals(request.get("kind"))) {
@@ -43,7 +43,7 @@ public final class Launch {
             }
             stage = "call";
             ClassLoader.getSystemClassLoader().setDefaultAssertionStatus("assert".equals(request.get("kind")));
-            start();
+            start(arguments);
             if ("assert".equals(request.get("kind"))) answer("{\"ok\": true, \"values\": []}");
         } catch (InvocationTargetException error) {
             complain(error.getCause(), stage);
@@ -52,7 +52,7 @@ public final class Launch {
         }
     }
 
-    private static void start() throws Exception {
+    private static void start(String[] arguments) throws Exception {
         String name;
         try (InputStream in = Launch.class.getResourceAsStream("/META-INF/MANIFEST.MF")) {
             name = new java.util.jar.Manifest(in).getMainAttributes().getValue("Program-Class");
@@ -61,7 +61,7 @@ public final class Launch {
         Method main = Class.forName(name).getDeclaredMethod("main", String[].class);
         main.setAccessible(true);
         Object receiver = Modifier.isStatic(main.getModifiers()) ? null : Callee.make(main.getDeclaringClass());
-        main.invoke(receiver, (Object) new String[0]);
+        main.invoke(receiver, (Object) arguments);
     }
 
     /** Tells the judge, and people on stderr, how the program failed; then ends with 1, as an uncaught exception does. */

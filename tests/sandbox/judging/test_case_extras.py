@@ -17,16 +17,22 @@ def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") 
     return [case.verdict.value for case in done.cases]
 
 
-def test_a_case_gives_its_arguments_to_the_program(judge: Judge) -> None:
+SAYS_ITS_ARGUMENTS = {
+    "python": "import sys\nprint('|'.join(sys.argv[1:]))",
+    "c": '#include <stdio.h>\nint main(int n, char **v) { while (--n) printf("%s%s", *++v, n > 1 ? "|" : ""); }',
+    "cpp": '#include <iostream>\nint main(int n, char **v) { while (--n) std::cout << *++v << (n > 1 ? "|" : ""); }',
+    "java": 'class Main { public static void main(String[] a) { System.out.print(String.join("|", a)); } }',
+    "javascript": "console.log(process.argv.slice(2).join('|'))",
+    "rust": 'fn main() { print!("{}", std::env::args().skip(1).collect::<Vec<_>>().join("|")); }',
+    "go": 'package main\nimport ("fmt"; "os"; "strings")\nfunc main() { fmt.Print(strings.Join(os.Args[1:], "|")) }',
+}
+
+
+@pytest.mark.parametrize("language", SAYS_ITS_ARGUMENTS)
+def test_a_case_gives_its_arguments_to_the_program(judge: Judge, language: str) -> None:
+    need(language)
     cases = (Case("", "a b|", arguments=("a b", "")), Case("", "x", arguments=("x",)), Case("", ""))
-    assert verdicts(judge, "import sys\nprint('|'.join(sys.argv[1:]))", *cases) == ["AC", "AC", "AC"]
-    need("c")
-    source = "#include <stdio.h>\nint main(int n, char **v) { while (--n) puts(*++v); }"
-    assert verdicts(judge, source, *cases[1:], Case("", "1 2", arguments=("1", "2")), language="c") == [
-        "AC",
-        "AC",
-        "AC",
-    ]
+    assert verdicts(judge, SAYS_ITS_ARGUMENTS[language], *cases, language=language) == ["AC", "AC", "AC"]
 
 
 def test_a_cases_files_are_there_for_it_alone(judge: Judge) -> None:
