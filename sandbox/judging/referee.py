@@ -78,6 +78,8 @@ class Referee:
         self.role = role
         self.limits = limits
         self.passes = passes
+        self.left = passes - 1
+        """How many runs of the case it may still ask for: the owner counts them."""
         self.gather = "feedback" if convention == "kattis" else None
         self.feedback: dict[str, bytes] = {}
         """What is in the feedback directory: the owner empties it for every case."""
@@ -177,10 +179,11 @@ class Referee:
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
             raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
-        if NEXT_PASS in self.feedback and self.passes == 1:
-            raise self.fault(f"wrote {NEXT_PASS}, but the problem has one pass")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
             raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
+        if NEXT_PASS in self.feedback and self.left == 0:
+            runs = "1 run" if self.passes == 1 else f"{self.passes} runs"
+            raise self._crash(f"asked for more than the problem's {runs} of a case")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
 
     def fault(self, text: str) -> CheckerError:

@@ -100,9 +100,9 @@ def test_a_later_run_that_fails_is_named(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("referee", "passes", "word"),
     [
-        ("note('nextpass.in', '1\\n'); sys.exit(42)", 2, "more than 2 runs"),
+        ("note('nextpass.in', '1\\n'); sys.exit(42)", 2, "more than the problem's 2 runs"),
         ("note('nextpass.in', '1\\n'); sys.exit(43)", 2, "did not accept"),
-        ("note('nextpass.in', '1\\n'); sys.exit(42)", 1, "one pass"),
+        ("note('nextpass.in', '1\\n'); sys.exit(42)", 1, "more than the problem's 1 run"),
     ],
 )
 def test_a_referee_that_asks_for_what_it_may_not_is_at_fault(
@@ -113,6 +113,24 @@ def test_a_referee_that_asks_for_what_it_may_not_is_at_fault(
     if word != "did not accept":  # to which the program may have brought an interactor
         with pytest.raises(CheckerError, match=word):
             interactive(judge, referee, "pass", passes=passes)
+
+
+AGAIN = """
+said = {}
+if "again" in said: note("nextpass.in", "1\\n")
+sys.exit(42 if said.strip() in ("1", "again") else 43)
+"""
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_program_that_has_a_referee_ask_for_too_many_runs_is_wrong(judge: Judge, passes: int) -> None:
+    done = judged(judge, AGAIN.format("sys.stdin.read()"), "print('again')", passes=passes)
+    assert done.verdict is Verdict.WA
+    assert "the checker asked for more than the problem's" in done.cases[0].message
+    done = interactive(judge, AGAIN.format("input()"), "print('again')", passes=passes)
+    assert done.verdict is Verdict.WA
+    assert "the interactor asked for more than the problem's" in done.cases[0].message
+    assert judged(judge, AGAIN.format("sys.stdin.read()"), "print(1)", passes=passes).verdict is Verdict.AC
 
 
 def test_an_output_on_which_a_checker_falls_leaves_no_feedback_of_another_output(judge: Judge) -> None:
