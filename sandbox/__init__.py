@@ -14,21 +14,36 @@ sandbox/README.md, "Threat model".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
-from sandbox.errors import (
-    CheckerError,
-    InvalidProblem,
-    InvalidProgram,
-    IsolationUnavailable,
-    SandboxError,
-    ToolchainMissing,
-    WorkerDied,
-)
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.errors import (
+        CheckerError,
+        InvalidProblem,
+        InvalidProgram,
+        IsolationUnavailable,
+        SandboxError,
+        ToolchainMissing,
+    )
     from sandbox.pool import Pool, PoolStats
+else:  # when they are asked for: a command hears signals before it imports what takes time
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            "core": (
+                *("Case", "CaseResult", "Isolation", "Judgement", "Limits"),
+                *("Problem", "Program", "Subtask", "Verdict"),
+            ),
+            "errors": (
+                *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
+                *("SandboxError", "ToolchainMissing"),
+            ),
+            "pool": ("Pool", "PoolStats"),
+        },
+    )
 
 __all__ = [
     "Case",
@@ -67,6 +82,7 @@ def judge(
     import tempfile
 
     from sandbox.build import Builder
+    from sandbox.errors import WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
     from sandbox.languages import find
@@ -82,11 +98,3 @@ def judge(
             if tries == control.TRIES_MAX:
                 return control.take_down(problem, once(*control.sample(find(program.language))), error)
     raise AssertionError("there is at least one try")
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("Pool", "PoolStats"):  # asyncio only for those who use it
-        from sandbox import pool
-
-        return getattr(pool, name)
-    raise AttributeError(f"module 'sandbox' has no attribute {name!r}")
