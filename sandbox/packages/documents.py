@@ -8,7 +8,9 @@ PyYAML is imported here alone, and only when a package is read.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,16 @@ def load(path: Path) -> Keys:
     return Keys(str(path), _parse(path))
 
 
+def shown(value: object) -> str:
+    """A value as a message quotes it: in short, for a few aliases of YAML make a value of billions of items."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother = 1, 100, 100
+    try:
+        return short.repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        return f"of type {type(value).__name__}"
+
+
 def _parse(path: Path) -> dict[str, Any]:
     try:
         import yaml
@@ -32,19 +44,22 @@ def _parse(path: Path) -> dict[str, Any]:
         """Refuses a key that is there twice, where YAML would take the last."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            names = [key.value for key, _ in node.value]
-            if double := next((name for name in names if names.count(name) > 1), None):
-                raise InvalidProblem(f"{path}: key {double!r} is there twice")
+            names = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in names:
+                    raise InvalidProblem(f"{path}: key {shown(key.value)} is there twice")
+                names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
             return super().construct_mapping(node, deep=deep)
 
     if path.stat().st_size > DOCUMENT_BYTES_MAX:
         raise InvalidProblem(f"{path}: is longer than {DOCUMENT_BYTES_MAX} bytes")
     try:
         data = yaml.load(path.read_text("utf-8"), Loader)  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        if isinstance(error, InvalidProblem):
-            raise
-        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    except InvalidProblem:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, AttributeError, LookupError) as error:
+        # PyYAML answers a tag that does not fit its value (!!bool maybe, !!int "") with what happens to go wrong in it
+        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())[:300]}") from error
     if data is None:
         return {}
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
@@ -69,13 +84,17 @@ class Keys:
         return self.left.get(name) is not None
 
     def wrong(self, name: str, value: object, must: str) -> InvalidProblem:
-        return InvalidProblem(f"{self.where}: {name}: {value!r}: must be {must}")
+        return InvalidProblem(f"{self.where}: {name}: {shown(value)}: must be {must}")
 
     def text(self, name: str, default: str = "") -> str:
         value = self.take(name, default)
-        if isinstance(value, bool | dict | list):
-            raise self.wrong(name, value, "a text")
-        return str(value)
+        return self._as_text(name, value, "a text")
+
+    def _as_text(self, name: str, value: object, must: str) -> str:
+        with suppress(ValueError):  # an integer of more than 4,300 digits
+            if value is not None and not isinstance(value, bool | dict | list):
+                return str(value)
+        raise self.wrong(name, value, must)
 
     def choice(self, name: str, default: str, known: Collection[str]) -> str:
         value = self.text(name, default)
@@ -117,9 +136,9 @@ class Keys:
             return default
         if single and isinstance(value, str):
             return (value,)
-        if not isinstance(value, list) or any(isinstance(item, bool | dict | list) or item is None for item in value):
+        if not isinstance(value, list):
             raise self.wrong(name, value, "a list of texts")
-        return tuple(map(str, value))
+        return tuple(self._as_text(name, item, "a list of texts") for item in value)
 
     def inner(self, name: str) -> Keys:
         """The map under a key; empty where there is none."""
@@ -142,4 +161,4 @@ class Keys:
     def done(self) -> None:
         if self.left:
             unknown, known = min(self.left), ", ".join(sorted(set(self.asked)))
-            raise InvalidProblem(f"{self.where}: unknown key {unknown!r}; known keys: {known}")
+            raise InvalidProblem(f"{self.where}: unknown key {shown(unknown)}; known keys: {known}")

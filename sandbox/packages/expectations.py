@@ -9,7 +9,7 @@ must have once. A comment (@EXPECTED_RESULTS@, as DOMjudge's) stands for the fol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -151,6 +151,13 @@ class Author:
                 rules += more if glob != folder else [rule for rule in more if rule.scope]
                 language, entry = its_language or language, its_entry or entry
         return Expected(tuple(rules), language, entry) if rules else None
+
+    def check_globs(self, names: Iterable[str]) -> None:
+        """Raises InvalidProblem for a glob that matches none of the submissions: nobody would be held to it."""
+        names = list(names)
+        for glob in self.globs:
+            if glob.rstrip("/") not in _FOLDERS and not any(matches(glob, name) for name in names):
+                raise InvalidProblem(f"{self.file}: {glob!r} matches no submission")
 
     def _by_folder(self, folder: str) -> list[Rule]:
         if self.settings.legacy or (isinstance(self.tree.rules, OldRules) and folder == "partially_accepted"):

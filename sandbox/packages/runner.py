@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,8 +16,9 @@ from typing import Final
 from sandbox.build import Builder
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError
-from sandbox.jail import Jail
+from sandbox.jail import Jail, remove_tree, reserve_directory
 from sandbox.judging import Judge, run_once
+from sandbox.packages import inputs
 from sandbox.packages.cases import NewRules, OldRules
 from sandbox.packages.expectations import Expected, Outcome
 from sandbox.packages.grading import Found, Grade, Grader
@@ -46,6 +46,8 @@ class Judged:
     notes: tuple[str, ...] = ()
     skipped: str = ""
     """Why it was not run."""
+    failed: str = ""
+    """Why the package has no verdict on it: validator or grader did not do their work."""
     cases: tuple[tuple[str, CaseResult], ...] = ()
     """By name; those that ran."""
 
@@ -73,7 +75,9 @@ class Runner:
     def __enter__(self) -> Runner:
         isolation, packages = self._how
         with ExitStack() as stack:
-            builds = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-package-"))
+            builds = reserve_directory()  # where we are killed, whoever starts a jail next removes it
+            stack.callback(remove_tree, builds)
+            os.mkdir(builds, 0o711)
             self._builder = Builder(os.path.join(builds, "build"))
             self._jail = stack.enter_context(Jail(isolation, packages=packages, shared=self._builder.shared))
             self._stack = stack.pop_all()
@@ -83,6 +87,14 @@ class Runner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def check_inputs(self) -> inputs.Inputs:
+        """Raises SandboxError."""
+        validators = self.package.input_validators
+        if not validators:
+            return inputs.Inputs()
+        bounds = self.package.settings.bounds
+        return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
 
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """And what it is judged by. Raises Unsupported, InvalidProgram."""
@@ -98,12 +110,19 @@ class Runner:
     def _answers(self, sources: Sources) -> Iterator[tuple[str, str]]:
         """Files called as the cases: secret/1.out or 1.out. One file alone is the answer of the one case."""
         for name in self.names:
-            base = name.rpartition("/")[2]
-            called = [f"{stem}{ending}" for stem in (name, base) for ending in (".out", ".ans")]
-            found = next((sources.files[each] for each in called if each in sources.files), b"")
-            if len(self.names) == 1 and len(sources.files) == 1:
-                (found,) = sources.files.values()
-            yield name, found.decode("utf-8", "surrogateescape")
+            file = self._answer_file(name, sources)
+            yield name, sources.files[file].decode("utf-8", "surrogateescape") if file else ""
+
+    def _answer_file(self, name: str, sources: Sources) -> str | None:
+        if len(self.names) == 1 and len(sources.files) == 1:
+            return next(iter(sources.files))
+        called = (f"{stem}{ending}" for stem in (name, name.rpartition("/")[2]) for ending in (".out", ".ans"))
+        return next((each for each in called if each in sources.files), None)
+
+    def _answer_notes(self, sources: Sources) -> Iterator[str]:
+        files = {name: self._answer_file(name, sources) for name in self.names}
+        yield from (f"has no answer to {name}" for name, file in files.items() if file is None)
+        yield from (f"{file} answers no test case" for file in sources.files if file not in files.values())
 
     def run(self, sources: Sources, said: Expected, cpu_s: float, limit_s: float) -> Judged:
         """Run it under `cpu_s`, as long as its verdict at `limit_s` is open. Raises Unsupported, SandboxError."""
@@ -112,14 +131,22 @@ class Runner:
             return self._too_long(sources, program)
         problem = replace(problem, limits=replace(problem.limits, cpu_s=cpu_s))
 
+        asked = ""
+
         def wanted(index: int, results: Sequence[CaseResult]) -> bool:
+            nonlocal asked
+            asked = f"{self.names[index]}: "
             if limit_s == math.inf and results and results[-1].verdict is Verdict.TLE:
                 return False  # nothing is learnt of the time limit, and all the others may take as long
             return self.grader.wanted(self.names[index], self._found(results, limit_s))
 
-        judgement = Judge(self._jail, self._builder, wanted=wanted).judge(problem, program)
+        try:
+            judgement = Judge(self._jail, self._builder, wanted=wanted).judge(problem, program)
+        except CheckerError as error:
+            raise CheckerError(f"{asked}{error}") from error
         named = tuple((self.names[result.index], result) for result in judgement.cases)
-        return Judged("", judgement, None, program.language, cases=named)
+        notes = tuple(self._answer_notes(sources)) if "submit-answer" in self.package.settings.types else ()
+        return Judged("", judgement, None, program.language, cases=named, notes=notes)
 
     def _too_long(self, sources: Sources, program: Program) -> Judged:
         most = self.package.settings.bounds.code_bytes

@@ -23,7 +23,7 @@ class Case:
         more = {"submissions/submissions.yaml": submissions} if submissions else {}
         self.package = write_package(root, {"problem.yaml": text, **DATA, **more, **files})
         self.settings = read_settings(self.package)
-        self.tree = read_cases(self.package, self.settings)[0]
+        self.tree = read_cases(self.package, self.settings).tree
 
     def expected(self, name: str, source: str = "") -> Expected | None:
         author = Author(self.package, self.settings, self.tree)

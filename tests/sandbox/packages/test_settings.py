@@ -89,6 +89,16 @@ def test_a_fixed_limit_may_lie_beside(tmp_path: Path, name: str, text: str, seco
         (NEW + "type: [pass-fail, scoring]\n", ["without pass-fail"]),
         (NEW + "type: [interactive, submit-answer]\n", ["submit-answer"]),
         (NEW + "type: guess\n", ["'guess'"]),
+        (NEW + "type: []\n", ["type", "one or more"]),
+        (NEW + "type: [scoring, scoring]\n", ["each once"]),
+        (NEW + "languages: [python]\n", ["languages", "'python'", "python3"]),
+        (NEW + "languages: []\n", ["languages", "one or more"]),
+        (NEW + "constants: {a b: 1}\n", ["constants", "'a b'"]),
+        (NEW + "limits: {memory: 0x" + "f" * 5000 + "}\n", ["memory", "number"]),
+        (NEW + "limits: {memory: !!bool maybe}\n", ["YAML", "maybe"]),
+        (NEW + 'limits: {memory: !!int ""}\n', ["YAML"]),
+        (NEW + "limits: {memory: !!timestamp soon}\n", ["YAML"]),
+        (NEW + "type: " + "[" * 20 + "scoring" + "]" * 20 + "\n", ["type", "texts"]),
         (NEW + "validation: custom\n", ["'validation'"]),
         (NEW + "limits: {validation_passes: 3}\n", ["multi-pass"]),
         (NEW + "limits: {time_multipliers: {ac_to_time_limit: 0.5}}\n", ["ac_to_time_limit", "0.5"]),
@@ -107,6 +117,14 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, text: str, wo
         settings(tmp_path, text)
     assert all(word in str(caught.value) for word in ["problem.yaml", *words]), caught.value
     assert "\n" not in str(caught.value)
+
+
+def test_a_few_lines_that_stand_for_billions_of_values_are_refused_in_one_short_line(tmp_path: Path) -> None:
+    lines = [f"  c{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, 15)]
+    text = "\n".join([NEW + "credits:", "  c0: &a0 [x]", *lines, "type: *a14"])
+    with pytest.raises(InvalidProblem, match=r"type: .*must be a list of texts") as caught:
+        settings(tmp_path, text)
+    assert len(str(caught.value)) < 500
 
 
 def test_a_directory_that_is_no_package_is_told(tmp_path: Path) -> None:
