@@ -209,6 +209,8 @@ def _range(keys: Keys) -> tuple[float, float]:
     if len(value) != 2:
         raise keys.wrong("range", " ".join(value), "two numbers")
     low, high = (keys.as_number("range", part) for part in value)
+    if low > high:
+        raise keys.wrong("range", " ".join(value), "two numbers, the lower one first")
     return low, high
 
 

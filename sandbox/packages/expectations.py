@@ -223,7 +223,18 @@ class Author:
             sets["score"] = tuple(keys.as_number("score", end) for end in ends)
         message = keys.text("message")
         use = None if use is True else use
+        if scope or glob.rstrip("/") not in _FOLDERS:  # of a folder's own, the default's word stays
+            sets = _bound(keys, use, sets)
         return Rule(f"submissions.yaml: {glob}", scope, message=message, use_for_time_limit=use, **sets)
+
+
+def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str, Any]:
+    """What a bound of the time limit says of verdicts: no TLE below it, one above it."""
+    if use == "lower":
+        if "TLE" in sets.get("permitted", ()):
+            raise keys.wrong("use_for_time_limit", use, "another, or TLE not permitted")
+        return {"permitted": ("AC", "WA", "RTE"), **sets}
+    return {"required": ("TLE",), **sets} if use == "upper" else sets
 
 
 def _comments(name: str, sources: Sources) -> Iterator[Rule]:

@@ -170,6 +170,16 @@ class Runner:
         results = self._found(done.cases, limit_s)
         return Outcome(results, self.grader.grade(results), best, minimise)
 
+    def out_of_range(self, outcome: Outcome) -> Iterator[str]:
+        """Scores of groups that testdata.yaml says cannot be."""
+        for group in self.package.tree.groups() if self.package.settings.scoring else ():
+            rules, grade = group.rules, outcome.grades.get(group.name)
+            if not isinstance(rules, OldRules) or grade is None or grade.verdict != "AC":
+                continue
+            if not rules.low - 1e-9 <= grade.score <= rules.high + 1e-9:
+                where = f"data/{group.name}".rstrip("/")
+                yield f"a score of {grade.score:g} in {where} is out of its range, {rules.low:g} to {rules.high:g}"
+
     def _ask_grader(self, flags: Sequence[str], text: str) -> str:
         key = (tuple(flags), text)
         if key not in self._graded:

@@ -135,7 +135,7 @@ class Verifier:
         except (CheckerError, InvalidProgram) as error:
             return Judged(submission.name, None, None, expected=said.says(), failed=str(error))
         notes = [*judged.notes, *self._margins(submission, judged, limit)]
-        found = tuple(surprises(said, outcome))
+        found = (*surprises(said, outcome), *self.runner.out_of_range(outcome))
         return replace(
             judged, name=submission.name, outcome=outcome, expected=said.says(), surprises=found, notes=tuple(notes)
         )

@@ -34,7 +34,10 @@ def repeated(unit: bytes, size: int) -> bytes:
     return unit * (size // len(unit))
 
 
-MODES = ("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "float(1e-6)+ignore_case")
+MODES = (
+    *("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "float(1e-6)+ignore_case"),
+    *("kattis", "kattis(float_tolerance 1e-6)", "kattis(case_sensitive space_change_sensitive)"),
+)
 TEXTS: dict[str, Callable[[int], tuple[bytes, bytes]]] = {
     "equal": lambda n: (repeated(b"12 ab\n", n), repeated(b"12 ab\n", n) + b"\n"),
     "numbers written otherwise": lambda n: (repeated(b"0.50 ", n), repeated(b"+.50 ", n)),

@@ -100,6 +100,7 @@ A = cases("secret/a/1")
         (LEGACY, {**A, "data/testdata.yaml": "on_reject: stop"}, "'stop'"),
         (LEGACY, {**A, "data/testdata.yaml": "grader_flags: median"}, "'median'"),
         (LEGACY, {**A, "data/testdata.yaml": "range: 5"}, "two numbers"),
+        (LEGACY, {**A, "data/testdata.yaml": "range: 5 1"}, "the lower one first"),
         (LEGACY, {**A, "data/testdata.yaml": "max_score: 5"}, "'max_score'"),
         (LEGACY, {**A, "data/testdata.yaml": "output_validator_flags: {name: a, flags: b}"}, "output_validator_flags"),
         (NEW, cases("sample/1"), "secret"),

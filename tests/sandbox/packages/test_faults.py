@@ -172,3 +172,15 @@ def test_what_a_command_cannot_take_is_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_score_that_a_group_cannot_have_is_a_surprise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {
+        "problem.yaml": LEGACY + "type: scoring\n",
+        ".timelimit": "1",
+        **cases("secret/a/1", "secret/a/2"),
+        "data/secret/a/testdata.yaml": "accept_score: 60\nrange: 0 100",
+        **RIGHT,
+    }
+    assert main(["verify", str(write_package(tmp_path, files))]) == 1
+    assert "! a score of 120 in data/secret/a is out of its range, 0 to 100" in capsys.readouterr().out
