@@ -10,92 +10,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
 from sandbox.packages.documents import Keys, load
 from sandbox.packages.settings import Settings
+from sandbox.packages.tree import Group, NewRules, OldRules, OutputTest, TestCase, TestData
 
 _INVALID_INPUT: Final = ("invalid_input", "invalid_inputs")
-_NOT_JUDGED: Final = ("invalid_output", "invalid_outputs", "invalid_answers", "valid_output", "valid_outputs", "bad")
+_OUTPUTS: Final = {"valid_output": True, "valid_outputs": True, "invalid_output": False, "invalid_outputs": False}
+_NOT_JUDGED: Final = ("invalid_answers", "bad")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,254}")
 _VERDICT_FLAGS: Final = ("worst_error", "first_error", "always_accept")
 _SCORE_FLAGS: Final = ("sum", "avg", "min", "max")
 _OTHER_FLAGS: Final = ("ignore_sample", "accept_if_any_accepted")
-
-
-@dataclass(frozen=True, slots=True)
-class TestCase:
-    name: str
-    """Relative to data/, without a suffix."""
-    input: Path
-    answer: Path
-    arguments: tuple[str, ...] = ()
-    validator_arguments: tuple[str, ...] = ()
-    input_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Of input validators, by their names; under "" those of each that has none of its own."""
-    files: Path | None = None
-    """A directory whose files the program finds beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class OldRules:
-    """How a grader makes a group's result of its parts (testdata.yaml)."""
-
-    stop: bool = True
-    """on_reject: break."""
-    custom: bool = False
-    flags: tuple[str, ...] = ()
-    accept_score: float = 1.0
-    reject_score: float = 0.0
-    low: float = float("-inf")
-    high: float = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class NewRules:
-    """How a group's score is made of its parts (test_group.yaml)."""
-
-    aggregation: str
-    """pass-fail | sum | min"""
-    max_score: float | None
-    """None: unbounded."""
-    require_pass: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    name: str
-    """Relative to data/; "" for data itself."""
-    rules: OldRules | NewRules
-    parts: tuple[Group | TestCase, ...] = field(default=())
-
-    def cases(self) -> Iterator[TestCase]:
-        """All below it, in order."""
-        for part in self.parts:
-            if isinstance(part, TestCase):
-                yield part
-            else:
-                yield from part.cases()
-
-    def groups(self) -> Iterator[Group]:
-        """Itself and all below it."""
-        yield self
-        for part in self.parts:
-            if isinstance(part, Group):
-                yield from part.groups()
-
-
-@dataclass(frozen=True, slots=True)
-class TestData:
-    tree: Group
-    invalid: tuple[TestCase, ...]
-    """Inputs that an input validator must refuse; they have no answers."""
-    notes: tuple[str, ...]
-    """What has no effect."""
 
 
 def read_cases(package: Path, settings: Settings) -> TestData:
@@ -114,7 +45,9 @@ def read_cases(package: Path, settings: Settings) -> TestData:
         for case in tree.cases()
         if not all(map(_NAME.fullmatch, case.name.split("/")))
     ]
-    return TestData(tree, tuple(reader.invalid()), tuple(notes))
+    if isinstance(reader, _OldReader):
+        return TestData(tree, (), (), tuple(notes))
+    return TestData(tree, tuple(reader.invalid()), tuple(reader.outputs(tree)), tuple(notes))
 
 
 def _case(data: Path, path: Path, **how: Any) -> TestCase:
@@ -141,10 +74,6 @@ class _OldReader:
     def tree(self) -> Group:
         return self._group(self.data, {})
 
-    def invalid(self) -> Iterator[TestCase]:
-        """This version has none."""
-        yield from ()
-
     def _group(self, directory: Path, inherited: dict[str, Any]) -> Group:
         path = directory / "testdata.yaml"
         keys = load(path) if path.is_file() else Keys(str(path), {})
@@ -156,7 +85,7 @@ class _OldReader:
         parts: list[Group | TestCase] = []
         for entry in _visible(directory):
             if entry.is_dir() and entry.suffix != ".files":
-                if directory == self.data and entry.name in (*_NOT_JUDGED, *_INVALID_INPUT):
+                if directory == self.data and entry.name in (*_NOT_JUDGED, *_INVALID_INPUT, *_OUTPUTS):
                     self.notes.append(f"data/{entry.name} is for validators, and not used")
                 else:
                     parts.append(self._group(entry, merged))
@@ -232,9 +161,11 @@ class _NewReader:
         parts = [self._sample(sample)] if sample.is_dir() else []
         parts.append(self._secret(secret))
         for entry in _visible(self.data):
-            if entry.name in _NOT_JUDGED:
+            if entry.name in (*_NOT_JUDGED, *(_OUTPUTS if self.settings.talks else ())):
                 self.notes.append(f"data/{entry.name} is for validators, and not used")
-            elif entry.suffix == ".in" or (entry.is_dir() and entry.name not in ("sample", "secret", *_INVALID_INPUT)):
+            elif entry.suffix == ".in" or (
+                entry.is_dir() and entry.name not in ("sample", "secret", *_INVALID_INPUT, *_OUTPUTS)
+            ):
                 raise InvalidProblem(f"{entry}: is not supported here; put it into sample or secret")
         full = [part for part in parts if any(part.cases())]
         tree = Group("", NewRules("pass-fail", None), tuple(full))
@@ -243,10 +174,27 @@ class _NewReader:
 
     def invalid(self) -> Iterator[TestCase]:
         for name in _INVALID_INPUT:
-            for directory in sorted({path.parent for path in (self.data / name).rglob("*.in")}):
-                keys, how = self._keys(directory, {})
-                keys.done()
-                yield from self._cases(directory, how, answers=False)
+            yield from self._of_validators(self.data / name, answers=False)
+
+    def outputs(self, tree: Group) -> Iterator[OutputTest]:
+        """The author's, and what the samples show."""
+        if self.settings.talks:
+            return
+        for name, valid in _OUTPUTS.items():
+            for case in self._of_validators(self.data / name, answers=True):
+                if not (output := case.input.with_suffix(".out")).is_file():
+                    raise InvalidProblem(f"{case.input}: has no output file {output.name} beside it")
+                yield OutputTest(case, output, valid)
+        for case in tree.cases():
+            shown = case.input.with_suffix(".out")
+            if case.name.startswith("sample/") and not case.input.with_suffix(".ans.statement").exists():
+                yield OutputTest(case, shown if shown.is_file() else case.answer, True)
+
+    def _of_validators(self, folder: Path, *, answers: bool) -> Iterator[TestCase]:
+        for directory in sorted({path.parent for path in folder.rglob("*.in")}):
+            keys, how = self._keys(directory, {})
+            keys.done()
+            yield from self._cases(directory, how, answers=answers, below=False)
 
     def _sample(self, directory: Path) -> Group:
         keys, how = self._keys(directory, {})
@@ -333,9 +281,11 @@ class _NewReader:
         keys.done()
         return NewRules(aggregation, max_score, require)
 
-    def _cases(self, directory: Path, how: dict[str, Any], *, answers: bool = True) -> list[TestCase]:
+    def _cases(
+        self, directory: Path, how: dict[str, Any], *, answers: bool = True, below: bool = True
+    ) -> list[TestCase]:
         found = []
-        for path in sorted((directory, *(directory.rglob("*") if answers else directory.glob("*.in")))):
+        for path in sorted((directory, *(directory.rglob("*") if below else directory.glob("*.in")))):
             inside = path.relative_to(self.data).parts
             if any(part[0] in ".-" or part.endswith(".files") for part in inside):
                 continue

@@ -16,6 +16,7 @@ from sandbox.errors import CheckerError, InvalidProblem, SandboxError
 
 if TYPE_CHECKING:
     from sandbox.packages.inputs import Inputs
+    from sandbox.packages.outputs import Outputs
     from sandbox.packages.package import Package
     from sandbox.packages.runner import Judged
     from sandbox.packages.verify import TimeLimit
@@ -48,6 +49,7 @@ def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
     from sandbox.packages import report
     from sandbox.packages.inputs import Inputs
+    from sandbox.packages.outputs import Outputs
     from sandbox.packages.package import read
     from sandbox.packages.runner import Runner
     from sandbox.packages.verify import TimeLimit, Verifier
@@ -60,7 +62,7 @@ def verify(options: argparse.Namespace) -> int:
     if not options.json:
         report.show(report.head(package))
     found: list[Judged] = []
-    inputs, limit = Inputs(), None
+    inputs, outputs, limit = Inputs(), Outputs(), None
     width = max((len(each) for each in _names(package)), default=0)
     with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
         for each in Verifier(package, runner).verify(options.time_limit):
@@ -70,6 +72,9 @@ def verify(options: argparse.Namespace) -> int:
             elif isinstance(each, Inputs):
                 inputs = each
                 lines = list(report.input_lines(each, verbose=options.verbose))
+            elif isinstance(each, Outputs):
+                outputs = each
+                lines = list(report.output_lines(each))
             else:
                 found.append(each)
                 lines = list(report.submission_lines(each, width, scoring=scoring, verbose=options.verbose))
@@ -77,9 +82,9 @@ def verify(options: argparse.Namespace) -> int:
                 report.show(lines)
     failed = [each for each in found if each.failed]
     ran = [each for each in found if not each.skipped and not each.failed]
-    surprises = inputs.surprises + sum(len(each.surprises) for each in found)
+    surprises = inputs.surprises + len(outputs.surprises) + sum(len(each.surprises) for each in found)
     if options.json:
-        print(json.dumps(_verified(package, inputs, limit, found, surprises)))
+        print(json.dumps(_verified(package, inputs, outputs, limit, found, surprises)))
     else:
         skipped = len(found) - len(ran) - len(failed)
         more = f", {len(failed)} failed" if failed else ""
@@ -96,7 +101,7 @@ def _names(package: Package) -> list[str]:
 
 
 def _verified(
-    package: Package, inputs: Inputs, limit: TimeLimit | None, found: list[Judged], surprises: int
+    package: Package, inputs: Inputs, outputs: Outputs, limit: TimeLimit | None, found: list[Judged], surprises: int
 ) -> dict[str, Any]:
     from sandbox.packages import report
 
@@ -110,6 +115,7 @@ def _verified(
         "time_limit_from": limit.origin if limit else None,
         "cases": [case.name for case in package.cases],
         "inputs": asdict(inputs),
+        "outputs": asdict(outputs),
         "surprises": surprises,
         "submissions": [report.as_json(each, scoring=settings.scoring) for each in found],
     }

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import Group, OldRules
 from sandbox.packages.documents import Keys, load
 from sandbox.packages.grading import Found, Grade
 from sandbox.packages.programs import Sources
 from sandbox.packages.settings import Settings
+from sandbox.packages.tree import Group, OldRules
 
 VERDICTS: Final = ("AC", "WA", "TLE", "RTE")
 _FOLDERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {

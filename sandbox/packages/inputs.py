@@ -16,9 +16,9 @@ from sandbox.core import Limits, Program
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, RunResult
 from sandbox.judging import CompileError, Prepared
-from sandbox.packages.cases import TestCase, TestData
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
 from sandbox.packages.settings import Bounds, Settings
+from sandbox.packages.tree import TestCase, TestData
 
 _FOLDERS: Final = ("input_validators", "input_format_validators")
 _ACCEPTS: Final = 42
@@ -81,7 +81,7 @@ def read_validators(package: Path, settings: Settings, data: TestData) -> tuple[
     if not found:
         notes.append("no input validator is run: nobody looks whether the inputs are as the statement says")
     known = {"", *(name for each in found for name in (each.name, Path(each.name).stem))}
-    for case in (*data.tree.cases(), *data.invalid):
+    for case in (*data.tree.cases(), *(each.case for each in data.outputs), *data.invalid):
         if unknown := sorted(set(case.input_arguments) - known) if found else []:
             raise InvalidProblem(
                 f"data/{case.name}: arguments are for the input validator {unknown[0]!r}, there is none"
@@ -93,10 +93,11 @@ def check(
     validators: tuple[InputValidator, ...], data: TestData, bounds: Bounds, jail: Jail, builder: Builder
 ) -> Inputs:
     """All inputs by all validators. `jail`: one where no judged program has run. Raises SandboxError."""
-    cases = (*data.tree.cases(), *data.invalid)
+    written = tuple(each.case for each in data.outputs if not each.case.name.startswith("sample/"))
+    cases = (*data.tree.cases(), *written, *data.invalid)
     refusals = [each for validator in validators for each in _refusals(validator, cases, bounds, jail, builder)]
     broken = any(not each.case for each in refusals)
-    valid = {case.name for case in data.tree.cases()}
+    valid = {case.name for case in (*data.tree.cases(), *written)}
     refused = {each.case for each in refusals}
     return Inputs(
         validators=tuple(each.name for each in validators),

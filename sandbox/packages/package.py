@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from sandbox.core import Case, Limits, Problem, Program
 from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import Group, OldRules, TestCase, TestData, read_cases
+from sandbox.packages.cases import read_cases
 from sandbox.packages.inputs import InputValidator, read_validators
 from sandbox.packages.programs import (
     Sources,
@@ -25,6 +25,7 @@ from sandbox.packages.programs import (
     read_sources,
 )
 from sandbox.packages.settings import Settings, read_settings
+from sandbox.packages.tree import Group, OldRules, OutputTest, TestCase, TestData
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,24 @@ class Package:
     def cases(self) -> tuple[TestCase, ...]:
         return tuple(self.tree.cases())
 
+    @property
+    def outputs(self) -> tuple[OutputTest, ...]:
+        """Those of which its author knows the verdict, and that are not the answer itself before a comparison."""
+        compared = self.validator is None
+        return tuple(each for each in self.data.outputs if not compared or each.output != each.case.answer)
+
     def problem(self, cpu_s: float, answers: dict[str, str] | None = None) -> Problem:
         """What submissions are judged by, its cases in the order of `cases`. Raises InvalidProblem.
 
         answers: of a submit-answer problem, by the cases' names; the program then finds its answer in a file.
         """
+        return self._problem(cpu_s, tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases))
+
+    def output_problem(self) -> Problem:
+        """For a program that says what it finds in ANSWER_FILE: all of `outputs`. Raises InvalidProblem."""
+        return self._problem(1.0, tuple(self._case(each.case, _text(each.output)) for each in self.outputs))
+
+    def _problem(self, cpu_s: float, cases: tuple[Case, ...]) -> Problem:
         bounds = self.settings.bounds
         fields: dict[str, Any] = {"kind": "stdio", "compare": "kattis"}
         if self.validator is not None:
@@ -71,7 +85,6 @@ class Package:
             interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
             fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
         limits = Limits(cpu_s=cpu_s, memory_bytes=bounds.memory_bytes, output_bytes=bounds.output_bytes)
-        cases = tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases)
         return Problem(self.name, cases=cases, limits=limits, **fields)
 
     def _case(self, case: TestCase, answer: str | None) -> Case:

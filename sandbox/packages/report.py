@@ -10,6 +10,7 @@ from typing import Any
 from sandbox.core import MIB, printable
 from sandbox.packages.grading import Grade
 from sandbox.packages.inputs import Inputs
+from sandbox.packages.outputs import Outputs
 from sandbox.packages.package import Package
 from sandbox.packages.runner import Judged
 from sandbox.packages.verify import TimeLimit
@@ -56,6 +57,15 @@ def input_lines(inputs: Inputs, *, verbose: int) -> Iterator[str]:
             what = f"refuses data/{each.case}.in: " if each.case else ""
             yield f"          ! {printable(name)} {what}{printable(each.why)}{more}"
     yield from (f"          ! no input validator refuses data/{printable(name)}.in" for name in inputs.passed_over)
+
+
+def output_lines(outputs: Outputs) -> Iterator[str]:
+    """A line for all outputs of which the author knows what they are, and one for each that is judged otherwise."""
+    if not outputs.valid and not outputs.invalid:
+        return
+    word = "SURPRISE" if outputs.surprises else "ok"
+    yield f"{word:8}  outputs: {outputs.valid} valid, {outputs.invalid} invalid"
+    yield from (f"          ! the output validator {printable(text)}" for text in outputs.surprises)
 
 
 def submission_lines(judged: Judged, width: int, *, scoring: bool, verbose: int) -> Iterator[str]:

@@ -18,18 +18,17 @@ from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Progra
 from sandbox.errors import CheckerError
 from sandbox.jail import Jail, remove_tree, reserve_directory
 from sandbox.judging import Judge, run_once
-from sandbox.packages import inputs
-from sandbox.packages.cases import NewRules, OldRules
+from sandbox.packages import inputs, outputs
 from sandbox.packages.expectations import Expected, Outcome
 from sandbox.packages.grading import Found, Grade, Grader
-from sandbox.packages.package import ANSWER_FILE, Package
+from sandbox.packages.package import Package
 from sandbox.packages.programs import CODES, Sources, Unsupported
+from sandbox.packages.tree import NewRules, OldRules
 
 _CODES: Final = {
     **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
     **{verdict: verdict.value for verdict in (Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.CE)},
 }
-_SAYS_ITS_ANSWER: Final = f"import sys\nsys.stdout.buffer.write(open({ANSWER_FILE!r}, 'rb').read())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +95,14 @@ class Runner:
         bounds = self.package.settings.bounds
         return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
 
+    def check_outputs(self) -> outputs.Outputs:
+        """Raises SandboxError."""
+        return outputs.check(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """And what it is judged by. Raises Unsupported, InvalidProgram."""
         if "submit-answer" in self.package.settings.types:
-            return Program(_SAYS_ITS_ANSWER), self.package.problem(1.0, dict(self._answers(sources)))
+            return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
         program = self.package.submission(sources, code=said.language, entry=said.entry)
         allowed = self.package.settings.languages
         code = next(code for code, name in CODES.items() if name == program.language)
@@ -127,7 +130,7 @@ class Runner:
     def run(self, sources: Sources, said: Expected, cpu_s: float, limit_s: float) -> Judged:
         """Run it under `cpu_s`, as long as its verdict at `limit_s` is open. Raises Unsupported, SandboxError."""
         program, problem = self.program(sources, said)
-        if sources.size > self.package.settings.bounds.code_bytes and program.source != _SAYS_ITS_ANSWER:
+        if sources.size > self.package.settings.bounds.code_bytes and program is not outputs.SAYS_ITS_ANSWER:
             return self._too_long(sources, program)
         problem = replace(problem, limits=replace(problem.limits, cpu_s=cpu_s))
 

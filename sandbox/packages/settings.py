@@ -89,6 +89,11 @@ class Settings:
         return "scoring" in self.types
 
     @property
+    def talks(self) -> bool:
+        """One output alone does not say what the verdict is."""
+        return not self.types.isdisjoint(("interactive", "multi-pass"))
+
+    @property
     def interactive(self) -> bool:
         return "interactive" in self.types
 

@@ -19,6 +19,7 @@ from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, Toolcha
 from sandbox.languages import find
 from sandbox.packages.expectations import Author, Expected, Rule, matches, surprises
 from sandbox.packages.inputs import Inputs
+from sandbox.packages.outputs import Outputs
 from sandbox.packages.package import Package
 from sandbox.packages.programs import CODES, Sources, Unsupported, check_links, read_sources
 from sandbox.packages.runner import Judged, Runner
@@ -48,10 +49,11 @@ class Verifier:
         self.package = package
         self.runner = runner
 
-    def verify(self, time_limit_s: float | None = None) -> Iterator[Judged | TimeLimit | Inputs]:
-        """The inputs, the time limit, each submission as it is done. Raises InvalidProblem where that has no bound."""
+    def verify(self, time_limit_s: float | None = None) -> Iterator[Judged | TimeLimit | Inputs | Outputs]:
+        """Inputs, outputs, the time limit, each submission as it is done. Raises InvalidProblem without a limit."""
         known, rest = self._submissions()
         yield self.runner.check_inputs()
+        yield self.runner.check_outputs()
         limit = self.fixed_limit(time_limit_s)
         first: dict[str, Judged] = {}
         if limit is None:

@@ -8,9 +8,10 @@ import pytest
 from package_files import LEGACY, NEW, cases, write_package
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import Group, NewRules, OldRules, read_cases
+from sandbox.packages.cases import read_cases
 from sandbox.packages.package import read
 from sandbox.packages.settings import read_settings
+from sandbox.packages.tree import Group, NewRules, OldRules
 
 SCORING = NEW + "type: scoring\n"
 
@@ -83,10 +84,10 @@ def test_the_draft_may_have_settings_of_the_old_kind(tmp_path: Path) -> None:
 
 
 def test_data_for_validators_is_not_judged_and_that_is_said(tmp_path: Path) -> None:
-    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1", "invalid_output/1")})
+    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1", "invalid_answers/1")})
     found = read_cases(package, read_settings(package))
     assert [case.name for case in found.tree.cases()] == ["secret/1"]
-    assert any("data/invalid_output" in note for note in found.notes)
+    assert any("data/invalid_answers" in note for note in found.notes)
 
 
 A = cases("secret/a/1")
@@ -110,6 +111,8 @@ A = cases("secret/a/1")
         (NEW, {**A, "data/secret/a/2.ans": ""}, r"2\.ans: has no input"),
         (NEW, {**A, "data/secret/a/in/2.yaml": ""}, r"2\.yaml: has no input"),
         (NEW, {**A, "data/secret/2.files/x": ""}, r"2\.files: has no input"),
+        (NEW, {**A, **cases("valid_output/1")}, r"1\.in: has no output file 1\.out"),
+        (NEW, {**A, "data/invalid_output/1.in": ""}, r"1\.in: has no answer file"),
         (NEW, {**A, "data/secret/b/x": ""}, "secret/b: holds no test case"),
         (NEW, {**cases("sample/1"), "data/secret/.keep": ""}, "secret: holds no test case"),
         (NEW, {**A, **cases("secert/1")}, "secert"),
