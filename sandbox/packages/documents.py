@@ -17,6 +17,8 @@ from typing import Any
 from sandbox.errors import InvalidProblem, ToolchainMissing
 
 DOCUMENT_BYTES_MAX = 1 << 20
+NUMBER_MAX = 1e15
+"""Whatever it counts: more than any limit, and its products with others are finite."""
 
 
 def load(path: Path) -> Keys:
@@ -108,24 +110,26 @@ class Keys:
             raise self.wrong(name, value, "true or false")
         return value
 
-    def number(self, name: str, default: float | None = None, *, low: float = -math.inf) -> float | None:
+    def number(self, name: str, default: float | None = None, *, low: float = -NUMBER_MAX) -> float | None:
         value = self.take(name, default)
-        return None if value is None else self.as_number(name, value, low=low)
+        return None if value is None else self.as_number(name, value, low=low, high=NUMBER_MAX)
 
-    def as_number(self, name: str, value: object, *, low: float = -math.inf) -> float:
+    def as_number(self, name: str, value: object, *, low: float = -math.inf, high: float = math.inf) -> float:
         try:
             if isinstance(value, bool) or not isinstance(value, int | float | str):
                 raise ValueError
             found = float(value)
         except (ValueError, OverflowError):
             raise self.wrong(name, value, "a number") from None
-        if math.isnan(found) or found < low:
-            raise self.wrong(name, value, f"a number from {low:g} up")
+        if not low <= found <= high:
+            raise self.wrong(
+                name, value, f"a number from {low:g} to {high:g}" if high < math.inf else f"a number from {low:g} up"
+            )
         return found
 
     def whole(self, name: str, *, low: int = 1) -> int | None:
         value = self.number(name, low=low)
-        if value is not None and (math.isinf(value) or value != int(value)):
+        if value is not None and value != int(value):
             raise self.wrong(name, value, "a whole number")
         return None if value is None else int(value)
 

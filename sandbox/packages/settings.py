@@ -14,7 +14,7 @@ from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import Keys, load
+from sandbox.packages.documents import NUMBER_MAX, Keys, load
 
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
@@ -154,7 +154,7 @@ def _fixed_beside(package: Path) -> tuple[float | None, str]:
         text = path.read_text("utf-8", "replace")
         found = text.strip() if name == ".timelimit" else "".join(_TIMELIMIT_INI.findall(text)[:1])
         if found:
-            return Keys(str(path), {}).as_number("time limit", found, low=0.001), name
+            return Keys(str(path), {}).as_number("time limit", found, low=0.001, high=NUMBER_MAX), name
     return None, ""
 
 

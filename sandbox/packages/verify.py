@@ -28,6 +28,9 @@ UNKNOWN_LIMIT_S: Final = 60.0
 """CPU seconds of a run that the time limit is still to be made of."""
 
 
+LIMIT_S_MAX: Final = 1e6
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     name: str
@@ -124,6 +127,11 @@ class Verifier:
             raise InvalidProblem(f"{self.package.path}: there is no time limit, and {which}; give --time-limit")
         steps = max(1, math.ceil(slowest * timing.ac_to_limit / timing.resolution_s - 1e-9))
         limit = steps * timing.resolution_s
+        if limit > LIMIT_S_MAX:
+            raise InvalidProblem(
+                f"{self.package.path}: {origin} took {slowest:.3f} s, and {timing.ac_to_limit:g} times that is no time "
+                "limit; give --time-limit"
+            )
         return TimeLimit(limit, f"{origin} took {slowest:.3f} s, times {timing.ac_to_limit:g}"), runs
 
     def _verify(self, submission: Submission, limit: TimeLimit, judged: Judged | None) -> Judged:

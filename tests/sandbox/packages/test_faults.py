@@ -174,6 +174,12 @@ def test_what_a_command_cannot_take_is_one_line(
     assert error.count("\n") == 1
 
 
+def test_a_time_limit_past_all_measure_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = NEW + "limits: {time_multipliers: {ac_to_time_limit: 1e+14}}\n"
+    assert main(["verify", str(write_package(tmp_path, {"problem.yaml": text, **RIGHT}))]) == 2
+    assert "1e+14 times that is no time limit; give --time-limit" in capsys.readouterr().err
+
+
 def test_a_score_that_a_group_cannot_have_is_a_surprise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {
         "problem.yaml": LEGACY + "type: scoring\n",
