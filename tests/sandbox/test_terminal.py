@@ -124,6 +124,14 @@ def test_a_signal_while_a_command_is_still_imported_is_one_line(tmp_path: Path) 
     assert done.stdout.split() == ["sandbox.__main__", "sandbox.lazy"]  # before it is heard next to nothing is imported
 
 
+def test_a_signal_in_code_that_is_made_at_an_import_has_the_exit_code_of_the_signal(tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(
+        "from sandbox import terminal\nraise SystemExit(terminal.attend(lambda: exec('raise KeyboardInterrupt(15)')))"
+    )
+    done = subprocess.run([sys.executable, "-m", "command"], cwd=tmp_path, env=environment(tmp_path), timeout=60)
+    assert done.returncode == 143
+
+
 @pytest.mark.parametrize("words", ["zoo --json", "judge problem.json right.py", "run right.py"])
 def test_output_that_nobody_reads_is_no_fault(tmp_path: Path, words: str) -> None:
     read, write = os.pipe()
