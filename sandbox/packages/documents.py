@@ -26,6 +26,31 @@ def load(path: Path) -> Keys:
     return Keys(str(path), _parse(path))
 
 
+class _Whole(int):
+    """A number that is, as a text, what its author wrote: an argument 007 is not 7, and 0.00001 not 1e-05."""
+
+    written: str
+
+    def __new__(cls, value: int, written: str) -> _Whole:
+        made = super().__new__(cls, value)
+        made.written = written
+        return made
+
+    def __str__(self) -> str:
+        return self.written
+
+
+class _Real(float):
+    written: str
+
+    def __new__(cls, value: float, written: str) -> _Real:
+        made = super().__new__(cls, value)
+        made.written = written
+        return made
+
+    __str__ = _Whole.__str__
+
+
 def shown(value: object) -> str:
     """A value as a message quotes it: in short, for a few aliases of YAML make a value of billions of items."""
     short = reprlib.Repr()
@@ -53,6 +78,14 @@ def _parse(path: Path) -> dict[str, Any]:
                 names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
             return super().construct_mapping(node, deep=deep)
 
+        def construct_yaml_int(self, node: yaml.ScalarNode) -> _Whole:
+            return _Whole(super().construct_yaml_int(node), node.value)
+
+        def construct_yaml_float(self, node: yaml.ScalarNode) -> _Real:
+            return _Real(super().construct_yaml_float(node), node.value)
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
     if path.stat().st_size > DOCUMENT_BYTES_MAX:
         raise InvalidProblem(f"{path}: is longer than {DOCUMENT_BYTES_MAX} bytes")
     try:

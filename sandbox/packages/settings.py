@@ -34,7 +34,7 @@ _LANGUAGES: Final = (
 """All codes of the format."""
 _CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
-_TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=\s*['\"]?([0-9.]+)['\"]?\s*$", re.MULTILINE)
+_TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,9 @@ def _fixed_beside(package: Path) -> tuple[float | None, str]:
         if not path.is_file():
             continue
         text = path.read_text("utf-8", "replace")
-        found = text.strip() if name == ".timelimit" else "".join(_TIMELIMIT_INI.findall(text)[:1])
-        if found:
+        for found in (
+            [text.strip()] if name == ".timelimit" else [each.strip(" \t'\"") for each in _TIMELIMIT_INI.findall(text)]
+        ):
             return Keys(str(path), {}).as_number("time limit", found, low=0.001, high=NUMBER_MAX), name
     return None, ""
 

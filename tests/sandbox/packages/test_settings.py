@@ -131,6 +131,26 @@ def test_a_few_lines_that_stand_for_billions_of_values_are_refused_in_one_short_
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (".timelimit", "", "''"),
+        (".timelimit", "two", "'two'"),
+        ("domjudge-problem.ini", "timelimit = 2,5\n", "'2,5'"),
+        ("domjudge-problem.ini", "timelimit = '-1'\n", "'-1'"),
+    ],
+)
+def test_a_fixed_limit_that_is_no_number_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(InvalidProblem, match=f"{name}: time limit: {said}: must be"):
+        settings(tmp_path, LEGACY, **{name: text})
+
+
+def test_a_number_is_as_a_text_what_its_author_wrote(tmp_path: Path) -> None:
+    found = settings(tmp_path, NEW + "constants: {a: 007, b: 0.00001, c: 1_000, d: 1:30, e: 1.50}\n")
+    assert list(found.constants.values()) == ["007", "0.00001", "1_000", "1:30", "1.50"]
+    assert settings(tmp_path / "2", LEGACY + "validator_flags: 010\n").validator_flags == ("010",)
+
+
 def test_a_directory_that_is_no_package_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidProblem, match=r"no problem\.yaml"):
         read_settings(tmp_path)
