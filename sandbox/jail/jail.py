@@ -126,7 +126,7 @@ class Jail:
         try:
             request, fds = sent.pack()
             self._tree.send(request, fds)
-        except OSError as error:
+        except (OSError, MemoryError) as error:  # whatever else is under way would be taken for this one
             raise self._fail(error) from error
 
     def finish(self, *, cancel_fd: int | None = None) -> RunResult:
