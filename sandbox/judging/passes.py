@@ -27,6 +27,7 @@ def run(problem: Problem, prepared: Prepared, referee: Referee, index: int) -> C
         following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
         if following is None:
             return _together(runs, referee)
+        referee.again = True
         case = replace(case, input=following.decode("utf-8", "surrogateescape"))
     raise referee.fault(f"asked for more than {problem.passes} runs of case {index + 1}")
 
