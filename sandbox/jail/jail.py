@@ -93,6 +93,10 @@ class Jail:
         """What its cgroup is called, where it has one."""
         return self._tree.group
 
+    def pids(self) -> tuple[int, ...]:
+        """The first process of it, and of its partner; all others are below these."""
+        return (self.process.pid, *(self._partner.pids() if self._partner is not None else ()))
+
     def partner(self) -> Jail:
         """A second jail of the same tier, for who runs beside a program. Started on the first call, closed with us."""
         if self._partner is not None and self._partner.broken:

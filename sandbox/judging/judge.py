@@ -157,11 +157,11 @@ class _Course:
         self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
-        self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
             decision = decide_limits(done, limits) or decide_values(
                 self.problem, case, plan, done, frame, self.prepared.language
             )
+            self.weak |= plan is not None and plan.weak and decision == ACCEPTED
             return case_result(index, done, decision)
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:

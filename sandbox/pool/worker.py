@@ -149,7 +149,8 @@ class Worker:
         jail = self.jail
         weigh = self.jobs % WEIGH_EVERY == 0
         if jail is not None and (
-            jail.runs >= RECYCLE_AFTER_RUNS or (weigh and resident(jail.process.pid, below=True) > JAIL_BYTES_MAX)
+            jail.runs >= RECYCLE_AFTER_RUNS
+            or (weigh and any(resident(pid, below=True) > JAIL_BYTES_MAX for pid in jail.pids()))
         ):
             self.close()
             notes["recycled"] = notes.get("recycled", 0) + 1
