@@ -65,7 +65,8 @@ class Builder:
         binary, log = self.directory / key, self.directory / f"{key}.log"
         with suppress(FileNotFoundError):  # not built yet, or removed by another worker to make room
             found = Build(binary.read_bytes(), log.read_text("utf-8"), cached=True)
-            os.utime(binary)
+            for path in (log, binary):
+                os.utime(path)
             return found
         ahead = self.headers.flags(jail, language, cancel_fd=cancel_fd) if unit.wants_header else ()
         run = Run(

@@ -1,7 +1,7 @@
 """Values as they cross the jail's wall: builtin types only, written as tagged JSON, never pickled.
 
 `encode` runs inside, beside the program: only exact builtin types pass, so an int subclass with its own `__eq__` stays
-behind. `decode`, `same` and `canonical` run in the judge, on plain values that can no longer run anybody's code.
+behind. `decode` and `same` run in the judge, on plain values that can no longer run anybody's code.
 
     JSON null, true, text, short integers, floats, lists   as themselves
     {"i": "0x.."}  {"t": [..]}  {"s": [..]}  {"z": [..]}    long int, tuple, set, frozenset

@@ -135,6 +135,9 @@ class Keeper:
                         os.close(fd)
             except OwnerGone:
                 return
+            except OSError as error:  # who runs here next would pay for it: say why, and end
+                self.inbox.sock.send(json.dumps(_reply(watch.Outcome(), f"{type(error).__name__}: {error}")).encode())
+                return
             socket.send_fds(self.inbox.sock, [json.dumps(reply).encode()], out)
             for fd in out:
                 os.close(fd)

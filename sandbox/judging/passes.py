@@ -31,6 +31,7 @@ def run(problem: Problem, prepared: Prepared, referee: Referee, index: int) -> C
         following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
         if following is None:
             return _together(runs, referee)
+        referee.again = True
         case = replace(case, input=following.decode("utf-8", "surrogateescape"))
     raise AssertionError("in the last run the referee's wish for another is its failure")
 

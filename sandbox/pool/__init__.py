@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
     from sandbox.pool.pool import Pool
+    from sandbox.pool.schedule import longest_s
 else:
     from sandbox.lazy import names
 
@@ -21,7 +22,8 @@ else:
         {
             "counts": ("Histogram", "PoolStats"),
             "pool": ("Pool",),
+            "schedule": ("longest_s",),
         },
     )
 
-__all__ = ["Histogram", "Pool", "PoolStats"]
+__all__ = ["Histogram", "Pool", "PoolStats", "longest_s"]

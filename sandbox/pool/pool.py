@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, TypeVar
 
-from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Isolation, Judgement, Problem, Program
+from sandbox.core import Isolation, Judgement, Problem, Program
 from sandbox.errors import PoolClosed, SandboxError, WorkerDied
-from sandbox.jail import WALL_STRETCH, find_packages
+from sandbox.jail import find_packages
 from sandbox.judging import control
 from sandbox.languages import Language, find
 from sandbox.pool import split
@@ -37,7 +37,7 @@ from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.link import Link, SupervisorGone, Ticket
 from sandbox.pool.once import Once
 from sandbox.pool.parcel import Written
-from sandbox.pool.schedule import History, cores
+from sandbox.pool.schedule import History, cores, longest_s
 from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]
@@ -180,7 +180,7 @@ class Pool:
         """Have it judged, as a whole or one case only."""
         body = job.body(self.stop_at_first_failure, only)
         head = {
-            "deadline_s": _deadline_s(job.problem),
+            "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
             "problem": job.written.digest,
         }
@@ -248,11 +248,3 @@ class _Job:
     def body(self, stop: bool, only: int | None) -> bytes:
         """All but the problem, which is sent on its own way."""
         return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()
-
-
-def _deadline_s(problem: Problem) -> float:
-    """Seconds after which a worker that still has a job counts as hanging: all limits, stretched, and a margin."""
-    each = problem.limits.wall_limit_s * WALL_STRETCH + 20.0
-    if problem.checker or problem.interactor:
-        each += 3 * REFEREE_LIMITS.wall_limit_s
-    return 60.0 + COMPILE_LIMITS.wall_limit_s * WALL_STRETCH + each * len(problem.cases)

@@ -9,7 +9,7 @@ waits for the socket; woken by a job, or in the middle of one by a cancel messag
 It holds the expected outputs, and so never runs inside a jail. A jail that fails is replaced for the next job, and so
 is one that has run long enough, or that has grown; a worker that has grown asks for a successor. Where a program ends
 with an error and our own check program does so too, the jail is replaced and the program judged once more: nobody pays
-for what another did.
+for what another did. A check program that fails in a new jail is our fault.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn, cast
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
-from sandbox.errors import ProblemLost, WorkerDied, to_wire
+from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
 from sandbox.jail import Jail, linux
 from sandbox.judging import Judge
 from sandbox.pool import wire
@@ -114,9 +114,12 @@ class Worker:
             judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
             done = judge.judge(problem, Program(**job["program"]))
             if done.verdict is not Verdict.RE or self._is_sound():
-                break
+                return done
             self.close()
             self.replaced += 1
+        if not self._is_sound():  # where nothing else has run
+            self.close()
+            raise SandboxError("the sandbox's own check program fails in a new jail: is this machine out of something?")
         return done
 
     def _is_sound(self) -> bool:
@@ -146,7 +149,8 @@ class Worker:
         jail = self.jail
         weigh = self.jobs % WEIGH_EVERY == 0
         if jail is not None and (
-            jail.runs >= RECYCLE_AFTER_RUNS or (weigh and resident(jail.process.pid, below=True) > JAIL_BYTES_MAX)
+            jail.runs >= RECYCLE_AFTER_RUNS
+            or (weigh and any(resident(pid, below=True) > JAIL_BYTES_MAX for pid in jail.pids()))
         ):
             self.close()
             notes["recycled"] = notes.get("recycled", 0) + 1

@@ -77,3 +77,33 @@ CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}
 def test_what_nobody_would_heed_is_refused(case: Case, fields: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidProblem, match=word):
         Problem("p", **{"kind": "stdio", "cases": (case,), **fields})
+
+
+EXTREMES = [
+    Case("", "1", arguments=("\x01" * 2700,)),
+    Case("", "1", files=tuple((f"{k:03}" + "\U0001f600", "") for k in range(1000))),
+    Case("", "1", files=(("\x01" * 255 + "/" + "\x02" * 255, ""),)),
+]
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+@pytest.mark.parametrize("case", EXTREMES)
+def test_the_most_that_a_case_may_have_reaches_the_program(judge: Judge, case: Case, language: str) -> None:
+    need(language)
+    source = "print(1)" if language == "python" else '#include <stdio.h>\nint main() { puts("1"); }'
+    assert verdicts(judge, source, case, language=language) == ["AC"]
+
+
+@pytest.mark.parametrize(
+    ("case", "word"),
+    [
+        (Case("", "1", arguments=("x" * 20_000,)), "arguments take more than"),
+        (Case("", "1", referee_arguments=("x" * 20_000,)), "arguments take more than"),
+        (Case("", "1", files=tuple((f"{k:0200}", "") for k in range(200))), "names of more than"),
+        (Case("", "1", files=tuple((f"{k}", "") for k in range(100_000))), "more than 1000"),
+        (Case("", "1", files=(("a", "x" * (65 << 20)),)), "files hold"),
+    ],
+)
+def test_more_than_a_jail_can_be_given_is_the_problems_fault(case: Case, word: str) -> None:
+    with pytest.raises(InvalidProblem, match=word):
+        Problem("p", "stdio", (case,), compare="checker", checker=Program("x"))

@@ -157,3 +157,20 @@ sys.exit(42)
     assert dict(done.cases[0].feedback)["judgemessage.txt"] == "2 4 8 "
     wrong = interactive(judge, referee, "n = int(input())\nprint(2 * n + (n == 2))", Case("1\n"), passes=3)
     assert wrong.verdict is Verdict.WA
+
+
+REMEMBERS = """
+if os.path.exists(feedback + "state"):
+    int(open(feedback + "state").read())
+    sys.exit(42)
+note("state", sys.stdin.readline()); note("nextpass.in", "2\\n")
+sys.exit(42)
+"""
+
+
+@pytest.mark.parametrize("ask", [judged, interactive])
+def test_what_a_program_told_the_referee_in_an_earlier_run_is_no_fault_of_the_referee(judge: Judge, ask: Any) -> None:
+    assert ask(judge, REMEMBERS, "print(1)", passes=2).verdict is Verdict.AC
+    done = ask(judge, REMEMBERS, "print('x')", passes=2)
+    assert done.verdict is Verdict.WA
+    assert done.cases[0].message.startswith("run 2: ")

@@ -129,6 +129,34 @@ def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -
     assert (reply["judgement"]["verdict"], reply.get("recycled")) == ("RE", None)
 
 
+def test_a_second_jail_that_has_grown_is_replaced_too(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "WEIGH_EVERY", 1)
+    monkeypatch.setattr(worker_module, "WORKER_BYTES_MAX", 1 << 40)
+    assert answer(worker).get("recycled") is None
+    assert worker.jail is not None
+    second = worker.jail.partner().process.pid
+    weigh = worker_module.resident
+    grown = worker_module.JAIL_BYTES_MAX + 1
+    monkeypatch.setattr(worker_module, "resident", lambda pid, **how: grown if pid == second else weigh(pid, **how))
+    assert answer(worker).get("recycled") == 1
+    assert worker.jail is None
+
+
+@pytest.mark.parametrize(("sound", "verdict"), [((False, False, True), "RE"), ((False, False, False), None)])
+def test_a_check_program_that_fails_in_every_new_jail_is_our_fault(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, sound: tuple[bool, ...], verdict: str | None
+) -> None:
+    said = iter(sound)
+    monkeypatch.setattr(worker, "_is_sound", lambda: next(said))
+    reply = answer(worker, "raise SystemExit(3)")
+    assert reply.get("judgement", {}).get("verdict") == verdict
+    if verdict is None:
+        assert reply["error"]["type"] == "SandboxError"
+        assert worker.jail is None
+    monkeypatch.undo()
+    assert answer(worker)["judgement"]["verdict"] == "AC"
+
+
 def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_path: Path) -> None:
     hired: list[Any] = []
     dismissed: list[Any] = []

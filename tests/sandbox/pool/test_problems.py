@@ -19,7 +19,7 @@ import pytest
 from places import ROOT
 from pooling import RIGHT, SUM, WRONG, family, pool_of
 
-from sandbox import Case, Problem, Program, SandboxError, Verdict
+from sandbox import Case, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import parcel, store, wire, worker
 from sandbox.pool.store import Shelf, Store
@@ -71,6 +71,39 @@ def test_a_problem_is_written_once_for_all_who_ask_for_it() -> None:
             held = shelf.find(digests[0])
             assert held is not None
             assert parcel.read(held) == A
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"arguments": ("b",)},
+        {"files": (("f", "b"),)},
+        {"compare": "exact"},
+        {"referee_arguments": ("b",)},
+        {"group": "b"},
+    ],
+)
+def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(other: dict[str, Any]) -> None:
+    common: dict[str, Any] = {}
+    if "referee_arguments" in other:
+        common = {"compare": "checker", "checker": Program("x")}
+    if "group" in other:
+        common = {"subtasks": (Subtask("b", 1.0),)}
+    plain = Case("1", "a" * 100)
+    second = Case("1", "x", group="b" if "group" in other else None)
+    one, two = (
+        Problem("p", "stdio", (case, second), **common) for case in (plain, dataclasses.replace(plain, **other))
+    )
+
+    async def main() -> None:
+        async with stored() as (kept, shelf):
+            digests = [await given(kept, problem) for problem in (one, two)]
+            assert digests[0] != digests[1]
+            held = shelf.find(digests[1])
+            assert held is not None
+            assert parcel.read(held) == two
 
     asyncio.run(main())
 

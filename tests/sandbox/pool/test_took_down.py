@@ -10,12 +10,10 @@ import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, members, pool_of
 
 import sandbox
-from sandbox import Case, Judgement, Pool, Problem, Program, SandboxError, Verdict
-from sandbox.core import REFEREE_LIMITS
+from sandbox import Judgement, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.errors import WorkerDied
 from sandbox.judging import Judge, control
 from sandbox.languages import find
-from sandbox.pool.pool import _deadline_s
 
 
 async def kill_while(pool: Pool, task: asyncio.Task[Judgement], times: int) -> None:
@@ -86,10 +84,3 @@ def test_a_control_that_is_not_accepted_accuses_nobody(verdict: Verdict) -> None
     failed = Judgement.from_json({**wire, "verdict": verdict})
     with pytest.raises(SandboxError, match="gone"):
         control.take_down(SUM, failed, WorkerDied("gone"))
-
-
-def test_a_worker_whose_checker_is_slow_is_not_taken_for_hanging() -> None:
-    plain = Problem("p", "stdio", (Case("", "1"),), limits=SUM.limits)
-    checked = Problem("p", "stdio", plain.cases, limits=SUM.limits, compare="checker", checker=Program("1"))
-    asked_twice_s = 2 * REFEREE_LIMITS.wall_limit_s
-    assert _deadline_s(checked) > _deadline_s(plain) + asked_twice_s
