@@ -126,7 +126,7 @@ def decide_values(
     try:
         with values.acyclic():
             found = [values.decode(item) for item in frame["values"]]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
         return Verdict.RE, "an unreadable result"
