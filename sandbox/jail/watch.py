@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sandbox.jail import seccomp
+from sandbox.jail.disk import Disk
 from sandbox.jail.inbox import Inbox
 from sandbox.jail.weigh import read, weigh
 
@@ -32,7 +33,7 @@ Members = Callable[[], list[int]]
 class Outcome:
     """How one run ended.
 
-    `cause` is what was enforced: cpu, wall, memory, output, cancelled, "security: <system call>", or None.
+    `cause` is what was enforced: cpu, wall, memory, output, disk, cancelled, "security: <system call>", or None.
     """
 
     cause: str | None = None
@@ -101,12 +102,19 @@ class Child:
         end_all(self.tribe, outcome, {self.pid: True})
 
 
-def watch(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None = None) -> Outcome:
+def watch(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None = None,
+    disk: Disk | None = None,
+) -> Outcome:
     """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
     outcome = Outcome()
     start = time.monotonic()
     try:
-        outcome.cause = _wait(run, limits, outputs, inbox, listener)
+        outcome.cause = _wait(run, limits, outputs, inbox, listener, disk)
     finally:
         outcome.wall_s = time.monotonic() - start
         run.end(outcome)
@@ -115,7 +123,9 @@ def watch(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, li
     return outcome
 
 
-def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None) -> str | None:
+def _wait(
+    run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None, disk: Disk | None
+) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
     poller.register(run, select.POLLIN)
@@ -139,6 +149,8 @@ def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, li
         cpu, memory = _cpu(members), weigh(members, limits["memory_bytes"])
         if cause := _exceeded(limits, cpu, memory, outputs):
             return cause
+        if disk is not None and disk.exceeded(members):
+            return "disk"
         if time.monotonic() >= deadline:
             deadline = start + min(limits["wall_s"] + _starved_s(members), limits["wall_s"] * WALL_STRETCH)
             if time.monotonic() >= deadline:

@@ -72,6 +72,7 @@ class Keeper:
         self.inbox = Inbox(control)
         self.renew = entered.renew
         self.listener = entered.listener
+        self.disk = entered.disk
         self.mechanisms = entered.mechanisms + ["told calls"] * (self.listener is not None)
         if how.uid is not None and os.geteuid() == 0:
             os.setgroups([])
@@ -162,10 +163,12 @@ class Keeper:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
+        if self.disk is not None:
+            self.disk.begin()
         run = begin(request, fds)
         if request.get("pipes"):
             _let_go(fds[:2])
-        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
+        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener, self.disk)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"
         return outcome

@@ -32,6 +32,7 @@ _CAUSES: Final = {
     "security": (Verdict.SEC, "security: {detail}"),
     "memory": (Verdict.MLE, "memory limit of {memory_bytes} bytes"),
     "output": (Verdict.OLE, "output limit of {output_bytes} bytes"),
+    "disk": (Verdict.OLE, "its files take more than the work directory holds"),
     "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
     "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
 }

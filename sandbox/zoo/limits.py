@@ -126,13 +126,16 @@ ENTRIES: Final = (
     ),
     Entry(
         "disk-fill", 38, "fill the disk: large, sparse or allocated files, inodes",
-        "a file size limit, and in tier A a file system of its own with a size and an inode cap", _ROOMY,
+        "a limit on each file, and on all together: a file system of its own (A), or a look at the disk (B)", _ROOMY,
         (
             Attack("f = open('big', 'wb')\nf.truncate(1 << 40)\nprint('opened')\n", "RE", "File too large", "plain"),
             Attack("import os\nfd = os.open('big', os.O_CREAT | os.O_WRONLY)\nos.posix_fallocate(fd, 0, 1 << 37)\n"
                    "print('opened')\n", "RE", "File too large|No space left", "", harmful=True),
             Attack("with open('big', 'wb') as f:\n    for _ in range(300):\n        f.write(b'x' * (1 << 20))\n"
                    "print('opened')\n", "RE", "File too large|No space left", "plain"),
+            Attack("import os\nkept = []\nfor k in range(40):\n    kept.append(open(str(k), 'wb'))\n"
+                   "    os.unlink(str(k))\n    for _ in range(20):\n        kept[-1].write(b'x' * (1 << 20))\n"
+                   "import time\ntime.sleep(1)\nprint('opened')\n", "RE OLE", "No space left|work directory", "plain"),
         ),
         python("with open('some', 'wb') as f:\n    f.write(b'x' * (8 << 20))\nprint('opened')\n"),
     ),
@@ -180,5 +183,30 @@ ENTRIES: Final = (
                    "TLE", "CPU-time|wall-time", "", harmful=True),
         ),
         python("import os\nif os.fork() == 0:\n    sum(range(1000))\n    os._exit(0)\nos.wait()\n" + HONEST_SUM),
+    ),
+    Entry(
+        "children-nobody-waits-for", 27, "let children burn the time that take what they used along when they end",
+        "how SIGCHLD is met cannot be changed, so every child is waited for and its time counted",
+        replace(OPENED, limits=replace(FAST, wall_s=20.0)),
+        (
+            Attack(
+                "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(60):\n"
+                "    if os.fork() == 0:\n        while time.process_time() < 0.03:\n            pass\n"
+                "        os._exit(0)\n    try:\n        os.wait()\n    except ChildProcessError:\n        pass\n"
+                "print('opened')\n",
+                "TLE", "CPU-time", "plain",
+            ),
+            Attack(
+                "#include <signal.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <time.h>\n"
+                "#include <unistd.h>\nint main(void) { struct sigaction how = {0}; how.sa_flags = SA_NOCLDWAIT;"
+                " sigaction(SIGCHLD, &how, 0); for (int k = 0; k < 60; k++) { if (fork() == 0) {"
+                " while (clock() < CLOCKS_PER_SEC / 30) ; _exit(0); } wait(0); } puts(\"opened\"); }\n",
+                "TLE", "CPU-time", "", "c",
+            ),
+        ),
+        python("import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_DFL)\nif os.fork() == 0:\n"
+               "    os._exit(0)\nos.wait()\nprint('opened')\n",
+               "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n"
+               "    os._exit(0)\nprint('opened')\n"),
     ),
 )  # fmt: skip
