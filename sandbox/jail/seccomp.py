@@ -88,8 +88,8 @@ _OWN: Final[dict[str, tuple[int, int, int, int | None]]] = {
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
 _PRCTL, _FCNTL, _SOCKETPAIR = (157, 167), (72, 25), (53, 199)
-_SIGACTION, _SETRLIMIT, _FALLOCATE, _CLOCK = (13, 134), (160, 164), (285, 47), (228, 113)
-_SIGCHLD, _RLIMIT_CORE, _KEEP_SIZE, _SCHED_CORE = 17, 4, 1, 62
+_SETRLIMIT, _FALLOCATE = (160, 164), (285, 47)
+_RLIMIT_CORE, _KEEP_SIZE, _SCHED_CORE = 4, 1, 62
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # Of terminals, pipes and sockets, and our own about the listener; all else is a file system's or a device's.
 _STREAM_IOCTLS: Final = (0x5400, 0x8900, _NOTIF_RECV & 0xFF00)
@@ -216,11 +216,9 @@ def _own_only() -> bytes:
 
 
 def _uncounted() -> bytes:
-    """What would take a run's CPU time or memory out of the count, or have a crash looked at by the machine."""
+    """What would take a run's memory out of the count, or have a crash looked at by the machine."""
     column, yes, feigned = _column(), _return(_ALLOW), _return(_ERRNO)
-    # A child that nobody waits for takes its time along, so it is waited for: how SIGCHLD is met stays as it is.
-    code = _if_equal(_SIGACTION[column], _load(_argument(0)) + _if_equal(_SIGCHLD, _unless_null(1, feigned)) + yes)
-    code += _if_equal(_SETRLIMIT[column], _load(_argument(0)) + _if_equal(_RLIMIT_CORE, feigned) + yes)
+    code = _if_equal(_SETRLIMIT[column], _load(_argument(0)) + _if_equal(_RLIMIT_CORE, feigned) + yes)
     room = _load(_argument(1)) + _statement(0x54, _KEEP_SIZE) + _if_equal(0, yes) + _return(_ERRNO, errno.EOPNOTSUPP)
     return code + _if_equal(_FALLOCATE[column], room)  # with it, memory beyond an output's end
 

@@ -184,29 +184,4 @@ ENTRIES: Final = (
         ),
         python("import os\nif os.fork() == 0:\n    sum(range(1000))\n    os._exit(0)\nos.wait()\n" + HONEST_SUM),
     ),
-    Entry(
-        "children-nobody-waits-for", 27, "let children burn the time that take what they used along when they end",
-        "how SIGCHLD is met cannot be changed, so every child is waited for and its time counted",
-        replace(OPENED, limits=replace(FAST, wall_s=20.0)),
-        (
-            Attack(
-                "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(60):\n"
-                "    if os.fork() == 0:\n        while time.process_time() < 0.03:\n            pass\n"
-                "        os._exit(0)\n    try:\n        os.wait()\n    except ChildProcessError:\n        pass\n"
-                "print('opened')\n",
-                "TLE", "CPU-time", "plain",
-            ),
-            Attack(
-                "#include <signal.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <time.h>\n"
-                "#include <unistd.h>\nint main(void) { struct sigaction how = {0}; how.sa_flags = SA_NOCLDWAIT;"
-                " sigaction(SIGCHLD, &how, 0); for (int k = 0; k < 60; k++) { if (fork() == 0) {"
-                " while (clock() < CLOCKS_PER_SEC / 30) ; _exit(0); } wait(0); } puts(\"opened\"); }\n",
-                "TLE", "CPU-time", "", "c",
-            ),
-        ),
-        python("import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_DFL)\nif os.fork() == 0:\n"
-               "    os._exit(0)\nos.wait()\nprint('opened')\n",
-               "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n"
-               "    os._exit(0)\nprint('opened')\n"),
-    ),
 )  # fmt: skip

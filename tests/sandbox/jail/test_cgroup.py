@@ -123,7 +123,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
     monkeypatch.setattr(zygote.Keeper, "_complaint", lambda _: "")
     monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.Outcome(exit_code=0))
-    worker.inbox = worker.listener = None  # type: ignore[assignment]
+    worker.inbox = worker.listener = worker.disk = None  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
     request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
     reply, _ = worker.run(request | {"gather": None}, [])
