@@ -254,5 +254,5 @@ def _deadline_s(problem: Problem) -> float:
     """Seconds after which a worker that still has a job counts as hanging: all limits, stretched, and a margin."""
     each = problem.limits.wall_limit_s * WALL_STRETCH + 20.0
     if problem.checker or problem.interactor:
-        each += 3 * REFEREE_LIMITS.wall_limit_s
-    return 60.0 + COMPILE_LIMITS.wall_limit_s * WALL_STRETCH + each * len(problem.cases)
+        each += 3 * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
+    return 60.0 + COMPILE_LIMITS.wall_limit_s * WALL_STRETCH + each * len(problem.cases) * problem.passes

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from sandbox import Case, CaseResult, Judgement, Limits, Problem, Verdict
+from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import WorkerDied
 from sandbox.pool.counts import Counts, Histogram
 from sandbox.pool.once import Once, repeatable
 from sandbox.pool.parcel import write
+from sandbox.pool.pool import _deadline_s
 from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, cores
 from sandbox.pool.split import judge_apart, lanes, merge
 from sandbox.pool.store import Shelf
@@ -359,3 +360,24 @@ def test_a_supervisor_ends_whenever_an_answer_comes_in_beside_its_end(ticks: int
         supervisor.other.close()
 
     asyncio.run(main())
+
+
+# How long a worker may take.
+
+
+def test_a_worker_has_the_time_that_every_pass_and_the_problems_own_checker_may_take() -> None:
+    """Else a program that uses what it is given ends as a worker that hangs, three times, and not by its verdict."""
+    checked = Problem(
+        "p",
+        "stdio",
+        (Case("", "1"),),
+        limits=LIMITS,
+        compare="checker",
+        checker=Program("exit(42)"),
+        convention="kattis",
+    )
+    passes = replace(checked, passes=9)
+    slow = replace(checked, referee_limits=Limits(cpu_s=900, wall_s=1000))
+    assert _deadline_s(passes) > 9 * (10 + 120)
+    assert _deadline_s(slow) > 1000 + _deadline_s(PROBLEM) / 15
+    assert _deadline_s(checked) < 1000
