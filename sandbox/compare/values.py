@@ -161,7 +161,8 @@ def _decode_tagged(tag: str, body: Any, depth: int, other: Known | None) -> Any:
     if tag == "c":
         return complex(*body)
     if tag == "d":
-        return hashed.make_dict((decode(key, depth, other), decode(value, depth, other)) for key, value in body)
+        pairs = [(decode(key, depth, other), decode(value, depth, other)) for key, value in body]
+        return hashed.make_dict(pairs)
     if tag in _ROWS:
         return _ROWS[tag](decode(body, depth, other))
     if tag in ("k", "v", "m"):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sandbox.jail import seccomp
+from sandbox.jail.disk import Disk
 from sandbox.jail.inbox import Inbox
 from sandbox.jail.weigh import read, weigh
 
@@ -25,14 +26,18 @@ _GLANCE_S: Final = 0.05
 _PF_EXITING: Final = 4  # set before a process's descriptors are closed
 WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
 
+_PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may have taken meanwhile
+
 Members = Callable[[], list[int]]
+Spent = Callable[[], float]
+"""CPU seconds of a run, of children that nobody waited for as well, and of what is prepared beside it."""
 
 
 @dataclass(slots=True)
 class Outcome:
     """How one run ended.
 
-    `cause` is what was enforced: cpu, wall, memory, output, cancelled, "security: <system call>", or None.
+    `cause` is what was enforced: cpu, wall, memory, output, disk, cancelled, "security: <system call>", or None.
     """
 
     cause: str | None = None
@@ -101,21 +106,39 @@ class Child:
         end_all(self.tribe, outcome, {self.pid: True})
 
 
-def watch(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None = None) -> Outcome:
+def watch(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None = None,
+    disk: Disk | None = None,
+    spent: Spent | None = None,
+) -> Outcome:
     """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
     outcome = Outcome()
     start = time.monotonic()
     try:
-        outcome.cause = _wait(run, limits, outputs, inbox, listener)
+        outcome.cause = _wait(run, limits, outputs, inbox, listener, disk, spent)
     finally:
         outcome.wall_s = time.monotonic() - start
         run.end(outcome)
+    if spent is not None:
+        outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
     if outcome.cause is None:
         outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, outputs)
     return outcome
 
 
-def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None) -> str | None:
+def _wait(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None,
+    disk: Disk | None,
+    spent: Spent | None,
+) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
     poller.register(run, select.POLLIN)
@@ -137,8 +160,12 @@ def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, li
             continue
         members = run.members()
         cpu, memory = _cpu(members), weigh(members, limits["memory_bytes"])
+        if spent is not None:
+            cpu = max(cpu, spent() - _PREPARED_S)
         if cause := _exceeded(limits, cpu, memory, outputs):
             return cause
+        if disk is not None and disk.exceeded(members):
+            return "disk"
         if time.monotonic() >= deadline:
             deadline = start + min(limits["wall_s"] + _starved_s(members), limits["wall_s"] * WALL_STRETCH)
             if time.monotonic() >= deadline:

@@ -32,6 +32,7 @@ _CAUSES: Final = {
     "security": (Verdict.SEC, "security: {detail}"),
     "memory": (Verdict.MLE, "memory limit of {memory_bytes} bytes"),
     "output": (Verdict.OLE, "output limit of {output_bytes} bytes"),
+    "disk": (Verdict.OLE, "its files take more than the work directory holds"),
     "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
     "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
 }
@@ -126,7 +127,7 @@ def decide_values(
     try:
         with values.acyclic():
             found = [values.decode(item) for item in frame["values"]]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
         return Verdict.RE, "an unreadable result"

@@ -126,13 +126,16 @@ ENTRIES: Final = (
     ),
     Entry(
         "disk-fill", 38, "fill the disk: large, sparse or allocated files, inodes",
-        "a file size limit, and in tier A a file system of its own with a size and an inode cap", _ROOMY,
+        "a limit on each file, and on all together: a file system of its own (A), or a look at the disk (B)", _ROOMY,
         (
             Attack("f = open('big', 'wb')\nf.truncate(1 << 40)\nprint('opened')\n", "RE", "File too large", "plain"),
             Attack("import os\nfd = os.open('big', os.O_CREAT | os.O_WRONLY)\nos.posix_fallocate(fd, 0, 1 << 37)\n"
                    "print('opened')\n", "RE", "File too large|No space left", "", harmful=True),
             Attack("with open('big', 'wb') as f:\n    for _ in range(300):\n        f.write(b'x' * (1 << 20))\n"
                    "print('opened')\n", "RE", "File too large|No space left", "plain"),
+            Attack("import os\nkept = []\nfor k in range(40):\n    kept.append(open(str(k), 'wb'))\n"
+                   "    os.unlink(str(k))\n    for _ in range(20):\n        kept[-1].write(b'x' * (1 << 20))\n"
+                   "import time\ntime.sleep(1)\nprint('opened')\n", "RE OLE", "No space left|work directory", "plain"),
         ),
         python("with open('some', 'wb') as f:\n    f.write(b'x' * (8 << 20))\nprint('opened')\n"),
     ),

@@ -100,7 +100,6 @@ def test_a_later_run_that_fails_is_named(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("referee", "passes", "word"),
     [
-        ("note('nextpass.in', '1\\n'); sys.exit(42)", 2, "more than the problem's 2 runs"),
         ("note('nextpass.in', '1\\n'); sys.exit(43)", 2, "did not accept"),
         ("note('nextpass.in', '1\\n'); sys.exit(42)", 1, "more than the problem's 1 run"),
     ],
@@ -112,6 +111,13 @@ def test_a_referee_that_asks_for_what_it_may_not_is_at_fault(
         judged(judge, referee, passes=passes)
     with pytest.raises(CheckerError, match=word):
         interactive(judge, referee, "import sys\nsys.stdin.read()", passes=passes)  # it waits, and is not heard
+
+
+def test_one_that_asks_for_too_many_runs_in_a_later_one_may_have_been_told_to(judge: Judge) -> None:
+    """What it keeps from run to run is the program's to shape, so it cannot be tried again as it was."""
+    done = judged(judge, "note('nextpass.in', '1\\n'); sys.exit(42)", passes=2)
+    assert done.verdict is Verdict.WA
+    assert done.cases[0].message.startswith("run 2: ")
 
 
 AGAIN = """

@@ -382,3 +382,6 @@ def test_a_supervisor_ends_whenever_an_answer_comes_in_beside_its_end(ticks: int
         supervisor.other.close()
 
     asyncio.run(main())
+
+
+# How long a worker may take.
