@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
 from sandbox.errors import (
     CheckerError,
+    Deaths,
     InvalidProblem,
     InvalidProgram,
     IsolationUnavailable,
     SandboxError,
+    TookDown,
     ToolchainMissing,
     WorkerDied,
 )
@@ -71,17 +73,23 @@ def judge(
     from sandbox.judging import Judge, control
     from sandbox.languages import find
 
-    def once(problem: Problem, program: Program) -> Judgement:
-        with Jail(isolation, packages=packages) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
+    def once(jail: Jail, problem: Problem, program: Program) -> Judgement:
+        with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
             return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
 
-    for tries in range(1, control.TRIES_MAX + 1):
+    deaths = Deaths()
+    while True:
+        jail = None
         try:
-            return once(problem, program)
+            with Jail(isolation, packages=packages) as jail:
+                return once(jail, problem, program)
         except WorkerDied as error:
-            if tries == control.TRIES_MAX:
-                return control.take_down(problem, once(*control.sample(find(program.language))), error)
-    raise AssertionError("there is at least one try")
+            last = deaths.add(error, handed=jail is not None)
+            if isinstance(last, TookDown):
+                with Jail(isolation, packages=packages) as other:
+                    return control.take_down(problem, once(other, *control.sample(find(program.language))), last)
+            if last is not None:
+                raise
 
 
 def __getattr__(name: str) -> Any:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from sandbox.core import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict, printable
-from sandbox.errors import WorkerDied
+from sandbox.errors import TRIES_MAX, TookDown
 from sandbox.languages import Language
 
-TRIES_MAX: Final = 3
 TOOK_DOWN: Final = "took down its judge"
 _PROBLEM: Final = Problem("control", "stdio", (Case("3 4\n", "7"),), limits=Limits(cpu_s=10.0))
 
@@ -22,7 +21,7 @@ def sample(language: Language) -> tuple[Problem, Program]:
     return _PROBLEM, Program(language.samples.adds, language.name)
 
 
-def take_down(problem: Problem, control: Judgement, error: WorkerDied) -> Judgement:
+def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgement:
     """The judgement of a program under which TRIES_MAX judges died, the last by `error`; raises that if it may be ours.
 
     Which case it was is not known: its one CaseResult stands for the first.

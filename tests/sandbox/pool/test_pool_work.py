@@ -19,6 +19,7 @@ from toolchains import need
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
+from sandbox.pool.board import Board
 from sandbox.pool.parcel import write
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job
@@ -84,7 +85,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     mine, theirs = socket.socketpair()
     shelf, parcels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with mine, theirs, shelf, parcels:
-        worker = Worker(theirs, parcels, "auto", str(tmp_path), {})
+        worker = Worker(theirs, parcels, Board(), "auto", str(tmp_path), {})
         problem, _ = write(SUM)
         for _ in range(8):  # with each job its problem, as the supervisor sends it
             socket.send_fds(shelf, [b"+"], [problem.fd])
