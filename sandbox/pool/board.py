@@ -16,26 +16,28 @@ _HANDED: Final = b"\1"
 
 
 class Board:
-    """Jobs by their id. With the descriptor of another's board, that one."""
+    """Jobs by their id. With the descriptor of another's board, that one. Closed with the last reference to it."""
 
     def __init__(self, fd: int | None = None) -> None:
         """Raises OSError where there is no memory or no descriptor for it."""
-        self._file = open(new_memfd("board") if fd is None else fd, "r+b", buffering=0)  # noqa: SIM115 - see close
-
-    def fileno(self) -> int:
-        return self._file.fileno()
+        self.fd = -1
+        self.fd = new_memfd("board") if fd is None else fd
 
     def hand(self, key: int) -> None:
         """The program is handed to a jail now."""
-        os.pwrite(self.fileno(), _HANDED, key)
+        os.pwrite(self.fd, _HANDED, key)
 
     def take_back(self, key: int) -> None:
         """It is out of any jail, and may be tried in another."""
-        os.pwrite(self.fileno(), b"\0", key)
+        os.pwrite(self.fd, b"\0", key)
 
     def is_handed(self, key: int) -> bool:
-        return not self._file.closed and os.pread(self.fileno(), 1, key) == _HANDED
+        return self.fd >= 0 and os.pread(self.fd, 1, key) == _HANDED
 
     def close(self) -> None:
         """Safe to call twice."""
-        self._file.close()
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close

@@ -115,7 +115,7 @@ class Link:
                 with shelf:
                     self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
                     undo.callback(self.store.close)
-                    fds = [theirs.fileno(), shelf.fileno(), self.board.fileno()]
+                    fds = [theirs.fileno(), shelf.fileno(), self.board.fd]
                     tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
                     self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
             undo.pop_all()

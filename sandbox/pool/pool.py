@@ -201,7 +201,7 @@ class Pool:
                 if self._closed:
                     raise PoolClosed("the pool was closed while this job waited") from None
                 if error.blamed and (last := deaths.add(error, handed=error.handed)) is not None:
-                    raise last from error
+                    raise last from None
 
     def _connect(self) -> Link:
         """The live link to a supervisor in the running loop; starts one where there is none."""

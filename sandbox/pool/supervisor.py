@@ -252,7 +252,7 @@ class Supervisor:
                 problems, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(problems.close)
                 with its:
-                    fds = [theirs.fileno(), its.fileno(), self.board.fileno()]
+                    fds = [theirs.fileno(), its.fileno(), self.board.fd]
                     tail = [*map(str, fds), self.isolation, self.packages, self.run_dir, str(os.getpid())]
                     process = start_process("pool.worker", tail, fds)
             self.hired.add(process.pid)

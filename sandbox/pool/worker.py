@@ -9,7 +9,7 @@ waits for the socket; woken by a job, or in the middle of one by a cancel messag
 It holds the expected outputs, and so never runs inside a jail. A jail that fails is replaced for the next job, and so
 is one that has run long enough, or that has grown; a worker that has grown asks for a successor. Where a program ends
 with an error and our own check program does so too, the jail is replaced and the program judged once more: nobody pays
-for what another did.
+for what another did. Where the check fails again it is told whose doing that is by a jail that no program was in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn, cast
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
-from sandbox.errors import ProblemLost, WorkerDied, to_wire
+from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
 from sandbox.jail import Jail, linux
 from sandbox.judging import Judge
 from sandbox.pool import wire
@@ -122,6 +122,9 @@ class Worker:
             self.board.take_back(head["id"])
             self.close()
             self.replaced += 1
+        else:
+            if not self._is_sound():
+                raise SandboxError("our own check program fails in a fresh jail; see `sandbox doctor`")
         return done
 
     def _is_sound(self) -> bool:

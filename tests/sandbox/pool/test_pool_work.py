@@ -130,6 +130,20 @@ def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -
     assert (reply["judgement"]["verdict"], reply.get("recycled")) == ("RE", None)
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+def test_where_our_own_program_fails_in_a_fresh_jail_it_is_our_fault(
+    worker: Worker, fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = iter([False, False, fresh])
+    monkeypatch.setattr(worker, "_is_sound", lambda: next(sound))
+    reply = answer(worker, "raise SystemExit(3)")
+    if fresh:  # the program spoils whatever jail it is in
+        assert (reply["judgement"]["verdict"], reply["recycled"]) == ("RE", 2)
+    else:
+        assert reply["error"]["type"] == "SandboxError"
+        assert "check program fails in a fresh jail" in reply["error"]["message"]
+
+
 def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_path: Path) -> None:
     hired: list[Any] = []
     dismissed: list[Any] = []
@@ -148,7 +162,7 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
                 raise asyncio.CancelledError
 
     async def main() -> None:
-        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock))
+        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock), Board())
         for key in range(1, 5):
             supervisor._enqueue(_Job({"id": key, "expected_s": 1.0}, b"", write(SUM)[0]))
         with pytest.raises(asyncio.CancelledError):
