@@ -314,7 +314,7 @@ def test_a_compiler_is_jailed_and_limited_as_well(jail: Jail, tmp_path: object) 
 
 def cause_of(program: str, starved_s: float) -> str:
     """What the watcher alone says of a shell program under a wall limit of 0.1 s, in a process of its own."""
-    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB}
+    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB, "processes": 64}
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
