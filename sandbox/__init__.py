@@ -77,19 +77,25 @@ def judge(
         with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
             return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
 
-    deaths = Deaths()
-    while True:
-        jail = None
-        try:
-            with Jail(isolation, packages=packages) as jail:
-                return once(jail, problem, program)
-        except WorkerDied as error:
-            last = deaths.add(error, handed=jail is not None)
-            if isinstance(last, TookDown):
-                with Jail(isolation, packages=packages) as other:
-                    return control.take_down(problem, once(other, *control.sample(find(program.language))), last)
-            if last is not None:
-                raise
+    def tried(problem: Problem, program: Program) -> Judgement:
+        deaths = Deaths()
+        while True:
+            jail = None
+            try:
+                with Jail(isolation, packages=packages) as jail:
+                    return once(jail, problem, program)
+            except WorkerDied as error:
+                if (last := deaths.add(error, handed=jail is not None)) is not None:
+                    raise last from None
+
+    try:
+        return tried(problem, program)
+    except TookDown:
+        done = tried(*control.sample(find(program.language)))
+    try:
+        return tried(problem, program)
+    except TookDown as error:
+        return control.take_down(problem, done, error)
 
 
 def __getattr__(name: str) -> Any:

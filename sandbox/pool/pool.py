@@ -9,8 +9,8 @@ waits for a place in the queue, then for the supervisor's answer; woken by eithe
 A Pool can be made anywhere; processes, sockets and asyncio objects are made on the first await, in the loop that
 awaits. They end with `close()`, with the loop's owner, or with the caller's process, however that dies.
 
-A program under which three workers die gets a verdict, if the control program is judged well after it (`control`).
-Those count that die when it has been handed to a jail (`board`): whoever dies before that does not die of it.
+A program under which three workers die, and three more after the control program was judged well (`control`), gets a
+verdict. Those count that die when it has been handed to a jail (`board`): whoever dies before that does not die of it.
 
 Order: the longest expected job first (`schedule`). Equal programs for equal problems are judged once (`once`). While
 workers are idle, the cases of a program that is known to be slow are spread over them (`split`).
@@ -142,14 +142,19 @@ class Pool:
         return done
 
     async def _blame(self, job: _Job, ticket: Ticket, error: TookDown) -> Judgement:
-        """Every judge died under it. Raises `error` where the control program says that we are to blame."""
+        """Every judge died under it. Raises `error` where the control program says that we are to blame; else they may
+        have died by chance, and it is tried once more.
+        """
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
         try:
             done = await self._ask_whole(_Job(problem, program, job.language, written), ticket)
         except WorkerDied:
             raise error from None
-        return control.take_down(job.problem, done, error)
+        try:
+            return await self._ask_whole(job, ticket)
+        except TookDown as again:
+            return control.take_down(job.problem, done, again)
 
     async def _width(self, job: _Job) -> int:
         """How many workers to give it: more than one when its cases are slow and nobody else wants them."""

@@ -17,33 +17,42 @@ from sandbox.core import REFEREE_LIMITS
 from sandbox.errors import EARLY_MAX, TRIES_MAX, Deaths, TookDown, WorkerDied
 from sandbox.jail.tree import Tree
 from sandbox.judging import Judge, control
-from sandbox.languages import find
+from sandbox.languages import Language, find
 from sandbox.pool.pool import _deadline_s
 
 
 async def kill_while(pool: Pool, task: asyncio.Task[Judgement], times: int) -> None:
     """Kill the worker whose jail has the program, so often: what a program that reaches its judge would do."""
-    while not task.done() and times:
-        await asyncio.sleep(0.02)
-        link = pool._link
-        if link is not None and any(map(link.board.is_handed, link.asked)):
-            struck = members(pool, "worker")
-            for process in struck:
-                process.kill()
-            psutil.wait_procs(struck, 20)
-            times -= bool(struck)
+    link, controls = pool._link, set[int]()
+    assert link is not None
+    sample = control.sample
+
+    def ask_control(language: Language) -> tuple[Problem, Program]:
+        controls.add(link.next_id + 1)
+        return sample(language)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "sample", ask_control)
+        while not task.done() and times:
+            await asyncio.sleep(0.02)
+            if any(map(link.board.is_handed, link.asked.keys() - controls)):
+                struck = members(pool, "worker")
+                for process in struck:
+                    process.kill()
+                psutil.wait_procs(struck, 20)
+                times -= bool(struck)
 
 
-def test_the_third_worker_that_dies_is_a_verdict_and_not_a_masked_sample() -> None:
+def test_who_takes_down_workers_before_and_after_the_control_gets_a_verdict_and_no_mask() -> None:
     async def main() -> None:
         async with pool_of(1) as pool:
             await pool.judge(SUM, RIGHT)
             task = asyncio.create_task(pool.judge(LONG, SLEEPER))
-            await kill_while(pool, task, 3)
+            await kill_while(pool, task, 2 * TRIES_MAX)
             done = await task
             assert (done.verdict, done.passed, done.total) == (Verdict.RE, 0, 1)
             assert done.cases[0].message.startswith("took down its judge")
-            assert pool.stats().infrastructure_failures == 3
+            assert pool.stats().infrastructure_failures == 2 * TRIES_MAX
             assert (await pool.judge(SUM, RIGHT)).verdict is Verdict.AC
 
     asyncio.run(main())
@@ -126,6 +135,19 @@ def test_such_a_verdict_is_handed_to_nobody_else() -> None:
     assert sandbox.pool.once.repeatable(fine, SUM.limits)
 
 
+def test_workers_that_die_under_it_by_chance_cost_a_program_nothing() -> None:
+    async def main() -> None:
+        async with pool_of(1) as pool:
+            await pool.judge(SUM, RIGHT)
+            slow = Problem("slow", "stdio", (Case("", "7"),), limits=LONG.limits)
+            task = asyncio.create_task(pool.judge(slow, Program("import time\ntime.sleep(1)\nprint(7)")))
+            await kill_while(pool, task, TRIES_MAX)
+            assert (await task).verdict is Verdict.AC
+            assert pool.stats().infrastructure_failures == TRIES_MAX
+
+    asyncio.run(main())
+
+
 def told(monkeypatch: pytest.MonkeyPatch, *, control_dies: bool) -> list[Problem]:
     """Judges that die under every program but the control, or under all; the problems that they were asked."""
     asked: list[Problem] = []
@@ -145,7 +167,7 @@ def test_a_single_judgement_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None
     asked = told(monkeypatch, control_dies=False)
     done = sandbox.judge(SUM, RIGHT)
     assert (done.verdict, done.cases[0].message[:19]) == (Verdict.RE, "took down its judge")
-    assert [problem.id for problem in asked] == ["sum"] * 3 + ["control"]
+    assert [problem.id for problem in asked] == ["sum"] * 3 + ["control"] + ["sum"] * 3
 
 
 def test_where_the_control_dies_too_it_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
