@@ -82,19 +82,31 @@ def judge(
     import tempfile
 
     from sandbox.build import Builder
-    from sandbox.errors import WorkerDied
+    from sandbox.errors import Deaths, TookDown, WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
     from sandbox.languages import find
 
-    def once(problem: Problem, program: Program) -> Judgement:
-        with Jail(isolation, packages=packages) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
+    def once(jail: Jail, problem: Problem, program: Program) -> Judgement:
+        with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
             return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
 
-    for tries in range(1, control.TRIES_MAX + 1):
-        try:
-            return once(problem, program)
-        except WorkerDied as error:
-            if tries == control.TRIES_MAX:
-                return control.take_down(problem, once(*control.sample(find(program.language))), error)
-    raise AssertionError("there is at least one try")
+    def tried(problem: Problem, program: Program) -> Judgement:
+        deaths = Deaths()
+        while True:
+            jail = None
+            try:
+                with Jail(isolation, packages=packages) as jail:
+                    return once(jail, problem, program)
+            except WorkerDied as error:
+                if (last := deaths.add(error, handed=jail is not None)) is not None:
+                    raise last from None
+
+    try:
+        return tried(problem, program)
+    except TookDown:
+        done = tried(*control.sample(find(program.language)))
+    try:
+        return tried(problem, program)
+    except TookDown as error:
+        return control.take_down(problem, done, error)

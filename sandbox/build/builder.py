@@ -124,7 +124,8 @@ class Builder:
 
 
 def _objection(done: RunResult) -> str:
-    limits = {"cpu": "CPU time", "wall": "wall time", "memory": "memory", "output": "output", "disk": "disk"}
+    limits = {"cpu": "CPU time", "wall": "wall time", "processes": "process"}
+    limits |= {name: name for name in ("memory", "output", "disk")}
     if done.cause in limits:
         return f"the compiler exceeded its {limits[done.cause]} limit\n"
     return "" if done.exit_code == 1 else f"the compiler ended with exit code {done.exit_code}, signal {done.signal}\n"

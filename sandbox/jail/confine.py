@@ -120,7 +120,8 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
 def _tasks_beside(how: Confinement) -> int:
     """Tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its own.
 
-    With room for those that the user starts while it runs: they are no program's fault.
+    With room for those that the user starts while it runs: they are no program's fault. So this is the backstop; what
+    caps such a run is the watcher.
     """
     user = os.geteuid()
     if how.uid is not None or how.tier == "A" or user == 0:

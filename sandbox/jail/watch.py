@@ -37,7 +37,8 @@ Spent = Callable[[], float]
 class Outcome:
     """How one run ended.
 
-    `cause` is what was enforced: cpu, wall, memory, output, disk, cancelled, "security: <system call>", or None.
+    `cause` is what was enforced: cpu, wall, memory, output, disk, processes, cancelled, "security: <system call>", or
+    None.
     """
 
     cause: str | None = None
@@ -126,7 +127,7 @@ def watch(
     if spent is not None:
         outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
     if outcome.cause is None:
-        outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, outputs)
+        outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
     return outcome
 
 
@@ -159,10 +160,10 @@ def _wait(
         if ready and time.monotonic() < look:  # who makes us listen without end is looked at all the same
             continue
         members = run.members()
-        cpu, memory = _cpu(members), weigh(members, limits["memory_bytes"])
+        (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
         if spent is not None:
             cpu = max(cpu, spent() - _PREPARED_S)
-        if cause := _exceeded(limits, cpu, memory, outputs):
+        if cause := _exceeded(limits, cpu, memory, tasks, outputs):
             return cause
         if disk is not None and disk.exceeded(members):
             return "disk"
@@ -182,7 +183,10 @@ def _starved_s(members: list[int]) -> float:
     return max(waits)
 
 
-def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, outputs: list[int]) -> str | None:
+def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
+    """Where the kernel counts a run's tasks apart from all others, it refuses more of them; elsewhere we cap them."""
+    if tasks > limits["processes"]:  # before the memory that so many take
+        return "processes"
     if memory_bytes > limits["memory_bytes"]:
         return "memory"
     if any(os.fstat(fd).st_size > limits["output_bytes"] for fd in outputs):
@@ -190,21 +194,25 @@ def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, outputs: 
     return "cpu" if cpu_s > limits["cpu_s"] else None
 
 
-def _cpu(members: list[int]) -> float:
-    used = 0.0
+def _use(members: list[int]) -> tuple[float, int]:
+    """CPU seconds, and tasks."""
+    used, tasks = 0.0, 0
     for pid in members:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            used += _cpu_s(pid)
-    return used
+            cpu_s, threads = _use_of(pid)
+            used += cpu_s
+            tasks += threads
+    return used, tasks
 
 
-def _cpu_s(pid: int) -> float:
+def _use_of(pid: int) -> tuple[float, int]:
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
     try:
-        return time.clock_gettime((~pid << 3) | 2) + waited_for  # the process's own clock, in nanoseconds
+        cpu_s = time.clock_gettime((~pid << 3) | 2)  # the process's own clock, in nanoseconds
     except OSError:
-        return (int(fields[11]) + int(fields[12])) * _TICK_S + waited_for
+        cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    return cpu_s + waited_for, int(fields[17])
 
 
 def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:

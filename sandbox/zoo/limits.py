@@ -69,14 +69,15 @@ ENTRIES: Final = (
         "fork-bomb", 35, "fork without end", "a cap on processes per run, and CPU time summed over all of them",
         replace(OPENED, limits=Limits(cpu_s=0.3, wall_s=10.0, processes=32)),
         (
-            Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n", "TLE",
+            Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n", "TLE RE",
                    "limit", "", harmful=True),
-            Attack("#include <unistd.h>\nint main() { for (;;) fork(); }\n", "TLE", "limit", "", "cpp", harmful=True),
+            Attack("#include <unistd.h>\nint main() { for (;;) fork(); }\n", "TLE RE", "limit", "", "cpp",
+                   harmful=True),
             Attack(
                 "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)\n"
                 "        os._exit(0)\n"
                 "print('opened')\n",
-                "RE", "Resource temporarily unavailable|BlockingIOError", "", harmful=True,
+                "RE", "Resource temporarily unavailable|BlockingIOError|limit of 32 processes", "", harmful=True,
             ),
         ),
         python("import os\nfor _ in range(8):\n    if os.fork() == 0:\n        os._exit(0)\n    os.wait()\n"

@@ -28,6 +28,8 @@ class Flood:
     make: Callable[[int], Work]
     most: int = 16 * MIB
     """The judge takes in no more."""
+    language: str = ""
+    """It needs this one's toolchain."""
 
 
 def repeated(unit: bytes, size: int) -> bytes:
@@ -217,7 +219,7 @@ def floods() -> Iterator[Flood]:
     for language, unit in STDERR.items():
         yield Flood(f"stderr: {language.strip()} {unit!r}", crashed(language.strip(), unit), most=64 << 10)
     for language, unit in SOURCES.items():
-        yield Flood(f"source: {language} {unit!r}", composed(language, unit), most=SOURCE_BYTES_MAX)
+        yield Flood(f"source: {language} {unit!r}", composed(language, unit), SOURCE_BYTES_MAX, language)
     for unit in GO_SOURCES:
         yield Flood(f"source: go {unit!r}", renamed(unit), most=SOURCE_BYTES_MAX)
     for unit in ("class ", "struct\n\n", "/*", "class Solution"):

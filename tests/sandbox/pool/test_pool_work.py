@@ -19,6 +19,7 @@ from toolchains import need
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
+from sandbox.pool.board import Board
 from sandbox.pool.parcel import write
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job
@@ -84,7 +85,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     mine, theirs = socket.socketpair()
     shelf, parcels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with mine, theirs, shelf, parcels:
-        worker = Worker(theirs, parcels, "auto", str(tmp_path), {})
+        worker = Worker(theirs, parcels, Board(), "auto", str(tmp_path), {})
         problem, _ = write(SUM)
         for _ in range(8):  # with each job its problem, as the supervisor sends it
             socket.send_fds(shelf, [b"+"], [problem.fd])
@@ -142,16 +143,18 @@ def test_a_second_jail_that_has_grown_is_replaced_too(worker: Worker, monkeypatc
     assert worker.jail is None
 
 
-@pytest.mark.parametrize(("sound", "verdict"), [((False, False, True), "RE"), ((False, False, False), None)])
-def test_a_check_program_that_fails_in_every_new_jail_is_our_fault(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, sound: tuple[bool, ...], verdict: str | None
+@pytest.mark.parametrize("fresh", [True, False])
+def test_where_our_own_program_fails_in_a_fresh_jail_it_is_our_fault(
+    worker: Worker, fresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = iter(sound)
-    monkeypatch.setattr(worker, "_is_sound", lambda: next(said))
+    sound = iter([False, False, fresh])
+    monkeypatch.setattr(worker, "_is_sound", lambda: next(sound))
     reply = answer(worker, "raise SystemExit(3)")
-    assert reply.get("judgement", {}).get("verdict") == verdict
-    if verdict is None:
+    if fresh:  # the program spoils whatever jail it is in
+        assert (reply["judgement"]["verdict"], reply["recycled"]) == ("RE", 2)
+    else:
         assert reply["error"]["type"] == "SandboxError"
+        assert "check program fails in a fresh jail" in reply["error"]["message"]
         assert worker.jail is None
     monkeypatch.undo()
     assert answer(worker)["judgement"]["verdict"] == "AC"
@@ -175,7 +178,7 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
                 raise asyncio.CancelledError
 
     async def main() -> None:
-        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock))
+        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock), Board())
         for key in range(1, 5):
             supervisor._enqueue(_Job({"id": key, "expected_s": 1.0}, b"", write(SUM)[0]))
         with pytest.raises(asyncio.CancelledError):

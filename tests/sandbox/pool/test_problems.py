@@ -22,6 +22,7 @@ from pooling import RIGHT, SUM, WRONG, family, pool_of
 from sandbox import Case, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import parcel, store, wire, worker
+from sandbox.pool.board import Board
 from sandbox.pool.store import Shelf, Store
 
 A, B, C = (Problem(name, "stdio", (Case("1", name * 100),)) for name in "abc")
@@ -139,7 +140,7 @@ def test_a_pool_sends_a_problem_once_however_many_programs_there_are() -> None:
 def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ends = socket.socketpair()
     with ends[0], ends[1]:
-        one = worker.Worker(*ends, "A", str(tmp_path), {})
+        one = worker.Worker(*ends, Board(), "A", str(tmp_path), {})
         held, written = parcel.write(A)
         other, there = parcel.write(B)
         assert one._problem(written.digest, held) is one._problem(written.digest, held)
