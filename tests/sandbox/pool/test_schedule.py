@@ -14,6 +14,7 @@ import pytest
 from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
+from sandbox.pool.board import Board
 from sandbox.pool.counts import Counts, Histogram
 from sandbox.pool.once import Once, repeatable
 from sandbox.pool.parcel import write
@@ -348,7 +349,7 @@ class Deaf(Supervisor):
 
     def __init__(self) -> None:
         self.unused, self.other = socket.socketpair()
-        super().__init__(1, "auto", "{}", "", Shelf(self.unused))
+        super().__init__(1, "auto", "{}", "", Shelf(self.unused), Board())
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def _hire(self) -> Any:
@@ -382,6 +383,3 @@ def test_a_supervisor_ends_whenever_an_answer_comes_in_beside_its_end(ticks: int
         supervisor.other.close()
 
     asyncio.run(main())
-
-
-# How long a worker may take.
