@@ -357,6 +357,3 @@ def test_a_shared_judgement_counts_as_given_but_not_as_run() -> None:
     assert (stats.done, stats.cache_hits, stats.verdicts) == (2, 1, {"AC": 2})
     assert stats.busy_s == pytest.approx(0.1)
     assert stats.run_time.p50_s == pytest.approx(0.1, rel=0.03)
-
-
-# The supervisor's end.
