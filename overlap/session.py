@@ -150,19 +150,11 @@ class Session:
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
         """Make the doors, start them side by side, and see to it that all are closed."""
-        from overlap.generate import VllmGenerator
         from overlap.learner import DeepSpeedLearner
-        from overlap.verify import SandboxVerifier
 
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
-        generator: Generator
-        verifier: Verifier
-        if self.rollouts is None:
-            verifier = SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
-            generator = VllmGenerator(p.cfg, p.policy, self.scratch, log=log)
-        else:
-            generator, verifier = SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
+        generator, verifier = self._sources()
         learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
@@ -173,6 +165,21 @@ class Session:
         traffic = self.recorder.traffic
         sent: Learner = learner if self.rollouts is None else cast(Learner, Unsent(learner))
         return Doors(traffic.generator(generator), traffic.verifier(verifier), sent)
+
+    def _sources(self) -> tuple[Generator, Verifier]:
+        """An engine and a verifier, or what a run has kept of theirs."""
+        if self.rollouts is not None:
+            return SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
+        from overlap.generate import SteadyGenerator, VllmGenerator
+        from overlap.verify import SandboxVerifier
+
+        p, log = self.prepared, self.run.log
+        generator = SteadyGenerator(
+            lambda: VllmGenerator(p.cfg, p.policy, self.scratch, log=log),
+            tell=self.console.note,
+            watch=self.warden.watch_pid,
+        )
+        return generator, SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
 
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step

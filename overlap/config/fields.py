@@ -188,7 +188,7 @@ class LearnConfig(_Section):
     "tis": token ratios, cut at ``is_cap``; "mis": token ratios, 0 outside [1 / ``is_cap``, ``is_cap``] (IcePop);
     "seq_mis": the ratio of the whole response, 0 over ``is_cap`` (TRL, verl); "decoupled": token ratios, 0 over
     ``is_cap``, around PPO's proximal policy (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
-    ``surrogate="pg"``; "none": 1, for samples that are never stale.
+    ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
     """
     is_cap: float = at_least(0, 2.0)
     """Largest learner/engine ratio of ``correction``. Published: 2 for tis, 2 to 3 for seq_mis, 5 for decoupled."""
@@ -274,12 +274,6 @@ class Config:
             "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
         )
         check_sharing(r.weight_backend, r.max_staleness)
-        require(
-            r.max_staleness == 0 or le.correction != "none",
-            "learn.correction",
-            le.correction,
-            "stale samples need one: use tis, or rollout.max_staleness=0",
-        )
         require(
             le.updates_per_step <= r.groups_per_step,
             "learn.updates_per_step",
