@@ -16,8 +16,9 @@ import pytest
 from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, LearnerError, RunDirError
-from overlap.learner import DeepSpeedLearner, export_policy
+from overlap.learner import DeepSpeedLearner, export_policy, read_state
 from overlap.learner.micro_batch import SplitConfig, flatten, mini_batches
+from overlap.learner.state import LearnerState
 from overlap.process import Pid, alive, identify
 
 torch = pytest.importorskip("torch")
@@ -200,6 +201,50 @@ def test_a_restored_learner_goes_on_as_if_it_had_never_stopped(policy, tmp_path,
     assert first.metrics["lr"] == pytest.approx(1e-2 * 2 / 3)
     assert second.metrics["clip_fraction"] > 0
     assert not list(tmp_path.glob(".*"))
+
+
+# (ranks, ZeRO stage) that wrote and that go on; float32 for exactness, once each in bfloat16.
+RECUT = [
+    ((2, 1), (1, 1), "float32"),
+    ((1, 1), (2, 1), "float32"),
+    ((2, 2), (1, 2), "float32"),
+    ((1, 2), (2, 2), "float32"),
+    ((2, 3), (1, 3), "float32"),
+    ((1, 3), (2, 3), "float32"),
+    ((2, 2), (2, 3), "bfloat16"),
+    ((2, 3), (1, 2), "bfloat16"),
+]
+
+
+@pytest.mark.parametrize(("wrote", "goes_on", "dtype"), RECUT)
+def test_a_state_is_gone_on_with_by_other_ranks_and_stages(policy, tmp_path, wrote, goes_on, dtype):
+    def of(kind) -> Config:
+        return config(ranks=kind[0], zero_stage=kind[1], dtype=dtype, schedule="linear", weight_decay=0.01)
+
+    async def whole(learner):
+        await learner.step(make_batch(0))
+        await learner.step(make_batch(1))
+        await learner.save(tmp_path / "state", kind="state")
+        before = await learner.logprobs(PROBE)
+        return before, await learner.step(make_batch(2)), await learner.logprobs(PROBE)
+
+    async def resumed(learner):
+        await learner.restore(tmp_path / "state")
+        before = await learner.logprobs(PROBE)
+        report = await learner.step(make_batch(2))
+        await learner.save(tmp_path / "again", kind="state")
+        return before, report, await learner.logprobs(PROBE)
+
+    exact = 1e-5 if dtype == "float32" else 0.02
+    before, report, after = run(policy, tmp_path, of(wrote), whole)
+    same_before, same_report, same_after = run(policy, tmp_path, of(goes_on), resumed)
+    assert same_before == pytest.approx(before, abs=1e-6)
+    assert same_after == pytest.approx(after, abs=exact)
+    assert same_report.version == report.version == 3
+    assert same_report.metrics["lr"] == report.metrics["lr"]
+    for name in ("loss", "grad_norm"):
+        assert same_report.metrics[name] == pytest.approx(report.metrics[name], abs=exact, rel=exact), name
+    assert read_state(tmp_path / "again", of(goes_on)) == LearnerState(3, 3, *goes_on)
 
 
 def test_steps_too_small_for_bfloat16_weights_add_up_in_float32(policy, tmp_path):
