@@ -5,7 +5,7 @@ Waits for the disk, in a thread
 Woken by  the loop, once per step
 """
 
-from overlap.record.carried import save_carried
+from overlap.record.carried import Carried, save_carried
 from overlap.record.checkpoint import (
     LEARNER,
     RunState,
@@ -32,6 +32,7 @@ from overlap.record.rundir import RunDir, trajectory_row
 __all__ = [
     "BEGINNING",
     "LEARNER",
+    "Carried",
     "Console",
     "LoopLag",
     "Progress",
