@@ -3,9 +3,9 @@
     python scripts/chaos.py --fakes [--kills 50] [--steps 60] [--seed 0]
 
 Runs of ``overlap.train`` on the fakes, each in a process of its own, with a checkpoint every one to three steps. Two
-kills in three come at a random time, one in three at a random file operation; then ``--resume`` goes on. A run that has
-come to its end is followed by one of the next staleness (0 to 4) and seed, until all kills are spent. Each is compared
-with the same run unbroken:
+kills in three come at a random time, one in three at a random file operation; then ``--resume`` goes on. Its learner
+dies up to twice, from which the run recovers by itself. A run that has come to its end is followed by one of the next
+staleness (0 to 4) and seed, until all kills are spent. Each is compared with the same run unbroken:
 
     lost, twice      prompts that no step of the final history took, or more than one
     differ           steps that were learned, those rewound included, with another batch than the unbroken run's
@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -67,14 +68,15 @@ class Run:
         lines = self.journal.read_text().splitlines() if self.journal.exists() else []
         return [json.loads(line) for line in lines]
 
-    def child(self, *, resume: bool, kill_at: int = 0) -> subprocess.Popen[bytes]:
-        """Start it. It writes a line to its stdout when training begins."""
+    def child(self, *, resume: bool, kill_at: int = 0, deaths: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """Start it. It writes a line to its stdout when training begins; its learners die after so many steps."""
         scratch = self.folder / "tmp"
         scratch.mkdir(parents=True, exist_ok=True)
         settings = {
             "journal": str(self.journal),
             "resume": resume,
             "kill_at": kill_at,
+            "deaths": list(deaths),
             "overrides": [
                 f"run.dir={self.directory}",
                 f"run.steps={self.steps}",
@@ -106,10 +108,11 @@ def to_its_end(run: Run, *, resume: bool) -> None:
 def break_off(run: Run, rng: random.Random) -> bool:
     """Begin or go on, and kill; returns False when the run had come to its end first."""
     resume = run.has_checkpoint()
-    if not resume and run.directory.exists():
-        shutil.rmtree(run.directory)  # killed before its first checkpoint: there is nothing to go on with
+    if not resume:
+        _clear(run)
     kill_at = rng.randrange(1, OPERATIONS) if rng.random() < 1 / 3 else 0
-    with run.child(resume=resume, kill_at=kill_at) as process:
+    deaths = [rng.randrange(1, FURTHER) for _ in range(rng.randrange(3))] if resume else []
+    with run.child(resume=resume, kill_at=kill_at, deaths=deaths) as process:
         assert process.stdout is not None
         if not kill_at:
             if rng.random() < 0.8:
@@ -141,12 +144,12 @@ def check(run: Run, whole: Run) -> dict[str, int]:
         "twice": sum(count - 1 for count in groups.values()) + len(groups.keys() - consumed),
         "differ": sum(entry != expected[entry["step"]] for entry in taken)
         + sum(entry["version"] != step - 1 for step, entry in history.items()),
-        "rows": _wrong_rows(run),
+        "rows": _wrong_rows(run, len(expected)),
         "left": _left(run),
     }
 
 
-def _wrong_rows(run: Run) -> int:
+def _wrong_rows(run: Run, learned_steps: int) -> int:
     def rows(name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (run.directory / name).read_text().splitlines()]
 
@@ -156,7 +159,7 @@ def _wrong_rows(run: Run) -> int:
     learned = [span for span in spans if span.get("cat") == "learn"]
     late = sum(a["ts"] + a["dur"] > b["ts"] for a, b in pairwise(learned))
     wrong = sum(steps[step] != 1 for step in range(1, run.steps + 1)) + len(steps.keys() - set(range(1, run.steps + 1)))
-    return wrong + sum(count > 1 for count in samples.values()) + late + abs(len(learned) - run.steps)
+    return wrong + sum(count > 1 for count in samples.values()) + late + abs(len(learned) - learned_steps)
 
 
 def _left(run: Run) -> int:
@@ -204,8 +207,8 @@ def main() -> int:
             kills, most = 0, min(left, -(-options.kills // len(STALENESS)))
             while kills < most and break_off(run, rng):
                 kills += 1
-            if len({entry["step"] for entry in run.entries()}) < options.steps or not _ended(run):
-                to_its_end(run, resume=run.has_checkpoint()) if run.has_checkpoint() else _from_the_start(run)
+            if not (run.directory / "summary.json").exists():
+                _finish(run)
             books = check(run, whole)
             total.update(books)
             left, number = left - kills, number + 1
@@ -215,13 +218,17 @@ def main() -> int:
     return 1 if sum(total.values()) else 0
 
 
-def _ended(run: Run) -> bool:
-    return (run.directory / "summary.json").exists()
+def _finish(run: Run) -> None:
+    resume = run.has_checkpoint()
+    if not resume:
+        _clear(run)
+    to_its_end(run, resume=resume)
 
 
-def _from_the_start(run: Run) -> None:
-    shutil.rmtree(run.directory, ignore_errors=True)
-    to_its_end(run, resume=False)
+def _clear(run: Run) -> None:
+    """Killed before its first checkpoint: there is nothing to go on with. Its warden may be at work there, too."""
+    while run.directory.exists():
+        shutil.rmtree(run.directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

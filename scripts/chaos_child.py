@@ -14,15 +14,16 @@ import random
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import overlap.generate
 import overlap.learner
 import overlap.verify
-from overlap import training
+from overlap import restarts, training
 from overlap.atomic import partial_path, replace, sync, to_its_end
 from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Scored, StepReport
+from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.prepared import Prepared
 
@@ -37,12 +38,19 @@ def some_ms(rng: random.Random) -> float:
 class Learner(FakeLearner):
     """Writes what it saves as the real one does, and a line into the journal for each batch."""
 
+    deaths: ClassVar[list[int]] = []
+    """After how many steps each of them dies; those that have no number live."""
+
     def __init__(self, cfg: Config, journal: Path) -> None:
         super().__init__(seconds=some_ms)
         self._cfg, self._journal = cfg, journal
+        self._left = self.deaths.pop() if self.deaths else -1
 
     async def step(self, batch: Batch) -> StepReport:
         report = await super().step(batch)
+        self._left -= 1
+        if not self._left:
+            raise LearnerDiedError("learner rank 0 was killed")
         groups = sorted((*batch.groups, *batch.dropped), key=lambda group: group.id)
         entry = {
             "step": batch.step,
@@ -126,6 +134,7 @@ def main() -> None:
     told = json.loads(sys.argv[1])
     cfg = load_config(None, [*SMALL, *told["overrides"]])
     put_fakes(Path(told["journal"]))
+    restarts.PAUSE_S, Learner.deaths = 0.01, told["deaths"]
     importlib.import_module("tensorboard.summary.writer.record_writer")  # a second, which no kill shall be spent on
     if told["kill_at"]:
         die_at(told["kill_at"], cfg.run.dir)

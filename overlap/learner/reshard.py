@@ -38,6 +38,7 @@ class OldShards:
 
     def __init__(self, folder: Path, *, ranks: int, stage: int) -> None:
         """Raises ConfigError when one is missing or of an unknown layout."""
+        self._folder = folder
         self.step: Any = None
         """Optimizer steps taken, as the optimizer counts them."""
         self._pieces: dict[str, list[_Piece]] = {}
@@ -55,8 +56,12 @@ class OldShards:
             raise ConfigError("checkpoint", str(folder), f"{way_out} learn.zero_stage={stage}") from exc
 
     def whole(self, name: str, kind: str) -> Tensor:
-        """A parameter [numel], float32: its weights ("fp32") or one of its moments."""
-        pieces = self._pieces[name]
+        """A parameter [numel], float32: its weights ("fp32") or one of its moments. Raises ConfigError for one that the
+        shards do not have.
+        """
+        pieces = self._pieces.get(name)
+        if pieces is None:
+            raise ConfigError("checkpoint", str(self._folder), f"is of another model: it has no parameter {name}")
         return torch.cat([p.flat[kind].narrow(0, p.start, p.numel).float() for p in pieces])
 
 
