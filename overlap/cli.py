@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _tell(_first_line(error))
             return error.exit_code
         except KeyboardInterrupt as interrupt:
+            exec("")  # has the interpreter forget one that left an exec, as a dataclass's: `-m` would end by SIGINT
             _tell("interrupted")
             return exit_code(interrupt)
         except BrokenPipeError:  # who reads our output has seen enough

@@ -25,6 +25,7 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
         *([("references", prepared.references)] if prepared.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
         ("leases", f"{cfg.leases} groups, staleness at most {r.max_staleness}"),
+        *_uncorrected(cfg),
         (
             "learner",
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
@@ -33,6 +34,12 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
         ("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test"),
         ("memory", memory_line(cfg, shape)),
     ]
+
+
+def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
+    if not cfg.rollout.max_staleness or cfg.learn.correction != "none":
+        return []
+    return [("correction", "none: stale samples count as if the learner's policy had drawn them (learn.correction)")]
 
 
 def left_out_lines(prepared: Prepared) -> list[tuple[str, str]]:

@@ -14,21 +14,36 @@ sandbox/README.md, "Threat model".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
-from sandbox.errors import (
-    CheckerError,
-    InvalidProblem,
-    InvalidProgram,
-    IsolationUnavailable,
-    SandboxError,
-    ToolchainMissing,
-    WorkerDied,
-)
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sandbox.core import Case, CaseResult, Isolation, Judgement, Limits, Problem, Program, Subtask, Verdict
+    from sandbox.errors import (
+        CheckerError,
+        InvalidProblem,
+        InvalidProgram,
+        IsolationUnavailable,
+        SandboxError,
+        ToolchainMissing,
+    )
     from sandbox.pool import Pool, PoolStats
+else:  # when they are asked for: a command hears signals before it imports what takes time
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            "core": (
+                *("Case", "CaseResult", "Isolation", "Judgement", "Limits"),
+                *("Problem", "Program", "Subtask", "Verdict"),
+            ),
+            "errors": (
+                *("CheckerError", "InvalidProblem", "InvalidProgram", "IsolationUnavailable"),
+                *("SandboxError", "ToolchainMissing"),
+            ),
+            "pool": ("Pool", "PoolStats"),
+        },
+    )
 
 __all__ = [
     "Case",
@@ -67,26 +82,31 @@ def judge(
     import tempfile
 
     from sandbox.build import Builder
+    from sandbox.errors import Deaths, TookDown, WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
     from sandbox.languages import find
 
-    def once(problem: Problem, program: Program) -> Judgement:
-        with Jail(isolation, packages=packages) as jail, tempfile.TemporaryDirectory(dir=jail.directory) as builds:
+    def once(jail: Jail, problem: Problem, program: Program) -> Judgement:
+        with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
             return Judge(jail, Builder(builds), stop_at_first_failure).judge(problem, program)
 
-    for tries in range(1, control.TRIES_MAX + 1):
-        try:
-            return once(problem, program)
-        except WorkerDied as error:
-            if tries == control.TRIES_MAX:
-                return control.take_down(problem, once(*control.sample(find(program.language))), error)
-    raise AssertionError("there is at least one try")
+    def tried(problem: Problem, program: Program) -> Judgement:
+        deaths = Deaths()
+        while True:
+            jail = None
+            try:
+                with Jail(isolation, packages=packages) as jail:
+                    return once(jail, problem, program)
+            except WorkerDied as error:
+                if (last := deaths.add(error, handed=jail is not None)) is not None:
+                    raise last from None
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("Pool", "PoolStats"):  # asyncio only for those who use it
-        from sandbox import pool
-
-        return getattr(pool, name)
-    raise AttributeError(f"module 'sandbox' has no attribute {name!r}")
+    try:
+        return tried(problem, program)
+    except TookDown:
+        done = tried(*control.sample(find(program.language)))
+    try:
+        return tried(problem, program)
+    except TookDown as error:
+        return control.take_down(problem, done, error)

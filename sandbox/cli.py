@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from sandbox import judge, packages, terminal
-from sandbox.core import MIB, Case, Judgement, Limits, Problem, Program, Verdict, printable
+from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
 from sandbox.languages import by_suffix, find
 from sandbox.rewards import cli as cli_reward
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     verdict = actions.add_parser("judge", help="judge a program by a problem: a verdict per case")
     verdict.add_argument("problem", type=Path, help="problem.json, the form of Problem.to_json(), or a problem package")
     verdict.add_argument("program", type=Path, help="a file; for a package, a directory of files as well")
-    verdict.add_argument("--all", action="store_true", help="run all cases, also after one that failed")
+    verdict.add_argument("--all", action="store_true", help="problem.json: run all cases, also after one that failed")
     verdict.set_defaults(action=_judge)
     bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
@@ -76,14 +76,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _program(options: argparse.Namespace) -> Program:
+    if options.program.is_dir():
+        raise SandboxError(f"{options.program}: is a directory; give one file (a package takes directories as well)")
     language = find(options.language) if options.language else by_suffix(options.program.suffix)
     if language is None:
         raise SandboxError(f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language")
-    return Program(options.program.read_bytes().decode("utf-8", "surrogateescape"), language.name)
+    with options.program.open("rb") as file:
+        source = file.read(SOURCE_BYTES_MAX + 1)  # what is longer does not compile
+    return Program(source.decode("utf-8", "surrogateescape"), language.name)
 
 
 def _judge(options: argparse.Namespace) -> int:
-    if options.problem.is_dir():
+    if packages.cli.is_package(options.problem):
         return packages.cli.judge(options)
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; problem.json has limits")

@@ -7,6 +7,7 @@ SandboxError                    we failed; no verdict may be drawn from it
 ├── ToolchainMissing                a compiler or interpreter is not installed
 ├── IsolationUnavailable            this machine cannot isolate as strongly as asked
 ├── WorkerDied                      a jail, worker or supervisor died too often under one job
+│   └── TookDown                        each time with the program handed to a jail: it may have been the program
 ├── ProtocolError                   a peer process sent something unreadable
 ├── ProblemLost                     a problem did not reach the process that judges; it is sent anew to the next job
 └── PoolClosed                      judge() on a pool that is closed, or closed while it waited
@@ -46,6 +47,29 @@ class WorkerDied(SandboxError):
     """A sandbox process died, or stopped answering, under a job."""
 
 
+class TookDown(WorkerDied):
+    """It did so TRIES_MAX times, each time with the program handed to a jail: a control tells whose fault that is."""
+
+
+TRIES_MAX: Final = 3
+EARLY_MAX: Final = 6
+
+
+class Deaths:
+    """Of the judges under one job. Who dies before the program is handed to a jail does not die of it."""
+
+    def __init__(self) -> None:
+        self.early = self.handed = 0
+
+    def add(self, error: SandboxError, *, handed: bool) -> SandboxError | None:
+        """Count one. Returns what to raise if the job is not to be tried again."""
+        if not handed:
+            self.early += 1
+            return error if self.early == EARLY_MAX else None
+        self.handed += 1
+        return TookDown(str(error)) if self.handed == TRIES_MAX else None
+
+
 class ProtocolError(SandboxError):
     """A sandbox process sent a message that cannot be read."""
 
@@ -71,6 +95,7 @@ _BY_NAME: dict[str, type[SandboxError]] = {
         ToolchainMissing,
         IsolationUnavailable,
         WorkerDied,
+        TookDown,
         ProtocolError,
         ProblemLost,
         PoolClosed,

@@ -29,6 +29,7 @@ def attend(command: Callable[[], int]) -> int:
             sys.stdout.flush()
             return code
     except KeyboardInterrupt as interrupt:
+        exec("")  # has the interpreter forget one that left an exec, as a dataclass's: `python -m` would end by SIGINT
         _tell("interrupted")
         return 128 + int(interrupt.args[0] if interrupt.args else signal.SIGINT)
     except OSError as error:

@@ -22,6 +22,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from floods import MIB, floods  # noqa: E402 - it is found there
 
+from sandbox import ToolchainMissing  # noqa: E402
+
 NOISE_S = 0.1
 """What takes less is a few copies of the text, and says more of the machine's memory than of growth."""
 
@@ -57,7 +59,11 @@ def main() -> int:
         if options.only not in flood.name:
             continue
         largest = min(int(options.mib * MIB), flood.most)
-        points = [(largest >> k, seconds(flood.make(largest >> k))) for k in reversed(range(options.sizes))]
+        try:
+            points = [(largest >> k, seconds(flood.make(largest >> k))) for k in reversed(range(options.sizes))]
+        except ToolchainMissing as error:
+            print(f"{flood.name:60}    -  {error}")
+            continue
         found = slope(points)
         over += found > options.limit
         told = "   -" if math.isnan(found) else f"{found:4.2f}"

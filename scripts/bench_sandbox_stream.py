@@ -143,6 +143,8 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=DATA, help="default: %(default)s")
     parser.add_argument("--once", action="store_true", help="judge equal programs once")
     options = parser.parse_args()
+    if options.count < 1:
+        parser.error(f"{options.count} programs show nothing: give at least 1")
     pairs = stream(options.data, options.count)
     faults = 0
     outcomes = []

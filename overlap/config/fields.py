@@ -163,8 +163,34 @@ class LearnConfig(_Section):
     """Divide the centred rewards of a group by their standard deviation (GRPO); False is Dr. GRPO."""
     mask_truncated: bool = True
     """Leave truncated samples out of the loss (their rewards still count in the group's mean)."""
+    surrogate: Literal["ppo", "pg"] = "ppo"
+    """"ppo": the ratio to the policy before the step is clipped; "pg": no clip, the correction alone (REINFORCE)."""
+    correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
+    """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
+
+    "tis": token ratios, cut at ``is_cap``; "mis": token ratios, 0 outside [1 / ``is_cap``, ``is_cap``] (IcePop);
+    "seq_mis": the ratio of the whole response, 0 over ``is_cap`` (TRL, verl); "decoupled": token ratios, 0 over
+    ``is_cap``, around PPO's proximal policy (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
+    ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
+    """
     is_cap: float = at_least(0, 2.0)
-    """Truncated importance sampling: cap of the learner/engine ratio per token; 0 turns the correction off."""
+    """Largest learner/engine ratio of ``correction``. Published: 2 for tis, 2 to 3 for seq_mis, 5 for decoupled."""
+    tv_bound: float = share(0.2)
+    """How far a token's probability may have moved from the engine's before dppo masks what moves it further."""
+
+    def __post_init__(self) -> None:
+        check_section(self.section, self)
+        how, cap, surrogate = self.correction, self.is_cap, self.surrogate
+        require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
+        masks = how in ("mis", "seq_mis", "decoupled")
+        require(cap > 1 or not masks, "learn.is_cap", cap, f"{how} masks what is over it: use a number above 1")
+        way_out = "dppo stands in the place of PPO's clip: use learn.surrogate=pg, or another learn.correction"
+        require(how != "dppo" or surrogate == "pg", "learn.surrogate", surrogate, way_out)
+        way_out = "decoupled needs PPO's proximal policy: use learn.surrogate=ppo, or learn.correction=mis"
+        require(how != "decoupled" or surrogate == "ppo", "learn.surrogate", surrogate, way_out)
+        lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
+        way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
+        require(not lone, "learn.surrogate", surrogate, way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +252,6 @@ class Config:
             "rollout.weight_backend",
             r.weight_backend,
             "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
-        )
-        require(
-            r.max_staleness == 0 or le.is_cap > 0,
-            "learn.is_cap",
-            le.is_cap,
-            "stale samples need the correction: use 2.0, or rollout.max_staleness=0",
         )
         require(
             le.updates_per_step <= r.groups_per_step,

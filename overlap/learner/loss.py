@@ -1,53 +1,56 @@
 """The policy loss, as pure functions of tensors [T]: one entry for each counted response token, no padding.
 
-Per token, with the learner's log-prob ``new``, its log-prob before the update ``old`` and the engine's ``engine``::
+Per token, with the learner's log-prob ``new``, its log-prob before the step ``old`` and the engine's ``engine``::
 
-    r = exp(new - old)                                  ratio of the update
-    w = min(exp(old - engine), is_cap)                  truncated importance sampling, no gradient
-    l = w * max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high))
-        + kl_coef * k3(new, reference) - entropy_coef * H
+    surrogate "ppo":  anchor = old   r = exp(new - anchor)   s = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high))
+    surrogate "pg":   anchor = new   r = exp(new - anchor)   s = -A r, whose gradient is that of -A new
+    l = w(anchor, engine) * s + kl_coef * k3(new, reference) - entropy_coef * H
 
-This is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025, eq. 5) with PPO's clip (Schulman et al. 2017, eq. 7),
-DAPO's two bounds (Yu et al. 2025, section 3.1) and a truncated weight (Ionides 2008). The loss of a mini-batch is
-the sum of ``l`` over the number of *all* its counted tokens, on all ranks (DAPO, section 3.3): a split changes
-nothing.
+``anchor`` and the weight w (``overlap.learner.correction``) carry no gradient. "ppo" is decoupled PPO (Hilton et al.
+2022; AReaL, Fu et al. 2025, eq. 5) with PPO's clip (Schulman et al. 2017, eq. 7) and DAPO's two bounds (Yu et al.
+2025, section 3.1); "pg" is REINFORCE with importance weights (verl ``compute_policy_loss_reinforce``, "pure IS"). The
+loss of a mini-batch is the sum of ``l`` over the number of *all* its counted tokens, on all ranks (DAPO, section 3.3):
+a split changes nothing.
 
-With one update per batch, ``old`` is ``new`` without its gradient: r is 1, the gradient is that of ``w A new``, and no
-further forward pass is needed. With more updates, ``old`` is computed before the first one.
+With one update per batch, ``old`` is ``new`` without its gradient: r is 1, the gradient is that of ``w A new``, both
+surrogates are the same, and no further forward pass is needed. With more updates, ``old`` is computed before the
+first one, for "ppo" alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-_LOG_RATIO_MAX = 20.0  # exp of more than this is never a useful ratio, and overflows to inf * 0 = nan
+from overlap.learner.correction import Correction, Sampled, correct, ratios
+from overlap.learner.statistics import Statistics, k3, landing_statistics, token_statistics
+
+Surrogate = Literal["ppo", "pg"]
 
 
 @dataclass(frozen=True, slots=True)
 class LossConfig:
     """Coefficients; see ``overlap.config.fields.LearnConfig``."""
 
+    surrogate: Surrogate = "ppo"
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
+    correction: Correction = "tis"
     is_cap: float = 2.0
+    tv_bound: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """``total`` is the sum of the token losses (a scalar with gradient); ``sums`` and ``maxima`` are for metrics.
-
-    Both hold detached scalars that can be added, or maximised, over micro-batches and ranks.
-    """
+    """``total`` is the sum of the token losses, a scalar with gradient; ``statistics`` are for metrics."""
 
     total: Tensor
-    sums: Mapping[str, Tensor]
-    maxima: Mapping[str, Tensor]
+    statistics: tuple[Statistics, ...]
 
 
 def clipped_policy_loss(
@@ -58,70 +61,55 @@ def clipped_policy_loss(
     The larger of the two losses is taken, so that the clip bounds what an update can gain from a token and never
     what it can lose.
     """
-    ratio = torch.exp((new - old).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX))
+    ratio = ratios(new - old)
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     return torch.maximum(plain, clipped), clipped > plain
 
 
-def importance_weights(old: Tensor, engine: Tensor, cap: float) -> Tensor:
-    """Truncated importance weights [T], min(exp(old - engine), cap), without gradient; ones if ``cap`` is 0."""
-    if not cap:
-        return torch.ones_like(old)
-    return torch.exp((old - engine).detach().clamp(max=_LOG_RATIO_MAX)).clamp(max=cap)
-
-
-def k3(new: Tensor, reference: Tensor) -> Tensor:
-    """Estimate [T] of KL(new || reference) by its samples: exp(d) - d - 1 with d = reference - new (Schulman 2020)."""
-    d = (reference - new).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX)
-    return torch.exp(d) - d - 1.0
-
-
 def token_loss(
     new: Tensor,
-    engine: Tensor,
-    advantages: Tensor,
+    sampled: Sampled,
     cfg: LossConfig,
     *,
     old: Tensor | None = None,
+    first: bool = True,
     reference: Tensor | None = None,
     entropy: Tensor | None = None,
 ) -> TokenLoss:
-    """Sum of the token losses and what the metrics need. All inputs are [T].
+    """Sum of the token losses and what the metrics need. All inputs are [T], at least one token.
 
-    ``old=None`` means that this is the only update of the batch. ``reference`` is needed if ``kl_coef`` > 0,
-    ``entropy`` (of the whole distribution, with gradient) if ``entropy_coef`` > 0.
+    ``first``: no update of the batch has been taken yet, so ``new`` is what ``old`` would be. In later ones "ppo" needs
+    ``old``. ``reference`` is needed if ``kl_coef`` > 0, ``entropy`` (of the whole distribution, with gradient) if
+    ``entropy_coef`` > 0.
     """
-    old = new.detach() if old is None else old
-    policy, decided = clipped_policy_loss(new, old, advantages, clip_low=cfg.clip_low, clip_high=cfg.clip_high)
-    losses = importance_weights(old, engine, cfg.is_cap) * policy
-    sums = _statistics(new.detach(), old, engine, decided, cfg)
+    old = new.detach() if first and old is None else old
+    anchor = new.detach() if cfg.surrogate == "pg" else old
+    assert anchor is not None, "PPO needs the log-probs before the first update of the batch"
+    weights = correct(cfg.correction, anchor, sampled, cap=cfg.is_cap, bound=cfg.tv_bound)
+    policy, decided = _surrogate(new, anchor, sampled.advantages, cfg)
+    losses = weights.values * policy
+    found = token_statistics(new.detach(), anchor, sampled, weights)
+    sums = {**found.sums, "clip_fraction": decided.sum()}
+    if cfg.surrogate == "ppo":
+        sums["update_kl"] = k3(anchor, new.detach()).double().sum()
     if cfg.kl_coef:
         assert reference is not None, "kl_coef > 0 needs the reference policy's log-probs"
         kl = k3(new, reference)
         losses = losses + cfg.kl_coef * kl
-        sums["kl"] = kl.detach().sum()
+        sums["kl"] = kl.detach().double().sum()
     if cfg.entropy_coef:
         assert entropy is not None, "entropy_coef > 0 needs the entropy"
         losses = losses - cfg.entropy_coef * entropy
-        sums["entropy"] = entropy.detach().sum()
+        sums["entropy"] = entropy.detach().double().sum()
     total = losses.sum()
     sums["loss"] = total.detach()
-    maxima = {"ratio_max_logdiff": (old - engine).abs().max()} if new.numel() else {}
-    return TokenLoss(total, sums, maxima)
+    landing = () if old is None else (landing_statistics(old, sampled),)
+    return TokenLoss(total, (Statistics(sums, found.maxima, found.ratio_counts), *landing))
 
 
-def _statistics(new: Tensor, old: Tensor, engine: Tensor, decided: Tensor, cfg: LossConfig) -> dict[str, Tensor]:
-    """Sums over tokens. ``ratio_kl`` is the k3 estimate of KL(engine || learner); the engine drew the tokens.
-
-    Without an entropy bonus, ``entropy`` is estimated by the negative log-prob of the sampled tokens, which costs
-    nothing and is unbiased on-policy.
-    """
-    capped = (old - engine).exp() > cfg.is_cap if cfg.is_cap else torch.zeros_like(decided)
-    return {
-        "clip_fraction": decided.sum(),
-        "entropy": -new.sum(),
-        "ratio_mean_abs_logdiff": (old - engine).abs().sum(),
-        "ratio_kl": k3(engine, old).sum(),
-        "is_capped_fraction": capped.sum(),
-    }
+def _surrogate(new: Tensor, anchor: Tensor, advantages: Tensor, cfg: LossConfig) -> tuple[Tensor, Tensor]:
+    """Losses [T] before the correction, and whether a clip decided [T] (bool)."""
+    if cfg.surrogate == "ppo":
+        return clipped_policy_loss(new, anchor, advantages, clip_low=cfg.clip_low, clip_high=cfg.clip_high)
+    return -advantages * ratios(new - anchor), torch.zeros_like(new, dtype=torch.bool)

@@ -16,17 +16,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from overlap.core import Batch, Group, Packed
+from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response whose T tokens are in the loss: ``tokens`` (int32) and the engine's ``logprobs`` (float32) are [T]."""
+    """A response whose T tokens are in the loss: ``tokens`` (int32) and the engine's ``logprobs`` (float32) are [T].
+
+    ``fresh`` is the first token that was sampled by the version which is trained, T when there is none: versions never
+    go back, so all tokens from there on were.
+    """
 
     tokens: array[int]
     logprobs: array[float]
     advantage: float
+    fresh: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +118,11 @@ def flatten(batch: Batch, *, mask_truncated: bool) -> tuple[PromptGroup, ...]:
     ``mask_truncated``, those that did not end by themselves. Raises EngineError for a response whose log-probs are not
     one finite number per token.
     """
-    groups = (_flatten_group(group, mask_truncated) for group in batch.groups)
+    groups = (_flatten_group(group, batch.version, mask_truncated) for group in batch.groups)
     return tuple(group for group in groups if group.responses)
 
 
-def _flatten_group(group: Group, mask_truncated: bool) -> PromptGroup:
+def _flatten_group(group: Group, version: int, mask_truncated: bool) -> PromptGroup:
     responses = []
     for scored, advantage in zip(group.samples, group.advantages, strict=True):
         trajectory = scored.trajectory
@@ -131,8 +136,13 @@ def _flatten_group(group: Group, mask_truncated: bool) -> PromptGroup:
         if not math.isfinite(sum(logprobs.array)):  # it was sampled, so the engine cannot have given it no chance
             place, value = next((t, x) for t, x in enumerate(logprobs) if not math.isfinite(x))
             raise EngineError(f"sample {scored.id}: the engine's log-prob of token {place} is {value}")
-        responses.append(Response(tokens.array, logprobs.array, advantage))
+        responses.append(Response(tokens.array, logprobs.array, advantage, _fresh(trajectory, version)))
     return PromptGroup(Packed("i", group.prompt.token_ids).array, tuple(responses))
+
+
+def _fresh(trajectory: Trajectory, version: int) -> int:
+    starts = (span.start for span in trajectory.spans if span.version == version)
+    return min(starts, default=len(trajectory.token_ids))
 
 
 def mini_batches(groups: Sequence[PromptGroup], cfg: SplitConfig) -> tuple[MiniBatch, ...]:

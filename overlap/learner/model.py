@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, register
+from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
 from overlap.learner.micro_batch import MicroBatch, Response, Row
 from overlap.learner.tensors import MicroTensors, to_tensors
@@ -89,9 +90,10 @@ def plain(token_ids: list[int], device: torch.device) -> MicroTensors:
     length = len(token_ids)
     ids = torch.tensor([token_ids], device=device)
     nothing = torch.zeros(length - 1, device=device)
+    sampled = Sampled(nothing, nothing, nothing.long(), nothing.bool(), 1)
     return MicroTensors(
         ids, torch.arange(length, device=device)[None], None, torch.arange(length - 1, device=device), ids[0, 1:],
-        nothing, nothing,
+        sampled,
     )  # fmt: skip
 
 

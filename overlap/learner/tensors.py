@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from overlap.learner.attention import Layout
-from overlap.learner.micro_batch import MicroBatch, Row
+from overlap.learner.correction import Sampled
+from overlap.learner.micro_batch import MicroBatch, Response, Row
 
 
 @dataclass(frozen=True, slots=True)
 class MicroTensors:
     """``ids`` and ``positions`` are [1, N] if packed (then there is a ``layout``), else [B, L] and plain causal.
 
-    ``at`` [T] says where in the flat hidden states each counted token is predicted; ``targets``, ``engine`` (log-probs,
-    float32) and ``advantages`` (float32) are [T].
+    ``at`` [T] says where in the flat hidden states each counted token is predicted, ``targets`` [T] which one it is.
     """
 
     ids: Tensor
@@ -28,8 +28,7 @@ class MicroTensors:
     layout: Layout | None
     at: Tensor
     targets: Tensor
-    engine: Tensor
-    advantages: Tensor
+    sampled: Sampled
 
 
 def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu") -> MicroTensors:
@@ -52,9 +51,26 @@ def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu") -> MicroTe
         layout=layout,
         at=torch.cat(at).to(device),
         targets=torch.cat([_tensor(r.tokens).long() for r in responses]).to(device),
-        engine=torch.cat([_tensor(r.logprobs) for r in responses]).to(device),
-        advantages=torch.cat([torch.full((len(r.tokens),), r.advantage) for r in responses]).to(device),
+        sampled=_sampled(responses, device),
     )
+
+
+def _sampled(responses: Sequence[Response], device: torch.device | str) -> Sampled:
+    """Responses are never split, so what is summed over one is found in its micro-batch."""
+    lengths = torch.tensor([len(r.tokens) for r in responses])
+    advantages = torch.tensor([r.advantage for r in responses], dtype=torch.float32)
+    return Sampled(
+        engine=torch.cat([_tensor(r.logprobs) for r in responses]).to(device),
+        advantages=advantages.repeat_interleave(lengths).to(device),
+        owners=torch.arange(len(responses)).repeat_interleave(lengths).to(device),
+        landed=torch.cat([_landed(r) for r in responses]).to(device),
+        responses=len(responses),
+    )
+
+
+def _landed(response: Response) -> Tensor:
+    places = torch.arange(len(response.tokens))
+    return (places >= response.fresh) & (response.fresh > 0)
 
 
 def _tensor(numbers: array[Any]) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from overlap.errors import LearnerError
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import choose_attention, load_policy, plain
+from overlap.learner.statistics import Tally
 from overlap.learner.tensors import to_tensors
 from overlap.weights import FullTensors, full_tensors
-
-_MAXIMA = ("ratio_max_logdiff",)
-_SUMS = ("loss", "clip_fraction", "entropy", "kl", "ratio_mean_abs_logdiff", "ratio_kl", "is_capped_fraction")
 
 
 def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
@@ -56,33 +53,6 @@ def deepspeed_config(cfg: Config) -> dict[str, Any]:
         "communication_data_type": "fp32",
         "steps_per_print": 2**62,
     }
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Metric sums of a step, on this rank until :meth:`reduced`."""
-
-    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0.0))
-    maxima: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_MAXIMA, 0.0))
-    present: set[str] = field(default_factory=set)
-
-    def add(self, loss: TokenLoss) -> None:
-        for name, value in loss.sums.items():
-            self.sums[name] += value.item()
-            self.present.add(name)
-        for name, value in loss.maxima.items():
-            self.maxima[name] = max(self.maxima[name], value.item())
-
-    def reduced(self, tokens: int, device: torch.device) -> dict[str, float]:
-        """Means over ``tokens`` and maxima, of all ranks."""
-        sums = torch.tensor([self.sums[name] for name in _SUMS], dtype=torch.float64, device=device)
-        maxima = torch.tensor([self.maxima[name] for name in _MAXIMA], dtype=torch.float64, device=device)
-        if dist.get_world_size() > 1:
-            dist.all_reduce(sums)
-            dist.all_reduce(maxima, dist.ReduceOp.MAX)
-        means = {name: value / tokens for name, value in zip(_SUMS, sums.tolist(), strict=True)}
-        kept = {name: value for name, value in means.items() if name != "kl" or "kl" in self.present}
-        return kept | dict(zip(_MAXIMA, maxima.tolist(), strict=True))
 
 
 class RankTrainer:
@@ -126,15 +96,16 @@ class RankTrainer:
         """
         minis = mini_batches(groups, self._split)
         began = time.monotonic()
-        old = [None, *[self._old(mini) for mini in minis[1:]]]
-        tally, norms, optimizer_s = _Tally(), [], 0.0
-        for mini, olds in zip(minis, old, strict=True):
-            self._accumulate(mini, olds, tally)
+        old = self._before(minis)
+        tally, norms, optimizer_s = Tally(self.device), [], 0.0
+        for number, (mini, olds) in enumerate(zip(minis, old, strict=True)):
+            self._accumulate(mini, olds, tally, first=not number)
             stepped = time.monotonic()
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
         tokens = sum(mini.counted for mini in minis)
-        return tally.reduced(tokens, self.device) | {
+        tally.reduce()
+        return tally.told(tokens) | {
             "grad_norm": sum(norms) / len(norms),
             "lr": learning_rate(self.updates - 1, self.cfg.learn, self.total_updates),
             "tokens": float(tokens),
@@ -143,35 +114,43 @@ class RankTrainer:
             "optimizer_s": optimizer_s,
         }
 
+    def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:
+        """Log-probs before the first update of the batch, for each mini-batch; None where nothing needs them.
+
+        In the first update the forward pass of the loss gives them. Without PPO's clip nothing is held to them.
+        """
+        if self._loss.surrogate == "pg":
+            return [None] * len(minis)
+        return [None, *[self._old(mini) for mini in minis[1:]]]
+
     @torch.no_grad()
     def _old(self, mini: MiniBatch) -> list[Tensor]:
-        """Log-probs before the first update of the batch, for mini-batches that come after it."""
         return [self.deepspeed.module(to_tensors(m, self.device))[0] for m in mini.ranks[self.rank]]
 
-    def _accumulate(self, mini: MiniBatch, olds: list[Tensor] | None, tally: _Tally) -> None:
+    def _accumulate(self, mini: MiniBatch, olds: list[Tensor] | None, tally: Tally, *, first: bool) -> None:
         micros = mini.ranks[self.rank]
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
             self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)
-            loss = self._token_loss(micro, olds[number] if olds else None)
+            loss = self._token_loss(micro, olds[number] if olds else None, first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
                 )
             self.deepspeed.backward(loss.total * (scale if micro.counts else 0.0))
             if micro.counts:
-                tally.add(loss)
+                for found in loss.statistics:
+                    tally.add(found)
 
-    def _token_loss(self, micro: MicroBatch, old: Tensor | None) -> TokenLoss:
+    def _token_loss(self, micro: MicroBatch, old: Tensor | None, first: bool) -> TokenLoss:
         tensors = to_tensors(micro, self.device)
         new, entropy = self.deepspeed(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         reference = None
         if self._reference is not None:
             with torch.no_grad():
                 reference = self._reference(tensors)[0]
-        return token_loss(
-            new, tensors.engine, tensors.advantages, self._loss, old=old, reference=reference, entropy=entropy
-        )
+        sampled = tensors.sampled
+        return token_loss(new, sampled, self._loss, old=old, first=first, reference=reference, entropy=entropy)
 
     def _optimize(self) -> float:
         """Take the optimizer step; returns the global gradient norm before clipping."""

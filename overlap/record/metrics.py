@@ -277,6 +277,14 @@ def rollout_row(result: StepResult) -> Row:
 
 
 @measure
+def staleness_row(result: StepResult) -> Row:
+    """``rollout/staleness_share_<age>``: shares of the samples learned from, by age, from 0 to that of the oldest."""
+    ages = result.batch.staleness
+    count = Counter(ages)
+    return {f"rollout/staleness_share_{age}": count[age] / len(ages) for age in range(max(ages, default=-1) + 1)}
+
+
+@measure
 def verify_row(result: StepResult) -> Row:
     """``verify/``: samples by verdict, failures of ours, seconds in the queue and in the sandbox per sample."""
     samples = _samples(result.batch)

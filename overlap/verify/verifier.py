@@ -5,7 +5,8 @@
 
 Three kinds of fault are kept apart. What a program did wrong is a verdict, and becomes a reward. What *we* did wrong is
 tried again and then masks the sample (reward None); too much of it stops the run. What the user's code or data did
-wrong stops the run at once and says where.
+wrong stops the run at once and says where. A checker or interactor that fails on some sample's output is in between:
+its problem is named once and set aside, which masks the samples that it has left.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from overlap.core import Scored, Task, Trajectory
+from overlap.core import Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import lifeline
 from overlap.task import Task as BaseTask
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
-from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Case, Judgement, Limits, Problem, Program, Verdict
-from sandbox.errors import InvalidProblem, IsolationUnavailable, PoolClosed, SandboxError, ToolchainMissing
+from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
+from sandbox.errors import (
+    CheckerError,
+    InvalidProblem,
+    IsolationUnavailable,
+    PoolClosed,
+    SandboxError,
+    ToolchainMissing,
+)
+from sandbox.pool import longest_s
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -60,9 +69,8 @@ class Pool(Protocol):
 
 
 def job_limit_s(problem: Problem) -> float:
-    """Wall seconds after which a job must have ended by the sandbox's own limits: compile, every case, and spare."""
-    referee_s = 2 * REFEREE_LIMITS.wall_limit_s if problem.checker or problem.interactor else 0.0
-    return COMPILE_LIMITS.wall_limit_s + len(problem.cases) * (problem.limits.wall_limit_s + referee_s) + SPARE_S
+    """Wall seconds after which the sandbox itself has given a job up, and spare."""
+    return longest_s(problem) + SPARE_S
 
 
 class SandboxVerifier:
@@ -70,8 +78,9 @@ class SandboxVerifier:
 
     The sandbox, and the worker processes for rewards that need no sandbox, are started when they are first needed. What
     reward functions print goes to ``log``, their temporary files and the sandbox's to ``scratch``; a reward that hangs
-    is told to ``tell`` at its deadline. ``pool`` replaces ``sandbox.Pool`` by something with the same methods.
-    ``judge_once``: have the sandbox judge equal programs for equal problems once, as the samples of a group often are.
+    is told to ``tell`` at its deadline, and so is a problem that is set aside. ``pool`` replaces ``sandbox.Pool`` by
+    something with the same methods. ``judge_once``: have the sandbox judge equal programs for equal problems once, as
+    the samples of a group often are.
     """
 
     def __init__(
@@ -97,6 +106,9 @@ class SandboxVerifier:
         self._asking = 0
         self._answered_s = self._longest_s = 0.0
         self._recent: deque[str] = deque(maxlen=WINDOW)
+        self._tell = tell
+        self._aside: dict[tuple[str, str], str] = {}
+        """Prompts and problems that are judged no more, and why."""
 
     async def start(self) -> None:
         """Start what the task surely needs, so that a missing sandbox or an unusable task shows before the run.
@@ -132,11 +144,14 @@ class SandboxVerifier:
         prompt = trajectory.request.prompt
         answer = prompt.prefill + trajectory.text
         job = self._ask_task("program", trajectory, lambda: self._task.program(prompt, answer))
+        if job is not None and (why := self._aside.get((prompt.id, job[0].id))):
+            return replace(blank, failure=why, finished_s=time.monotonic())
         try:
             scored = await (self._by_worker(blank, answer) if job is None else self._by_sandbox(blank, answer, *job))
         except (WorkerLost, SandboxError) as error:
             cause = str(error) if isinstance(error, WorkerLost) else f"{type(error).__name__}: {error}"
-            self._note(cause)
+            if job is None or not isinstance(error, CheckerError) or self._set_aside(prompt, job[0], cause):
+                self._note(cause)
             return replace(blank, failure=cause, finished_s=time.monotonic())
         self._note("")
         return replace(scored, failure="masked by the task") if scored.reward is None else scored
@@ -181,6 +196,8 @@ class SandboxVerifier:
                 raise ConfigError("verify.isolation", self._cfg.verify.isolation, str(error)) from error
             except ToolchainMissing as error:
                 raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
+            except CheckerError:  # it was asked twice by now
+                raise
             except SandboxError as error:
                 if isinstance(error, PoolClosed):
                     self._forget_pool()
@@ -280,6 +297,16 @@ class SandboxVerifier:
     def _task_fault(self, method: str, trajectory: Trajectory, what: str) -> VerifierError:
         name = f"{type(self._task).__qualname__}.{method}"
         return VerifierError(f"{name} {what}, for sample {trajectory.id} of prompt {trajectory.request.prompt.id!r}")
+
+    def _set_aside(self, prompt: Prompt, problem: Problem, cause: str) -> bool:
+        """Whether it is the first time: samples that were in hand meanwhile are no further failures of ours."""
+        first = (prompt.id, problem.id) not in self._aside
+        if first:
+            self._aside[prompt.id, problem.id] = f"the problem was set aside: {cause}"
+            if self._tell is not None:
+                place = f" ({prompt.place})" if prompt.place else ""
+                self._tell(f"problem {problem.id!r}{place} is set aside, samples masked: {printable(cause)[:500]}")
+        return first
 
     def _note(self, cause: str) -> None:
         """Remember how a sample went. Raises VerifierError when too many of the last failed by our own fault."""

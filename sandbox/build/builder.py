@@ -65,7 +65,8 @@ class Builder:
         binary, log = self.directory / key, self.directory / f"{key}.log"
         with suppress(FileNotFoundError):  # not built yet, or removed by another worker to make room
             found = Build(binary.read_bytes(), log.read_text("utf-8"), cached=True)
-            os.utime(binary)
+            for path in (log, binary):
+                os.utime(path)
             return found
         ahead = self.headers.flags(jail, language, cancel_fd=cancel_fd) if unit.wants_header else ()
         run = Run(
@@ -123,7 +124,8 @@ class Builder:
 
 
 def _objection(done: RunResult) -> str:
-    limits = {"cpu": "CPU time", "wall": "wall time", "memory": "memory", "output": "output"}
+    limits = {"cpu": "CPU time", "wall": "wall time", "processes": "process"}
+    limits |= {name: name for name in ("memory", "output", "disk")}
     if done.cause in limits:
         return f"the compiler exceeded its {limits[done.cause]} limit\n"
     return "" if done.exit_code == 1 else f"the compiler ended with exit code {done.exit_code}, signal {done.signal}\n"

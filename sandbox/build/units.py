@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sandbox.core import MIB, Case, Limits, Problem, Program
 from sandbox.jail import Run
-from sandbox.languages import Harness, Language, Layout, lay_out, toolchain
+from sandbox.languages import Harness, Language, Layout, argument_types, lay_out, toolchain
 
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
 _YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
@@ -72,7 +72,10 @@ def compose(language: Language, problem: Problem, program: str | Layout, case: C
     if problem.preamble:
         source = f"{problem.preamble}\n{source}"
     after = harness.after
-    for mark, words in {**callee(problem.fn_name or "", source), "{test}": case.input}.items():
+    marks = {**callee(problem.fn_name or "", source), "{test}": case.input}
+    if "{types}" in after:
+        marks["{types}"] = argument_types([each.input for each in problem.cases])
+    for mark, words in marks.items():
         after = after.replace(mark, words)
     text = harness.before + source + after
     if harness.rename_main:

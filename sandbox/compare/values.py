@@ -1,7 +1,7 @@
 """Values as they cross the jail's wall: builtin types only, written as tagged JSON, never pickled.
 
 `encode` runs inside, beside the program: only exact builtin types pass, so an int subclass with its own `__eq__` stays
-behind. `decode`, `same` and `canonical` run in the judge, on plain values that can no longer run anybody's code.
+behind. `decode` and `same` run in the judge, on plain values that can no longer run anybody's code.
 
     JSON null, true, text, short integers, floats, lists   as themselves
     {"i": "0x.."}  {"t": [..]}  {"s": [..]}  {"z": [..]}    long int, tuple, set, frozenset
@@ -161,7 +161,8 @@ def _decode_tagged(tag: str, body: Any, depth: int, other: Known | None) -> Any:
     if tag == "c":
         return complex(*body)
     if tag == "d":
-        return hashed.make_dict((decode(key, depth, other), decode(value, depth, other)) for key, value in body)
+        pairs = [(decode(key, depth, other), decode(value, depth, other)) for key, value in body]
+        return hashed.make_dict(pairs)
     if tag in _ROWS:
         return _ROWS[tag](decode(body, depth, other))
     if tag in ("k", "v", "m"):

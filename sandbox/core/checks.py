@@ -1,11 +1,12 @@
 """Could this problem tell a right program from a wrong one? Raises InvalidProblem, naming the field, if it could not.
 
-Called by the nouns in core.py when they are made and when they are read from JSON, so that "no tests" can never turn
+Called by the nouns when they are made and when they are read from JSON, so that "no tests" can never turn
 into "all tests passed".
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 
 FILES_MAX: Final = 1000
-NAMES_MAX: Final = 1 << 15
+NAMES_BYTES_MAX: Final = 24 << 10
+ARGUMENTS_BYTES_MAX: Final = 16 << 10
+"""As JSON: all that is said of a run is one message to its jail."""
+FILES_BYTES_MAX: Final = 64 << 20
+"""Of a case: they lie in the work directory, beside those of a program."""
 POINTS_MAX: Final = 1e12
 _MODE_LENGTH_MAX: Final = 200
 
@@ -77,16 +82,18 @@ def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
     if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs):
         raise error(f"{where}: files must be pairs of a name and a text")
     names = [name for name, _ in pairs]
+    if len(names) > FILES_MAX or len(json.dumps(names)) > NAMES_BYTES_MAX:
+        raise error(f"{where}: files: more than {FILES_MAX}, or names of more than {NAMES_BYTES_MAX} bytes as JSON")
     for name in names:
         if not _is_below(name):
             raise error(f"{where}: files: {shown(name)} is no name below a directory; use one like 'lib/util.py'")
     folders = {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
-    if double := next((name for name in folders.union(names) if name in folders and name in names), None):
+    if double := min(folders.intersection(names), default=None):
         raise error(f"{where}: files: {double!r} is there twice, as a file and as a folder")
     if len(set(names)) < len(names):
         raise error(f"{where}: files: a name is there twice")
-    if len(names) + len(folders) > FILES_MAX or sum(map(len, names)) > NAMES_MAX:
-        raise error(f"{where}: files: more than {FILES_MAX} with their folders, or {NAMES_MAX} characters of names")
+    if len(names) + len(folders) > FILES_MAX:
+        raise error(f"{where}: files: more than {FILES_MAX} with their folders")
 
 
 def _is_below(name: str) -> bool:
@@ -210,8 +217,12 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
         value = getattr(case, field)
         if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
             raise InvalidProblem(f"{where}: {field}={shown(value)}: must be a list of texts")
+        if value and len(json.dumps(value)) > ARGUMENTS_BYTES_MAX:
+            raise InvalidProblem(f"{where}: {field} take more than {ARGUMENTS_BYTES_MAX} bytes as JSON; use a file")
     if case.files:
         _check_files(where, case.files, InvalidProblem)
+        if (size := sum(len(text.encode("utf-8", "surrogatepass")) for _, text in case.files)) > FILES_BYTES_MAX:
+            raise InvalidProblem(f"{where}: files hold {size} bytes; a work directory has room for {FILES_BYTES_MAX}")
     if (case.arguments or case.files) and problem.kind not in ("stdio", "interactive"):
         raise InvalidProblem(
             f"{where}: arguments and files are for stdio and interactive problems, not {problem.kind!r}"

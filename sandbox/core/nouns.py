@@ -95,7 +95,7 @@ COMPILE_LIMITS: Final = Limits(
 )
 
 REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
-"""Of a checker's or an interactor's run; one that fails is run once more."""
+"""Of a checker's or an interactor's run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +169,18 @@ class Problem:
     preamble: str = ""
     """Code that runs before the program (Python), or stands above it (compiled languages)."""
     compare: str = "tokens"
-    """exact | lines | tokens | float(eps) | lcb | sf | code_contests | checker; see compare.py."""
+    """A mode of sandbox/compare/modes.py: exact, tokens, float(1e-6), kattis(...), checker and so on."""
     limits: Limits = field(default_factory=Limits)
     language: str = "python"
     """assert problems: the language of the tests, and so of every program."""
     checker: Program | None = None
-    """compare="checker": decides by input, output and expected answer; see referee.py."""
+    """compare="checker": decides by input, output and expected answer; see sandbox/judging/referee.py."""
     interactor: Program | None = None
-    """interactive problems: talks to the program and decides; see interactive.py."""
+    """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
     convention: Convention = "testlib"
     """How the checker or the interactor is called, and what its exit code says."""
     referee_limits: Limits | None = None
-    """Of the checker or the interactor; None means those of referee.py."""
+    """Of the checker or the interactor; None means REFEREE_LIMITS."""
     passes: int = 1
     """How often a program may run for a case. With more than one, the checker or interactor (convention kattis) that
     accepts and leaves `nextpass.in` in its feedback directory has given the input of the next run."""

@@ -5,8 +5,8 @@
 
 Values cross as plain data (`sandbox.compare.values`), and objects of the preamble's classes by their attributes. Any
 other object stays where it is, and the test holds a handle: its methods, items and length may be asked for. What a
-handle would decide itself (is it equal, true, contained?) is nothing that the test may believe: the test is lost then,
-as it is where a value cannot cross, and is run in another way.
+handle would decide itself (is it equal, true, contained, a subset?) is nothing that the test may believe: the test is
+lost then, as it is where a value cannot cross, and is run in another way, or is not held.
 """
 
 from __future__ import annotations
@@ -34,6 +34,16 @@ _REFUSED: Final = (
     "format", "enter", "exit", "instancecheck", "subclasscheck", "missing", "reversed", "matmul", "floor", "ceil",
     "trunc", "complex", "bytes",
 )  # fmt: skip
+_DECIDES: Final = frozenset(
+    {name for name in dir(str) if name.startswith("is")}
+    | {"startswith", "endswith", "issubset", "issuperset", "isdisjoint", "is_integer"}
+    | {"difference", "symmetric_difference", "intersection", "union"}
+)
+"""Methods of plain values, by which what a function has returned would say itself that it is right."""
+_DECIDES_AS_ARRAY: Final = frozenset({"all", "any", "equals"})
+"""The same of what honest programs return too, and what has no other form."""
+_TOLD: Final = ("__name__", "__qualname__", "__doc__", "__dict__", "__module__", "__annotations__", "__wrapped__")
+"""Of a handle's special names, what a test may read. Others are looked for by protocols, which it has no part in."""
 _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
@@ -155,6 +165,8 @@ class _Server(_Wire):
     def known(self, tag: str, body: Any) -> Any:
         if tag == "h":
             return self.kept[body]
+        if tag == "x":
+            return slice(*decode(body, 0, lambda inner, part, _: self.known(inner, part)))
         if body not in self.module:
             raise NameError(f"name {body!r} is not defined")
         return self.module[body]
@@ -186,6 +198,8 @@ class Caller(_Wire):
         self.turn = sys.modules["threading"].RLock()  # imported by our caller, who minds its hooks
         self.targets: dict[int, tuple[Any, Any]] = {}
         self.handles: dict[int, Any] = {}
+        self.own: set[int] = set()
+        """Handles of what the test had made by a class of the program's, and of its attributes: those have an API."""
 
     def proxy(self, name: str) -> Any:
         """What stands for a name of the program's."""
@@ -204,6 +218,8 @@ class Caller(_Wire):
             call = [what, target, [self.write(a) for a in args], {k: self.write(a) for k, a in keywords.items()}]
             data = json.dumps(call).encode()
         except (Unencodable, ValueError, RecursionError) as error:
+            if not self._is_own(target) or isinstance(error, RecursionError) or "deeper" in str(error):
+                self.fail("program", "returned an object that has no JSON form")
             self.fail("test", f"calls the program with {error}")
         try:
             with self.turn:  # a test may have threads
@@ -216,13 +232,33 @@ class Caller(_Wire):
             if kind == "value":
                 for arg, after in zip((*args, *keywords.values()), rest or (), strict=rest is not None):
                     self._settle(arg, self.read(after))
-                return self.read(value)
+                return self._taken(what, target, self.read(value))
             if kind == "lost":
                 self.fail("program", f"returned {value[:200]}, which has no JSON form")
             self.raised = raised = self._error(value, rest)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError):
             self.fail("program", "an unreadable result")
         raise raised
+
+    def _is_own(self, target: dict[str, Any]) -> bool:
+        return "p" in target or target["h"] in self.own
+
+    def _taken(self, what: str, target: dict[str, Any], value: Any) -> Any:
+        made = self.targets.get(id(value))
+        is_made = what == "call" and str(target.get("p", ""))[:1].isupper()
+        if made is not None and (is_made or (what == "getattr" and self._is_own(target))):
+            self.own.add(made[1].get("h"))
+        return value
+
+    def attribute(self, target: dict[str, Any], name: str) -> Any:
+        """What a handle's attribute is. Raises AttributeError for a protocol's, and Lost."""
+        if name[:2] == name[-2:] == "__" and name not in _TOLD:
+            raise AttributeError(name)
+        if not self._is_own(target) and name in _DECIDES:
+            self.fail("program", "returned an object that has no JSON form")
+        if not self._is_own(target) and name in _DECIDES_AS_ARRAY:
+            self.fail("test", f"asks what was returned for {name!r}")
+        return self.ask("getattr", target, name)
 
     def _error(self, names: list[str], texts: list[Any]) -> BaseException:
         """By the nearest class that is known here. Raises LookupError."""
@@ -233,6 +269,8 @@ class Caller(_Wire):
         raise LookupError(names)
 
     def foreign(self, value: Any, depth: int) -> Any:
+        if type(value) is slice:
+            return {"x": [encode(part, depth, self.foreign) for part in (value.start, value.stop, value.step)]}
         return self.targets[id(value)][1] if id(value) in self.targets else encode_lazy(value, depth)
 
     def known(self, tag: str, body: Any) -> Any:
@@ -272,7 +310,7 @@ class Caller(_Wire):
                 return self.ask("call", target, *args, **keywords)
 
             def __getattr__(_, name: str) -> Any:
-                return self.ask("getattr", target, name)
+                return self.attribute(target, name)
 
             def __setattr__(_, name: str, value: Any) -> None:
                 self.ask("setattr", target, name, value)

@@ -19,7 +19,7 @@ import marshal
 import os
 import sys
 import types
-from _sitebuiltins import Quitter
+from _sitebuiltins import Quitter, _Helper, _Printer
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
@@ -86,6 +86,7 @@ def run(code: types.CodeType | None = None) -> NoReturn:
             _answer(False, error=loaded, stage="compile")
             _exit(1)
         kind = job["kind"]
+        _count_below()
         _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else "solution"))
     finally:
         _exit(1)
@@ -104,9 +105,42 @@ def _fresh_interpreter() -> None:
     sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
     sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
+    sys.setrecursionlimit, sys.getrecursionlimit = _set_recursion_limit, _get_recursion_limit
     builtins = sys.modules["builtins"].__dict__
     builtins["exit"] = Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins["quit"] = Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins["help"] = _Helper()
+    for name in ("copyright", "credits", "license"):
+        builtins[name] = _Printer(name, sys.copyright if name == "copyright" else "See www.python.org.")
+
+
+_plain_set_limit: Final = sys.setrecursionlimit
+_LIMIT_MAX: Final = (1 << 31) - 1
+_below = 0  # frames of ours under the program's: it is not to pay for them out of its limit
+_limit = 1000  # as the program knows it
+
+
+def _set_recursion_limit(limit: int, /) -> None:
+    global _limit
+    _plain_set_limit(limit if limit < 1 or limit > _LIMIT_MAX else min(limit + _below, _LIMIT_MAX))
+    _limit = limit
+
+
+def _get_recursion_limit() -> int:
+    return _limit
+
+
+def _count_below() -> None:
+    """Called by `run`, above which there are one more function and `exec` when a program begins.
+
+    A call of a class counts twice: as what makes the object, and as its `__init__`.
+    """
+    global _below
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        _below, frame = _below + 1 + (frame.f_code.co_name == "__init__"), frame.f_back
+    _below += 1
+    _set_recursion_limit(_limit)
 
 
 def _raw(fd: int, mode: str) -> Any:
@@ -137,7 +171,7 @@ def _compile(source: str) -> types.CodeType | str:
     """The program's code, or why there is none."""
     source = source.removeprefix("\ufeff")
     try:
-        code = compile(source, "main.py", "exec")
+        code = compile(source, "main.py", "exec", dont_inherit=True)
         if len(code.co_code) <= _SHORT and _is_empty(ast.parse(source)):
             return "the program is empty"
         return _ending.mark(code) if _ending.WORDS.search(source) else code
@@ -151,7 +185,9 @@ def _is_empty(tree: ast.Module) -> bool:
 
 def _module(name: str) -> dict[str, Any]:
     module = types.ModuleType(name)
-    module.__dict__.update(__file__="main.py", __builtins__=sys.modules["builtins"])
+    module.__dict__.update(
+        __file__="main.py", __cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"]
+    )
     sys.modules[name] = module
     return module.__dict__
 
@@ -159,7 +195,7 @@ def _module(name: str) -> dict[str, Any]:
 def _set_up(job: Job, module: dict[str, Any]) -> None:
     """What the problem's author has put before the program."""
     try:
-        exec(compile(job["preamble"], "preamble.py", "exec"), module)
+        exec(compile(job["preamble"], "preamble.py", "exec", dont_inherit=True), module)
     except BaseException as error:
         _report(error, "preamble")
         _exit(1)
@@ -198,7 +234,7 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         if args is not None:
             values.append(encode(_function(job["fn_name"], module)(*args)))
         for mode, text in job["steps"]:
-            step = compile(text, "test.py", mode)
+            step = compile(text, "test.py", mode, dont_inherit=True)
             if mode == "eval":
                 values.append(encode(eval(step, module), 0, encode_lazy))
             else:

@@ -3,8 +3,11 @@
 A backstop. Resource limits hold for one process, and the watcher looks every few milliseconds; in between, many
 processes together could take more than the machine has. The kernel then ends one of them and counts it.
 
-    v1    memory and pids, each in a tree of its own
+    v1    memory and pids, each in a tree of its own; and cpuacct, where it is not one with cpu, which would change who
+          goes first
     v2    one tree, where the group that we are in, or the one above, hands both controllers on to its children
+
+It also knows the CPU time of children that nobody waited for.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _KILLS: Final = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
+_USAGE: Final = re.compile(rb"^usage_usec (\d+)$", re.MULTILINE)
 _REMOVE_S: Final = 1.0
 _CONTROLLERS: Final = ("memory", "pids")
 
@@ -29,15 +33,22 @@ class _Layout:
     """Where the files are: a folder per controller, which in v2 is the same one."""
 
     version: int
-    folders: tuple[str, str]
+    folders: tuple[str, ...]
+    """memory, pids, and what counts CPU time, if anything does."""
 
     def files(self, name: str) -> tuple[str, str, str]:
         """Memory limit, limit on processes, and what counts the processes that were ended for memory."""
-        memory, pids = (f"{folder}/{name}" for folder in self.folders)
+        memory, pids = (f"{folder}/{name}" for folder in self.folders[:2])
         names = (
             ("memory.limit_in_bytes", "memory.oom_control") if self.version == 1 else ("memory.max", "memory.events")
         )
         return f"{memory}/{names[0]}", f"{pids}/pids.max", f"{memory}/{names[1]}"
+
+    def usage(self, name: str) -> str | None:
+        """What counts the CPU time."""
+        if len(self.folders) < 3:
+            return None
+        return f"{self.folders[2]}/{name}/{'cpuacct.usage' if self.version == 1 else 'cpu.stat'}"
 
 
 class Group:
@@ -52,6 +63,8 @@ class Group:
         memory, pids, kills = layout.files(name)
         self._memory, self._pids = (os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in (memory, pids))
         self._kills = os.open(kills, os.O_RDONLY | os.O_CLOEXEC)
+        usage = layout.usage(name)
+        self._usage = None if usage is None else os.open(usage, os.O_RDONLY | os.O_CLOEXEC)
 
     def join(self) -> None:
         """Move the calling process in; what it starts is born there."""
@@ -70,6 +83,16 @@ class Group:
         """How many processes the kernel has ended here because the memory was used up."""
         found = _KILLS.search(os.pread(self._kills, 4096, 0))
         return int(found[1]) if found else 0
+
+    def cpu_s(self) -> float | None:
+        """CPU seconds of all that was ever in it; None where nothing counts them."""
+        if self._usage is None:
+            return None
+        text = os.pread(self._usage, 4096, 0)
+        if self.version == 1:
+            return int(text) / 1e9
+        found = _USAGE.search(text)
+        return int(found[1]) / 1e6 if found else None
 
 
 def make(name: str) -> Group | None:
@@ -148,12 +171,14 @@ def _layouts() -> Iterator[_Layout]:
     own = {controller: path for _, controllers, path in rows for controller in controllers.split(",")}
     if all(name in own and name in mounts for name in _CONTROLLERS):
         memory, pids = (_folder(mounts[name], own[name]) for name in _CONTROLLERS)
+        if "cpuacct" in own and "cpuacct" in mounts:
+            yield _Layout(1, (memory, pids, _folder(mounts["cpuacct"], own["cpuacct"])))
         yield _Layout(1, (memory, pids))
     if "" in own and "" in mounts:
         here = _folder(mounts[""], own[""])
         for folder in dict.fromkeys((here, os.path.dirname(here))):
             if folder.startswith(mounts[""][1]) and _hands_on(folder):
-                yield _Layout(2, (folder, folder))
+                yield _Layout(2, (folder, folder, folder))
 
 
 def _mounts() -> dict[str, tuple[str, str]]:
@@ -166,7 +191,9 @@ def _mounts() -> dict[str, tuple[str, str]]:
         if kind == "cgroup2":
             found[""] = root, place
         elif kind == "cgroup":
-            found |= {name: (root, place) for name in options.rpartition(" ")[2].split(",") if name in _CONTROLLERS}
+            here = options.rpartition(" ")[2].split(",")
+            known = (*_CONTROLLERS, *(() if "cpu" in here else ("cpuacct",)))
+            found |= {name: (root, place) for name in here if name in known}
     return found
 
 

@@ -25,7 +25,7 @@ _SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole
 _TASKS_TO_COME: Final = 512
 _LIMITED: Final = (
     resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
-    resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE,
+    resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_MSGQUEUE,
     resource.RLIMIT_MEMLOCK, resource.RLIMIT_SIGPENDING,
 )  # fmt: skip
 
@@ -110,7 +110,6 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
         (resource.RLIMIT_FSIZE, max(limits["file_bytes"], limits["output_bytes"] + 1)),
         (resource.RLIMIT_NPROC, limits["processes"] + _tasks_beside(how)),
         (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 64 << 10),
         (resource.RLIMIT_SIGPENDING, _SIGNALS_PENDING),
@@ -121,7 +120,8 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
 def _tasks_beside(how: Confinement) -> int:
     """Tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its own.
 
-    With room for those that the user starts while it runs: they are no program's fault.
+    With room for those that the user starts while it runs: they are no program's fault. So this is the backstop; what
+    caps such a run is the watcher.
     """
     user = os.geteuid()
     if how.uid is not None or how.tier == "A" or user == 0:

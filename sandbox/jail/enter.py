@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typing import Any, Final
 from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, shown, uids, watch
 from sandbox.jail.clear import empty
 from sandbox.jail.confine import Confinement, high
+from sandbox.jail.disk import Disk
 from sandbox.jail.library import Library
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
@@ -40,6 +42,8 @@ class Entered:
     mechanisms: list[str]
     listener: int | None = None
     """Tells of forbidden calls."""
+    disk: Disk | None = None
+    """Bounds the work directory, where nothing else does."""
 
 
 def moved(packages: dict[str, list[str]]) -> bool:
@@ -86,10 +90,20 @@ def enter(
     library: Library,
 ) -> Entered:
     """Move into the jail. Raises OSError, AssertionError where the machine cannot isolate so."""
+    _leave_no_core()
     if tier == "A":
         return _enter_namespaces(directory, parent, work_bytes, control, show, library)
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-    return _enter_landlock(directory, show, library) if tier == "B" else _enter_nothing(directory)
+    if tier == "B":
+        return _enter_landlock(directory, work_bytes, show, library)
+    return _enter_nothing(directory, work_bytes)
+
+
+def _leave_no_core() -> None:
+    """For all that we start: not 0 but 1, with which the kernel does not call the machine's crash handler either."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    least = 1 if most == resource.RLIM_INFINITY else min(1, most)
+    resource.setrlimit(resource.RLIMIT_CORE, (least, least))
 
 
 def _enter_namespaces(
@@ -136,7 +150,7 @@ def _enter_namespaces(
     return Entered(how, watch.namespace_tribe(), renew, mechanisms, listener)
 
 
-def _enter_landlock(directory: str, show: dict[str, Any], library: Library) -> Entered:
+def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], library: Library) -> Entered:
     version = landlock.abi()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
@@ -156,13 +170,14 @@ def _enter_landlock(directory: str, show: dict[str, Any], library: Library) -> E
     how = Confinement("B", work, uid, ruleset, closed=closed, library=library.lowest, frozen=frozen)
     tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
-    return Entered(how, tribe, lambda: _empty(work), mechanisms, listener)
+    return Entered(how, tribe, lambda: _empty(work), mechanisms, listener, Disk(work, work_bytes))
 
 
-def _enter_nothing(directory: str) -> Entered:
+def _enter_nothing(directory: str, work_bytes: int) -> Entered:
     work = _work_directory(directory, None)
     how = Confinement("C", work, None, None)
-    return Entered(how, watch.searched_tribe(), lambda: _empty(work), ["rlimits", "subreaper"])
+    mechanisms = ["rlimits", "subreaper"]
+    return Entered(how, watch.searched_tribe(), lambda: _empty(work), mechanisms, disk=Disk(work, work_bytes))
 
 
 def _filter_calls(*spare: str) -> int | None:

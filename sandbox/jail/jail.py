@@ -93,6 +93,10 @@ class Jail:
         """What its cgroup is called, where it has one."""
         return self._tree.group
 
+    def pids(self) -> tuple[int, ...]:
+        """The first process of it, and of its partner; all others are below these."""
+        return (self.process.pid, *(self._partner.pids() if self._partner is not None else ()))
+
     def partner(self) -> Jail:
         """A second jail of the same tier, for who runs beside a program. Started on the first call, closed with us."""
         if self._partner is not None and self._partner.broken:
@@ -126,7 +130,7 @@ class Jail:
         try:
             request, fds = sent.pack()
             self._tree.send(request, fds)
-        except OSError as error:
+        except (OSError, MemoryError) as error:  # whatever else is under way would be taken for this one
             raise self._fail(error) from error
 
     def finish(self, *, cancel_fd: int | None = None) -> RunResult:

@@ -63,7 +63,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did. `cause`: the limit that was enforced (cpu, wall, memory, output), "security: <call>", or None."""
+    """What a run did.
+
+    `cause`: the limit that was enforced (cpu, wall, memory, output, disk, processes), "security: <call>", or None.
+    """
 
     cause: str | None
     exit_code: int | None

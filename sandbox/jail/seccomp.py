@@ -68,6 +68,7 @@ _EACCES: Final[_Table] = {"socket": (41, 198), "connect": (42, 203), "bind": (49
 # ENOSYS lets a libc fall back: clone3 to clone, whose flags a filter can read; memfd to a file, which a limit counts.
 _ENOSYS: Final[_Table] = {
     "clone3": (435, 435), "memfd_create": (319, 279), "memfd_secret": (447, 447), "io_setup": (206, 0),
+    "vmsplice": (278, 75),  # what lies in a pipe so is no process's, and may be two megabytes for each page of it
 }  # fmt: skip
 _FEIGNED: Final[_Table] = {"sync": (162, 81), "syncfs": (306, 267)}
 # Landlock does not see these: they reach every file that its uid owns, and times any that it may write.
@@ -87,8 +88,11 @@ _OWN: Final[dict[str, tuple[int, int, int, int | None]]] = {
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
 _PRCTL, _FCNTL, _SOCKETPAIR = (157, 167), (72, 25), (53, 199)
+_SETRLIMIT, _FALLOCATE = (160, 164), (285, 47)
+_RLIMIT_CORE, _KEEP_SIZE, _SCHED_CORE = 4, 1, 62
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_FILE_ATTRIBUTES: Final = (ord("f") << 8, ord("X") << 8)  # the second byte of the ioctls that change a file's inode
+# Of terminals, pipes and sockets, and our own about the listener; all else is a file system's or a device's.
+_STREAM_IOCTLS: Final = (0x5400, 0x8900, _NOTIF_RECV & 0xFF00)
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
 _NAMED: Final[_Table] = {**_TOLD, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
@@ -157,11 +161,13 @@ def heard(listener: int) -> str | None:
 
 
 def frozen_metadata() -> ctypes.Structure:
-    """A further filter: who has it changes no mode, owner or time of any file, and is told that it did.
+    """A further filter: who has it changes no mode, owner or time of any file, and is told that it did; and takes
+    room on the disk by writing only.
 
     For a program whose uid has files outside its work directory, or that is shown some that anybody may write.
     """
     code = _head(_return(_ALLOW)) + _refuse(_METADATA, _return(_ERRNO))
+    code += _refuse({"fallocate": _FALLOCATE}, _return(_ERRNO, errno.EOPNOTSUPP))  # what is not written is not counted
     code += _refuse({} if landlock.abi() >= landlock.TRUNCATE_ABI else _TRUNCATE, _return(_ERRNO, errno.EACCES))
     return _program(code + _return(_ALLOW))
 
@@ -198,12 +204,30 @@ def _refuse(table: _Table, answer: bytes, spare: Collection[str] = ()) -> bytes:
 
 def _own_only() -> bytes:
     code, no, yes = b"", _return(_ERRNO, errno.EPERM), _return(_ALLOW)
-    for x86_64, aarch64, who, kind in _OWN.values():
+    for name, (x86_64, aarch64, who, kind) in _OWN.items():
         own = _load(_argument(who)) + _if_equal(0, yes) + no
+        if name == "prlimit64":
+            core = _if_equal(_RLIMIT_CORE, _unless_null(2, _return(_ERRNO)))
+            own = _load(_argument(who)) + _if_equal(0, _load(_argument(1)) + core + yes) + no
         if kind is not None:
             own = _load(_argument(who - 1)) + _if_equal(kind, own) + no
         code += _if_equal((x86_64, aarch64)[_column()], own)
     return code
+
+
+def _uncounted() -> bytes:
+    """What would take a run's memory out of the count, or have a crash looked at by the machine."""
+    column, yes, feigned = _column(), _return(_ALLOW), _return(_ERRNO)
+    code = _if_equal(_SETRLIMIT[column], _load(_argument(0)) + _if_equal(_RLIMIT_CORE, feigned) + yes)
+    room = _load(_argument(1)) + _statement(0x54, _KEEP_SIZE) + _if_equal(0, yes) + _return(_ERRNO, errno.EOPNOTSUPP)
+    return code + _if_equal(_FALLOCATE[column], room)  # with it, memory beyond an output's end
+
+
+def _unless_null(argument: int, then: bytes) -> bytes:
+    """if the pointer is not null: then; else the call is allowed. `then` returns."""
+    low, high = _load(_argument(argument)), _load(_argument(argument) + 4)
+    yes = _return(_ALLOW)
+    return low + _if_equal(0, high + _if_equal(0, yes)) + then
 
 
 def _by_argument(spare: Collection[str], told: bytes) -> bytes:
@@ -217,11 +241,13 @@ def _by_argument(spare: Collection[str], told: bytes) -> bytes:
     code += _if_equal(_CLONE[column], _load(_argument(0)) + _statement(0x45, flags, 0, 1) + told + yes)
     command = _load(_argument(1))
     ioctl = command + _if_equal(_TIOCSTI, told) + _if_equal(_TIOCLINUX, told) + _statement(0x54, 0xFF00)
-    ioctl += b"".join(_if_equal(kind, _return(_ERRNO, errno.ENOTTY)) for kind in _FILE_ATTRIBUTES)
-    code += _if_equal(_IOCTL[column], ioctl + yes)
+    ioctl += b"".join(_if_equal(kind, yes) for kind in _STREAM_IOCTLS)
+    code += _if_equal(_IOCTL[column], ioctl + _return(_ERRNO, errno.ENOTTY))
     code += _if_equal(_FCNTL[column], command + _if_equal(_F_SETLEASE, no) + _if_equal(_F_NOTIFY, no) + yes)
     hidden = _load(_argument(1)) + _if_equal(1, yes) + no  # from the watcher, who reads what it maps
-    code += _if_equal(_PRCTL[column], _load(_argument(0)) + _if_equal(linux.PR_SET_DUMPABLE, hidden) + yes)
+    prctl = _if_equal(linux.PR_SET_DUMPABLE, hidden) + _if_equal(_SCHED_CORE, no)  # which idles a neighbour's core
+    code += _if_equal(_PRCTL[column], _load(_argument(0)) + prctl + yes)
     kinds = command + _statement(0x54, 0xF) + _if_equal(_SOCK_STREAM, yes) + _if_equal(_SOCK_SEQPACKET, yes)
     refused = _return(_ERRNO, errno.EACCES)
+    code += _uncounted()
     return code + _if_equal(_SOCKETPAIR[column], _load(_argument(0)) + _if_equal(_AF_UNIX, kinds + refused) + refused)

@@ -29,6 +29,7 @@ _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8
 _START_S: Final = 30.0
 _CLOSE_S: Final = 3.0
+_POLL_S_MAX: Final = 1e6  # poll counts milliseconds in an int; the longest limits, stretched, are more
 
 
 class Tree:
@@ -80,12 +81,14 @@ class Tree:
             poller.register(cancel_fd, select.POLLIN)
         while True:
             left = deadline - time.monotonic()
-            ready = {fd for fd, _ in poller.poll(max(0.0, left) * 1000)} if left > 0 else set()
+            ready = {fd for fd, _ in poller.poll(min(left, _POLL_S_MAX) * 1000)} if left > 0 else set()
             if self.control.fileno() in ready:
                 data, fds = linux.recv_fds(self.control, _MESSAGE_MAX, _FDS_MAX)
                 if not data:
                     raise WorkerDied("the jail's zygote died")
                 return json.loads(data), fds
+            if not ready and left > _POLL_S_MAX:
+                continue
             if not ready:
                 raise WorkerDied("the jail's zygote does not answer")
             assert cancel_fd is not None

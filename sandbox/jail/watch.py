@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from sandbox.jail import seccomp
+from sandbox.jail.disk import Disk
 from sandbox.jail.inbox import Inbox
 from sandbox.jail.weigh import read, weigh
 
@@ -25,14 +26,19 @@ _GLANCE_S: Final = 0.05
 _PF_EXITING: Final = 4  # set before a process's descriptors are closed
 WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
 
+_PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may have taken meanwhile
+
 Members = Callable[[], list[int]]
+Spent = Callable[[], float]
+"""CPU seconds of a run, of children that nobody waited for as well, and of what is prepared beside it."""
 
 
 @dataclass(slots=True)
 class Outcome:
     """How one run ended.
 
-    `cause` is what was enforced: cpu, wall, memory, output, cancelled, "security: <system call>", or None.
+    `cause` is what was enforced: cpu, wall, memory, output, disk, processes, cancelled, "security: <system call>", or
+    None.
     """
 
     cause: str | None = None
@@ -101,21 +107,39 @@ class Child:
         end_all(self.tribe, outcome, {self.pid: True})
 
 
-def watch(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None = None) -> Outcome:
+def watch(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None = None,
+    disk: Disk | None = None,
+    spent: Spent | None = None,
+) -> Outcome:
     """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
     outcome = Outcome()
     start = time.monotonic()
     try:
-        outcome.cause = _wait(run, limits, outputs, inbox, listener)
+        outcome.cause = _wait(run, limits, outputs, inbox, listener, disk, spent)
     finally:
         outcome.wall_s = time.monotonic() - start
         run.end(outcome)
+    if spent is not None:
+        outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
     if outcome.cause is None:
-        outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, outputs)
+        outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
     return outcome
 
 
-def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, listener: int | None) -> str | None:
+def _wait(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None,
+    disk: Disk | None,
+    spent: Spent | None,
+) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
     poller.register(run, select.POLLIN)
@@ -136,9 +160,13 @@ def _wait(run: Run, limits: dict[str, Any], outputs: list[int], inbox: Inbox, li
         if ready and time.monotonic() < look:  # who makes us listen without end is looked at all the same
             continue
         members = run.members()
-        cpu, memory = _cpu(members), weigh(members, limits["memory_bytes"])
-        if cause := _exceeded(limits, cpu, memory, outputs):
+        (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
+        if spent is not None:
+            cpu = max(cpu, spent() - _PREPARED_S)
+        if cause := _exceeded(limits, cpu, memory, tasks, outputs):
             return cause
+        if disk is not None and disk.exceeded(members):
+            return "disk"
         if time.monotonic() >= deadline:
             deadline = start + min(limits["wall_s"] + _starved_s(members), limits["wall_s"] * WALL_STRETCH)
             if time.monotonic() >= deadline:
@@ -155,7 +183,10 @@ def _starved_s(members: list[int]) -> float:
     return max(waits)
 
 
-def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, outputs: list[int]) -> str | None:
+def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
+    """Where the kernel counts a run's tasks apart from all others, it refuses more of them; elsewhere we cap them."""
+    if tasks > limits["processes"]:  # before the memory that so many take
+        return "processes"
     if memory_bytes > limits["memory_bytes"]:
         return "memory"
     if any(os.fstat(fd).st_size > limits["output_bytes"] for fd in outputs):
@@ -163,21 +194,25 @@ def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, outputs: 
     return "cpu" if cpu_s > limits["cpu_s"] else None
 
 
-def _cpu(members: list[int]) -> float:
-    used = 0.0
+def _use(members: list[int]) -> tuple[float, int]:
+    """CPU seconds, and tasks."""
+    used, tasks = 0.0, 0
     for pid in members:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            used += _cpu_s(pid)
-    return used
+            cpu_s, threads = _use_of(pid)
+            used += cpu_s
+            tasks += threads
+    return used, tasks
 
 
-def _cpu_s(pid: int) -> float:
+def _use_of(pid: int) -> tuple[float, int]:
     fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
     try:
-        return time.clock_gettime((~pid << 3) | 2) + waited_for  # the process's own clock, in nanoseconds
+        cpu_s = time.clock_gettime((~pid << 3) | 2)  # the process's own clock, in nanoseconds
     except OSError:
-        return (int(fields[11]) + int(fields[12])) * _TICK_S + waited_for
+        cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    return cpu_s + waited_for, int(fields[17])
 
 
 def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:

@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import Any, Final
 
 from sandbox.jail import cgroup, files, guard, linux, template, watch
@@ -72,6 +73,7 @@ class Keeper:
         self.inbox = Inbox(control)
         self.renew = entered.renew
         self.listener = entered.listener
+        self.disk = entered.disk
         self.mechanisms = entered.mechanisms + ["told calls"] * (self.listener is not None)
         if how.uid is not None and os.geteuid() == 0:
             os.setgroups([])
@@ -135,6 +137,9 @@ class Keeper:
                         os.close(fd)
             except OwnerGone:
                 return
+            except OSError as error:  # who runs here next would pay for it: say why, and end
+                self.inbox.sock.send(json.dumps(_reply(watch.Outcome(), f"{type(error).__name__}: {error}")).encode())
+                return
             socket.send_fds(self.inbox.sock, [json.dumps(reply).encode()], out)
             for fd in out:
                 os.close(fd)
@@ -162,13 +167,25 @@ class Keeper:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
         kills = self._limit_group(request["limits"])
+        if self.disk is not None:
+            self.disk.begin()
+        spent = self._spending()
         run = begin(request, fds)
         if request.get("pipes"):
             _let_go(fds[:2])
-        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener)
+        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener, self.disk, spent)
         if outcome.cause is None and self.group is not None and self.group.kills() > kills:
             outcome.cause = "memory"
         return outcome
+
+    def _spending(self) -> watch.Spent | None:
+        """What a run that begins now spends, as its group counts it: without what we spend ourselves."""
+        group = self.group
+        spent = None if group is None else group.cpu_s()
+        if group is None or spent is None:
+            return None
+        before = spent - time.process_time()
+        return lambda: (group.cpu_s() or 0.0) - time.process_time() - before
 
     def _tidy(self) -> None:
         """Nothing stays in the work directory, nor is anything to be read from it: its mode and times are notes too.

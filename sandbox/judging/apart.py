@@ -23,6 +23,8 @@ from sandbox.languages import Language
 
 _MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends
 _FAREWELL_S: Final = 10.0
+_OWN_FAULTS: Final = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError", "SystemExit")
+"""What no value of the program's raises in a test: it was not made for a jail of its own."""
 
 
 Talk = tuple[RunResult, Frame | None, RunResult | None, Frame | None]
@@ -85,10 +87,12 @@ def _decide_failure(tested: RunResult, said: Frame | None, limits: Limits) -> De
     if said.get("lost"):
         return Verdict.WA, str(said.get("error"))
     if said.get("kind") == "memory":
-        return None
+        return Verdict.MLE, "its values do not fit into the test's memory"
     if said.get("kind") == "assertion":
         return Verdict.WA, "an assert does not hold"
-    return (Verdict.RE, str(said["error"])) if said.get("stage") == "call" else None
+    error, stage = str(said["error"]), said.get("stage")
+    own = stage == "preamble" or (stage == "test" and error.startswith(_OWN_FAULTS))
+    return None if own else (Verdict.RE, error)
 
 
 def _pipe(stack: ExitStack) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import builtins
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Final
 
 _STARS: Final = (
@@ -114,7 +114,7 @@ def _is_opaque(body: list[ast.stmt]) -> bool:
     return False
 
 
-@cache
+@lru_cache(maxsize=256)
 def _names_in(module: str) -> tuple[str, ...]:
     """What `from module import *` binds; nothing for a module that we do not know."""
     if module not in _STARS:

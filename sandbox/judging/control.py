@@ -1,7 +1,7 @@
 """Whose fault is it that a judge dies? A control program tells: the language's own sample, judged by the same means.
 
-A program under which every judge died, while the control is judged well, is what kills them: that is its verdict, for
-else it could have its failure taken for ours.
+A program under which every judge died, before the control was judged well and after it, is what kills them: that is its
+verdict, for else it could have its failure taken for ours. Before and after it, for three deaths may be chance.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from sandbox.core import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict, printable
-from sandbox.errors import WorkerDied
+from sandbox.errors import TRIES_MAX, TookDown
 from sandbox.languages import Language
 
-TRIES_MAX: Final = 3
 TOOK_DOWN: Final = "took down its judge"
 _PROBLEM: Final = Problem("control", "stdio", (Case("3 4\n", "7"),), limits=Limits(cpu_s=10.0))
 
@@ -22,14 +21,16 @@ def sample(language: Language) -> tuple[Problem, Program]:
     return _PROBLEM, Program(language.samples.adds, language.name)
 
 
-def take_down(problem: Problem, control: Judgement, error: WorkerDied) -> Judgement:
-    """The judgement of a program under which TRIES_MAX judges died, the last by `error`; raises that if it may be ours.
+def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgement:
+    """The judgement of a program under which TRIES_MAX judges died, and after the control as many, the last by `error`.
+
+    Raises that where it may be ours.
 
     Which case it was is not known: its one CaseResult stands for the first.
     """
     if control.verdict is not Verdict.AC:
         raise error
-    message = printable(f"{TOOK_DOWN}, {TRIES_MAX} times of {TRIES_MAX}: {error}")
+    message = printable(f"{TOOK_DOWN}, {2 * TRIES_MAX} times of {2 * TRIES_MAX}: {error}")
     return Judgement(
         problem_id=problem.id,
         verdict=Verdict.RE,

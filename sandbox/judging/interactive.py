@@ -18,7 +18,7 @@ told from one that is ending, and the other sees the end of file at once. Who is
 
 An interactor is at fault when it crashes, breaks a limit, writes without end, or does not end. If it has taken in
 something of what the program said, or the end of it, then that brought it there, for the program may say anything: WA.
-If it has not, it is its author's fault: CheckerError.
+If it has not, in no run of the case, it is its author's fault: CheckerError.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sandbox.core import Case, Limits, Verdict
-from sandbox.errors import Cancelled, CheckerError
+from sandbox.errors import Cancelled, CheckerError, SandboxError
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
 from sandbox.judging.frames import Frame
@@ -239,12 +239,13 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
         wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
         patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, however long that may take
         mine = {"arguments": case.arguments, "files": encode_files(case.files)}
-        threads = [
-            talk.interactor.start(judge.prepared, patient, **judge.how(case), files=theirs),
-            talk.program.start(prepared, limits, **mine),
-        ]
+        threads: list[threading.Thread] = []
         try:
+            threads.append(talk.interactor.start(judge.prepared, patient, **judge.how(case), files=theirs))
+            threads.append(talk.program.start(prepared, limits, **mine))
             talk.pump(prepared.cancel_fd)
+        except RuntimeError as error:  # the machine has no thread left
+            raise SandboxError(f"the two sides of an interactive case cannot be started: {error}") from error
         finally:
             talk.program.cancel()
             talk.interactor.cancel()
@@ -327,7 +328,7 @@ def _read(talk: _Talk, judge: referee.Referee, outcome: Outcome) -> Decision:
 
 def _blame(talk: _Talk, judge: referee.Referee, brief: str, crash: referee.Crash | None = None) -> Decision:
     """The interactor did not do its work. Raises CheckerError where the program had no part in it."""
-    if not talk.heard:
+    if not (talk.heard or judge.again):
         raise judge.fault(brief) if crash is None else CheckerError(str(crash))
     return Verdict.WA, f"on what the program said, the {judge.role} {brief}"
 

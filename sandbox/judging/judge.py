@@ -12,11 +12,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
+from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import apart, interactive, passes, python_asserts, referee
@@ -129,12 +129,16 @@ class _Course:
     weak: bool = False
     """A case was accepted on a completion token."""
     _ahead: tuple[int, python_asserts.Plan | None] | None = None
+    _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
+    """Of assert problems in Python, by case."""
+    _apart: bool | None = None
+    """A test has a jail of its own; None: nobody has asked."""
 
     def run(self, index: int, ahead: int | None) -> CaseResult:
         """One case; `ahead` is the one to start meanwhile. Raises CompileError, SandboxError."""
         if self.decider is None:
             return self._run(index, ahead)
-        self.decider.feedback = {}
+        self.decider.begin()
         if self.problem.passes > 1:
             return passes.run(self.problem, self.prepared, self.decider, index)
         return replace(self._run(index, ahead), feedback=self.decider.notes())
@@ -153,11 +157,11 @@ class _Course:
         self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
-        self.weak |= plan is not None and plan.weak
         if self.problem.kind != "stdio":
             decision = decide_limits(done, limits) or decide_values(
                 self.problem, case, plan, done, frame, self.prepared.language
             )
+            self.weak |= plan is not None and plan.weak and decision == ACCEPTED
             return case_result(index, done, decision)
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
@@ -180,12 +184,14 @@ class _Course:
 
     @property
     def _has_apart(self) -> bool:
-        return self._in_steps and any(self._plan(case).apart for case in self.problem.cases)
+        if self._apart is None:
+            self._apart = self._in_steps and any(self._plan(index).apart for index in range(len(self.problem.cases)))
+        return self._apart
 
     def _try_apart(self, index: int) -> CaseResult | None:
         """A case whose test has a jail of its own; None where that decides nothing."""
         case = self.problem.cases[index]
-        what = self._plan(case).apart if self._in_steps else None
+        what = self._plan(index).apart if self._in_steps else None
         if what is None:
             return None
         talk = apart.converse(self.prepared, self.problem, case, what)
@@ -206,8 +212,12 @@ class _Course:
         if said is not None and said.get("stage") == "preamble":
             raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
 
-    def _plan(self, case: Case) -> python_asserts.Plan:
-        return python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
+    def _plan(self, index: int) -> python_asserts.Plan:
+        """Made once for each program, and shared by those that come close after one another."""
+        if index not in self._plans:
+            case = self.problem.cases[index]
+            self._plans[index] = python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
+        return self._plans[index]
 
     def _start(self, index: int) -> python_asserts.Plan | None:
         """Hand a case to the jail."""
@@ -221,7 +231,7 @@ class _Course:
             return None
         plan = None
         if kind == "assert":
-            plan = _WEAK_PLAN if self._compiles_each else self._plan(case)
+            plan = _WEAK_PLAN if self._compiles_each else self._plan(index)
         if self._compiles_each:
             self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)

@@ -84,12 +84,14 @@ class Prepared:
         self.artefact = b""
 
     def __exit__(self, *_: object) -> None:
-        self.drop()
-        if self.in_series:
-            self.jail.forget()
-        self._release()
-        if self.code >= 0:
-            os.close(self.code)
+        try:
+            self.drop()
+            if self.in_series:
+                self.jail.forget()
+        finally:
+            self._release()
+            if self.code >= 0:
+                os.close(self.code)
 
     def run(self, limits: Limits, stdin: bytes = b"", **how: Any) -> tuple[RunResult, Frame | None]:
         """Run it in a fresh process, and read what its harness wrote. Raises CompileError, SandboxError."""
@@ -166,13 +168,16 @@ class Prepared:
 def _over(first: Files, *layers: Files) -> Files:
     """Later files take the place of earlier ones of the same name, and of those in whose way they are."""
     found = dict(first)
-    for layer in layers:
-        for name, content in layer:
-            folders = [name[:at] for at, letter in enumerate(name) if letter == "/"]
-            for other in [*folders, *(each for each in found if each.startswith(f"{name}/"))]:
-                found.pop(other, None)
-            found[name] = content
+    for layer in filter(None, layers):
+        ours = dict(layer)
+        folders = {folder for name in ours for folder in _folders(name)}
+        found = {name: found[name] for name in found if name not in folders and ours.keys().isdisjoint(_folders(name))}
+        found |= ours
     return tuple(found.items())
+
+
+def _folders(name: str) -> list[str]:
+    return [name[:at] for at, letter in enumerate(name) if letter == "/"]
 
 
 def encode_files(files: tuple[tuple[str, str], ...]) -> Files:

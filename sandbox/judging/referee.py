@@ -14,7 +14,8 @@ It is trusted, and limited all the same. One that does not compile is the author
 One that crashes, breaks a limit or ends in a way that says nothing may have been brought to it by the output, so a
 checker is asked once more, about the expected answer (where there is none: about a few plain outputs). If it fails
 there as well, that is CheckerError, else the output is wrong. testlib's exit code 3 is the author's word for his own
-fault, and always CheckerError. A Python traceback is told from exit code 1 by the harness.
+fault, and always CheckerError. A Python traceback is told from exit code 1 by the harness. In a later run of a case
+(passes.py) it has read what the program said before: what fails then is the program's doing.
 """
 
 from __future__ import annotations
@@ -78,9 +79,13 @@ class Referee:
         self.role = role
         self.limits = limits
         self.passes = passes
+        self.left = passes - 1
+        """How many runs of the case it may still ask for: the owner counts them."""
         self.gather = "feedback" if convention == "kattis" else None
         self.feedback: dict[str, bytes] = {}
-        """What is in the feedback directory: the owner empties it for every case."""
+        """What is in the feedback directory."""
+        self.again = False
+        """It has accepted a run of the program for this case: what it knows by now, the program may have told it."""
 
     def __enter__(self) -> Referee:
         try:
@@ -92,17 +97,22 @@ class Referee:
     def __exit__(self, *error: object) -> None:
         self.prepared.__exit__(*error)
 
+    def begin(self) -> None:
+        """Another case: nothing is known of it."""
+        self.feedback, self.again = {}, False
+
     def check(self, case: Case, output: bytes) -> Decision:
         """Is the output right? Raises CheckerError, and SandboxError for our own faults."""
         before = self.feedback
-        self.check_room(self.files(case))
+        if not self.again:
+            self.check_room(self.files(case))
         if not self._fits((*self.files(case), (_OUTPUT, output))):
             return Verdict.OLE, f"an output of {len(output)} bytes does not fit beside the {self.role}'s other files"
         try:
             return self._ask(case, output, self.limits)
         except Crash as crash:
             self.feedback = before
-            works = self._works(case)
+            works = self.again or self._works(case)
             self.feedback = before
             if not works:
                 raise CheckerError(str(crash)) from crash
@@ -177,10 +187,11 @@ class Referee:
         verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
             raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
-        if NEXT_PASS in self.feedback and self.passes == 1:
-            raise self.fault(f"wrote {NEXT_PASS}, but the problem has one pass")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
             raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
+        if NEXT_PASS in self.feedback and self.left == 0:
+            runs = "1 run" if self.passes == 1 else f"{self.passes} runs"
+            raise self._crash(f"asked for more than the problem's {runs} of a case")
         return ACCEPTED if verdict is Verdict.AC else (Verdict.WA, f"wrong, says the {self.role}")
 
     def fault(self, text: str) -> CheckerError:

@@ -1,7 +1,7 @@
 """Run × Case → Decision. The questions about a run of the judged program, in the one order in which they are asked.
 
     1  did it do what no program may?            SEC
-    2  was a limit enforced, and which?          TLE MLE OLE        recorded by the enforcer, never inferred
+    2  was a limit enforced, and which?          TLE MLE OLE RE     recorded by the enforcer, never inferred
     3  did it end well?                          RE, MLE            with exit code 0; or with a result, where it has one
     4  is it right?                              AC WA              asked outside every jail, or in the checker's own
 
@@ -32,9 +32,12 @@ _CAUSES: Final = {
     "security": (Verdict.SEC, "security: {detail}"),
     "memory": (Verdict.MLE, "memory limit of {memory_bytes} bytes"),
     "output": (Verdict.OLE, "output limit of {output_bytes} bytes"),
+    "disk": (Verdict.OLE, "its files take more than the work directory holds"),
     "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
     "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
+    "processes": (Verdict.RE, "limit of {processes} processes"),  # elsewhere a program ends by what fork refuses
 }
+_LIMITS: Final = ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s", "processes")
 _REFUSED: Final = "an allocation was refused at the memory limit"
 
 
@@ -53,8 +56,7 @@ def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
         return None
     cause, _, detail = done.cause.partition(": ")
     verdict, text = _CAUSES[cause]
-    numbers = {name: getattr(limits, name) for name in ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s")}
-    return verdict, text.format(detail=detail, **numbers)
+    return verdict, text.format(detail=detail, **{name: getattr(limits, name) for name in _LIMITS})
 
 
 def decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language: Language) -> Decision | None:
@@ -126,7 +128,7 @@ def decide_values(
     try:
         with values.acyclic():
             found = [values.decode(item) for item in frame["values"]]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):
         return Verdict.RE, "an unreadable result"

@@ -1,6 +1,10 @@
 """What stands below a C++ program of the function kind, and calls its function."""
 
-from typing import Final
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
 
 # Below the program, so with names that no macro of a program has.
 CPP_CALL: Final = """
@@ -11,8 +15,80 @@ struct sandbox_direct {
     }
 };
 void sandbox_harness_call() {
-    sandbox_harness::sandbox_choose(sandbox_direct{}, [](auto &&...sandbox_given) -> decltype({called}) {
+    sandbox_harness::sandbox_choose<{types}>(sandbox_direct{}, [](auto &&...sandbox_given) -> decltype({called}) {
         return {called};
     });
 }
 """
+
+_READ_MAX: Final = 1 << 18  # characters of cases: to work out the types of larger ones takes longer than the compiler
+_UNKNOWN: Final = ""
+_NUMBERS: Final = ("int", "long long", "__int128", "double")
+
+
+def argument_types(cases: Sequence[str]) -> str:
+    """C++ types for the arguments of these cases (JSON lists), one `Types` for each number of arguments.
+
+    Where the values of an argument have no type in common, there are none.
+    """
+    if sum(map(len, cases)) > _READ_MAX:
+        return ""
+    found: dict[int, list[str] | None] = {}
+    for case in cases:
+        try:
+            values = json.loads(case)
+        except (ValueError, RecursionError):  # an integer of more than 4,300 digits, or very deep
+            return ""
+        known = found.setdefault(len(values), [_UNKNOWN] * len(values))
+        if known is not None:
+            try:
+                found[len(values)] = [_common(old, _type(value)) for old, value in zip(known, values, strict=True)]
+            except ValueError:
+                found[len(values)] = None
+    rows = (row for row in found.values() if row is not None)
+    return ", ".join(f"sandbox_harness::Types<{', '.join(map(_written, row))}>" for row in rows)
+
+
+def _type(value: Any) -> str:
+    """Raises ValueError where C++ has none."""
+    if isinstance(value, list):
+        item = _UNKNOWN
+        for each in value:
+            item = _common(item, _type(each))
+        return f"[{item}"
+    if isinstance(value, dict):
+        item = _UNKNOWN
+        for each in value.values():
+            item = _common(item, _type(each))
+        return "{" + item
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        size = value.bit_length()
+        return "int" if size < 32 else "long long" if size < 64 else "__int128"
+    if isinstance(value, float):
+        return "double"
+    if isinstance(value, str):
+        return "std::string"
+    raise ValueError("null")
+
+
+def _common(one: str, other: str) -> str:
+    """The type that holds values of both. Raises ValueError."""
+    if one == other or other == _UNKNOWN:
+        return one
+    if one == _UNKNOWN:
+        return other
+    if one in _NUMBERS and other in _NUMBERS:
+        return max(one, other, key=_NUMBERS.index)
+    if one[0] == other[0] and one[0] in "[{":
+        return one[0] + _common(one[1:], other[1:])
+    raise ValueError("different types")
+
+
+def _written(kind: str) -> str:
+    if kind.startswith("["):
+        return f"std::vector<{_written(kind[1:])}>"
+    if kind.startswith("{"):
+        return f"std::map<std::string, {_written(kind[1:])}>"
+    return kind or "int"

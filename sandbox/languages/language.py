@@ -36,7 +36,7 @@ class Harness:
     """When its run is complete, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
-    """{test} stands for the case's test code; {owner}, {callee}, {called} for how C++ names and calls the function."""
+    """{test} stands for the case's test code; {owner}, {callee}, {called}, {types} for how C++ names and calls one."""
     files: tuple[str, ...] = ()
     """Files of sandbox/languages/harness, beside the source when it is compiled."""
     compile: tuple[str, ...] = ()

@@ -161,7 +161,7 @@ _TABLE: Final = (
                 "the function has returned",
                 before='#include <bits/stdc++.h>\n#include "harness.hpp"\n',
                 after=CPP_CALL,
-                files=("harness.hpp",),
+                files=("harness.hpp", "harness_json.hpp"),
                 compile=(_WRAP,),
             ),
             "assert": Harness(

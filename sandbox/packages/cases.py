@@ -8,96 +8,46 @@ by key; test_group.yaml (2025-09) is for sample, secret and the groups of secret
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
 from sandbox.packages.documents import Keys, load
 from sandbox.packages.settings import Settings
+from sandbox.packages.tree import Group, NewRules, OldRules, OutputTest, TestCase, TestData
 
-_NOT_JUDGED: Final = (
-    *("invalid_input", "invalid_inputs", "invalid_output", "invalid_outputs", "invalid_answers"),
-    *("valid_output", "valid_outputs", "bad"),
-)
+_INVALID_INPUT: Final = ("invalid_input", "invalid_inputs")
+_OUTPUTS: Final = {"valid_output": True, "valid_outputs": True, "invalid_output": False, "invalid_outputs": False}
+_NOT_JUDGED: Final = ("invalid_answers", "bad")
+_NAME: Final = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,254}")
 _VERDICT_FLAGS: Final = ("worst_error", "first_error", "always_accept")
 _SCORE_FLAGS: Final = ("sum", "avg", "min", "max")
 _OTHER_FLAGS: Final = ("ignore_sample", "accept_if_any_accepted")
 
 
-@dataclass(frozen=True, slots=True)
-class TestCase:
-    name: str
-    """Relative to data/, without a suffix."""
-    input: Path
-    answer: Path
-    arguments: tuple[str, ...] = ()
-    validator_arguments: tuple[str, ...] = ()
-    files: Path | None = None
-    """A directory whose files the program finds beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class OldRules:
-    """How a grader makes a group's result of its parts (testdata.yaml)."""
-
-    stop: bool = True
-    """on_reject: break."""
-    custom: bool = False
-    flags: tuple[str, ...] = ()
-    accept_score: float = 1.0
-    reject_score: float = 0.0
-    low: float = float("-inf")
-    high: float = float("inf")
-
-
-@dataclass(frozen=True, slots=True)
-class NewRules:
-    """How a group's score is made of its parts (test_group.yaml)."""
-
-    aggregation: str
-    """pass-fail | sum | min"""
-    max_score: float | None
-    """None: unbounded."""
-    require_pass: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    name: str
-    """Relative to data/; "" for data itself."""
-    rules: OldRules | NewRules
-    parts: tuple[Group | TestCase, ...] = field(default=())
-
-    def cases(self) -> Iterator[TestCase]:
-        """All below it, in order."""
-        for part in self.parts:
-            if isinstance(part, TestCase):
-                yield part
-            else:
-                yield from part.cases()
-
-    def groups(self) -> Iterator[Group]:
-        """Itself and all below it."""
-        yield self
-        for part in self.parts:
-            if isinstance(part, Group):
-                yield from part.groups()
-
-
-def read_cases(package: Path, settings: Settings) -> tuple[Group, list[str]]:
-    """The tree, and notes of what has no effect. Raises InvalidProblem."""
+def read_cases(package: Path, settings: Settings) -> TestData:
+    """Raises InvalidProblem."""
     data = package / "data"
     if not data.is_dir():
         raise InvalidProblem(f"{package}: has no directory data/")
     notes: list[str] = []
     old = settings.legacy or (settings.version == "2023-07-draft" and any(data.rglob("testdata.yaml")))
-    tree = _OldReader(data, settings, notes).group(data, {}) if old else _NewReader(data, settings, notes).tree()
+    reader = _OldReader(data, settings, notes) if old else _NewReader(data, settings, notes)
+    tree = reader.tree()
     if not any(tree.cases()):
         raise InvalidProblem(f"{data}: has no test case: a file X.in with X.ans beside it")
-    return tree, notes
+    notes += [
+        f"data/{case.name}.in: other judges pass over a name of anything but letters, digits, _ . and -"
+        for case in tree.cases()
+        if not all(map(_NAME.fullmatch, case.name.split("/")))
+    ]
+    if isinstance(reader, _OldReader):
+        return TestData(tree, (), (), tuple(notes))
+    return TestData(tree, tuple(reader.invalid()), tuple(reader.outputs(tree)), tuple(notes))
 
 
 def _case(data: Path, path: Path, **how: Any) -> TestCase:
@@ -108,35 +58,46 @@ def _visible(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.name[0] not in ".-")
 
 
+def _check_strays(directory: Path, *endings: str) -> None:
+    """Raises InvalidProblem for what belongs to a test case that is not there."""
+    for path in _visible(directory):
+        if path.suffix in endings and path.name != "test_group.yaml" and not path.with_suffix(".in").is_file():
+            raise InvalidProblem(f"{path}: has no input file {path.with_suffix('.in').name} beside it")
+
+
 @dataclass(slots=True)
 class _OldReader:
     data: Path
     settings: Settings
     notes: list[str]
 
-    def group(self, directory: Path, inherited: dict[str, Any]) -> Group:
+    def tree(self) -> Group:
+        return self._group(self.data, {})
+
+    def _group(self, directory: Path, inherited: dict[str, Any]) -> Group:
         path = directory / "testdata.yaml"
         keys = load(path) if path.is_file() else Keys(str(path), {})
         merged = {**inherited, **keys.left, **self.settings.old_group_keys}
         keys.left = {name: value for name, value in merged.items() if value is not None}
-        rules, flags = self._rules(keys)
+        how: dict[str, Any] = {"input_arguments": _old_input_arguments(keys)}
+        rules, how["validator_arguments"] = self._rules(keys)
+        _check_strays(directory, ".ans")
         parts: list[Group | TestCase] = []
         for entry in _visible(directory):
             if entry.is_dir() and entry.suffix != ".files":
-                if directory == self.data and entry.name in _NOT_JUDGED:
+                if directory == self.data and entry.name in (*_NOT_JUDGED, *_INVALID_INPUT, *_OUTPUTS):
                     self.notes.append(f"data/{entry.name} is for validators, and not used")
                 else:
-                    parts.append(self.group(entry, merged))
+                    parts.append(self._group(entry, merged))
             elif entry.suffix == ".in":
                 if not entry.with_suffix(".ans").is_file():
                     raise InvalidProblem(f"{entry}: has no answer file {entry.with_suffix('.ans').name} beside it")
-                parts.append(_case(self.data, entry, validator_arguments=flags))
+                parts.append(_case(self.data, entry, **how))
         name = "" if directory == self.data else str(directory.relative_to(self.data))
         return Group(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
 
     def _rules(self, keys: Keys) -> tuple[OldRules, tuple[str, ...]]:
-        """And the validator's arguments."""
-        keys.skip("input_validator_flags")
+        """And the output validator's arguments."""
         stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
         custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
         flags = tuple(keys.text("grader_flags").split())
@@ -162,11 +123,23 @@ class _OldReader:
         )
 
 
+def _old_input_arguments(keys: Keys) -> dict[str, tuple[str, ...]]:
+    """Flags of each input validator, or of the one that is named."""
+    if isinstance(keys.left.get("input_validator_flags"), dict):
+        named = keys.inner("input_validator_flags")
+        found = {named.text("name"): tuple(named.text("flags").split())}
+        named.done()
+        return found
+    return {"": tuple(keys.text("input_validator_flags").split())}
+
+
 def _range(keys: Keys) -> tuple[float, float]:
     value = keys.text("range", "-inf +inf").split()
     if len(value) != 2:
         raise keys.wrong("range", " ".join(value), "two numbers")
     low, high = (keys.as_number("range", part) for part in value)
+    if low > high:
+        raise keys.wrong("range", " ".join(value), "two numbers, the lower one first")
     return low, high
 
 
@@ -187,13 +160,41 @@ class _NewReader:
             raise InvalidProblem(f"{self.data}: has no directory secret/")
         parts = [self._sample(sample)] if sample.is_dir() else []
         parts.append(self._secret(secret))
-        self.notes += [
-            f"data/{entry.name} is for validators, and not used"
-            for entry in _visible(self.data)
-            if entry.name in _NOT_JUDGED
-        ]
+        for entry in _visible(self.data):
+            if entry.name in (*_NOT_JUDGED, *(_OUTPUTS if self.settings.talks else ())):
+                self.notes.append(f"data/{entry.name} is for validators, and not used")
+            elif entry.suffix == ".in" or (
+                entry.is_dir() and entry.name not in ("sample", "secret", *_INVALID_INPUT, *_OUTPUTS)
+            ):
+                raise InvalidProblem(f"{entry}: is not supported here; put it into sample or secret")
         full = [part for part in parts if any(part.cases())]
-        return Group("", NewRules("pass-fail", None), tuple(full))
+        tree = Group("", NewRules("pass-fail", None), tuple(full))
+        _check_required(self.data, tree)
+        return tree
+
+    def invalid(self) -> Iterator[TestCase]:
+        for name in _INVALID_INPUT:
+            yield from self._of_validators(self.data / name, answers=False)
+
+    def outputs(self, tree: Group) -> Iterator[OutputTest]:
+        """The author's, and what the samples show."""
+        if self.settings.talks:
+            return
+        for name, valid in _OUTPUTS.items():
+            for case in self._of_validators(self.data / name, answers=True):
+                if not (output := case.input.with_suffix(".out")).is_file():
+                    raise InvalidProblem(f"{case.input}: has no output file {output.name} beside it")
+                yield OutputTest(case, output, valid)
+        for case in tree.cases():
+            shown = case.input.with_suffix(".out")
+            if case.name.startswith("sample/") and not case.input.with_suffix(".ans.statement").exists():
+                yield OutputTest(case, shown if shown.is_file() else case.answer, True)
+
+    def _of_validators(self, folder: Path, *, answers: bool) -> Iterator[TestCase]:
+        for directory in sorted({path.parent for path in folder.rglob("*.in")}):
+            keys, how = self._keys(directory, {})
+            keys.done()
+            yield from self._cases(directory, how, answers=answers, below=False)
 
     def _sample(self, directory: Path) -> Group:
         keys, how = self._keys(directory, {})
@@ -212,7 +213,10 @@ class _NewReader:
             raise InvalidProblem(
                 f"{directory}: holds test cases beside the group {groups[0].name!r}; use one or the other"
             )
+        _check_strays(directory, ".ans", ".yaml", ".files")
         parts = self._cases(directory, how) if here else [self._group(entry, how, rules) for entry in groups]
+        if not parts:
+            raise InvalidProblem(f"{directory}: holds no test case and no group; add X.in with X.ans")
         return Group("secret", rules, tuple(parts))
 
     def _group(self, directory: Path, inherited: dict[str, Any], above: NewRules) -> Group:
@@ -226,7 +230,12 @@ class _NewReader:
         for inner in sorted(directory.rglob("test_group.yaml")):
             if inner.parent != directory:
                 raise InvalidProblem(f"{inner}: groups are not nested in this version of the format")
-        return Group(str(directory.relative_to(self.data)), rules, tuple(self._cases(directory, how)))
+        cases = self._cases(directory, how)
+        if not cases:
+            raise InvalidProblem(
+                f"{directory}: holds no test case, so every program would pass it; add X.in with X.ans"
+            )
+        return Group(str(directory.relative_to(self.data)), rules, tuple(cases))
 
     def _keys(self, directory: Path, inherited: dict[str, Any]) -> tuple[Keys, dict[str, Any]]:
         """The settings of a directory, and the arguments of its cases."""
@@ -235,7 +244,7 @@ class _NewReader:
         return keys, self._arguments(keys, inherited)
 
     def _arguments(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
-        keys.skip("input_validator_args", "input_visualizer_args", "output_visualizer_args", "full_feedback")
+        keys.skip("input_visualizer_args", "output_visualizer_args", "full_feedback")
         keys.refuse("static_validation_score", "static_validator_args", why="there are no static validators here")
         keys.refuse("scoring", "static_validation", why="it is of an early draft; use max_score and score_aggregation")
         found = dict(inherited)
@@ -243,6 +252,12 @@ class _NewReader:
             if keys.has(name):
                 found[name] = tuple(self._constant(text) for text in keys.texts(name))
             keys.asked.append(name)
+        if isinstance(keys.left.get("input_validator_args"), dict):
+            named = keys.inner("input_validator_args")
+            found["input_validator_args"] = {name: named.texts(name) for name in list(named.left)}
+        elif keys.has("input_validator_args"):
+            found["input_validator_args"] = {"": keys.texts("input_validator_args")}
+        keys.asked.append("input_validator_args")
         return found
 
     def _constant(self, text: str) -> str:
@@ -256,8 +271,8 @@ class _NewReader:
                 if keys.has(name):
                     raise InvalidProblem(f"{keys.where}: {name} is for problems of type scoring")
         if keys.has("max_score"):
-            value = keys.take("max_score")
-            max_score = None if value == "unbounded" else keys.as_number("max_score", value, low=0)
+            max_score = None if keys.left["max_score"] == "unbounded" else keys.whole("max_score", low=0)
+            keys.skip("max_score")
         keys.asked.append("max_score")
         aggregation = keys.choice("score_aggregation", aggregation, ("pass-fail", "sum", "min"))
         if aggregation == "pass-fail" and max_score is None and self.settings.scoring:
@@ -266,13 +281,19 @@ class _NewReader:
         keys.done()
         return NewRules(aggregation, max_score, require)
 
-    def _cases(self, directory: Path, how: dict[str, Any]) -> list[TestCase]:
+    def _cases(
+        self, directory: Path, how: dict[str, Any], *, answers: bool = True, below: bool = True
+    ) -> list[TestCase]:
         found = []
-        for path in sorted(directory.rglob("*.in")):
+        for path in sorted((directory, *(directory.rglob("*") if below else directory.glob("*.in")))):
             inside = path.relative_to(self.data).parts
-            if any(part[0] in ".-" or part.endswith(".files") for part in inside) or not path.is_file():
+            if any(part[0] in ".-" or part.endswith(".files") for part in inside):
                 continue
-            if not path.with_suffix(".ans").is_file():
+            if path.is_dir():
+                _check_strays(path, ".ans", ".yaml", ".files")
+            if path.suffix != ".in" or not path.is_file():
+                continue
+            if answers and not path.with_suffix(".ans").is_file():
                 raise InvalidProblem(f"{path}: has no answer file {path.with_suffix('.ans').name} beside it")
             own, files = path.with_suffix(".yaml"), path.with_suffix(".files")
             keys = load(own) if own.is_file() else Keys(str(own), {})
@@ -285,7 +306,25 @@ class _NewReader:
                     path,
                     arguments=mine.get("args", ()),
                     validator_arguments=mine.get("output_validator_args", ()),
+                    input_arguments=mine.get("input_validator_args", {}),
                     files=files if files.is_dir() else None,
                 )
             )
         return found
+
+
+def _check_required(data: Path, tree: Group) -> None:
+    """Each group that must be passed is there, comes before, and can be passed."""
+    before: dict[str, Group] = {}
+    for group in tree.groups():
+        assert isinstance(group.rules, NewRules)
+        for name in group.rules.require_pass:
+            where = f"{data / group.name / 'test_group.yaml'}: require_pass: {name!r}"
+            if group.name == "secret" and name != "sample":
+                raise InvalidProblem(f"{where}: secret may require sample alone")
+            if name not in before or name == "secret":
+                raise InvalidProblem(f"{where}: must be sample, or a group of secret that comes before it")
+            rules = before[name].rules
+            if isinstance(rules, NewRules) and rules.aggregation != "pass-fail":
+                raise InvalidProblem(f"{where}: its score_aggregation must be pass-fail, not {rules.aggregation}")
+        before[group.name] = group

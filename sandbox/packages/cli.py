@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sandbox.errors import InvalidProblem, SandboxError
+from sandbox.errors import CheckerError, InvalidProblem, SandboxError
 
 if TYPE_CHECKING:
+    from sandbox.packages.inputs import Inputs
+    from sandbox.packages.outputs import Outputs
     from sandbox.packages.package import Package
     from sandbox.packages.runner import Judged
     from sandbox.packages.verify import TimeLimit
@@ -35,37 +38,59 @@ def add_time_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
 
 
+def is_package(path: Path) -> bool:
+    """Raises InvalidProblem for an archive of one."""
+    if path.suffix.lower() in (".zip", ".kpp"):
+        raise InvalidProblem(f"{path}: archives are not supported; unpack it, and give the directory")
+    return path.is_dir()
+
+
 def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
     from sandbox.packages import report
+    from sandbox.packages.inputs import Inputs
+    from sandbox.packages.outputs import Outputs
     from sandbox.packages.package import read
     from sandbox.packages.runner import Runner
     from sandbox.packages.verify import TimeLimit, Verifier
 
     _check_time_limit(options)
+    if not is_package(options.package):
+        raise InvalidProblem(f"{options.package}: is no directory; give the directory of a problem package")
     package = read(options.package)
     scoring = package.settings.scoring
     if not options.json:
         report.show(report.head(package))
     found: list[Judged] = []
-    limit: TimeLimit | None = None
+    inputs, outputs, limit = Inputs(), Outputs(), None
     width = max((len(each) for each in _names(package)), default=0)
     with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
         for each in Verifier(package, runner).verify(options.time_limit):
             if isinstance(each, TimeLimit):
                 limit = each
                 lines = [report.limit_line(each)]
+            elif isinstance(each, Inputs):
+                inputs = each
+                lines = list(report.input_lines(each, verbose=options.verbose))
+            elif isinstance(each, Outputs):
+                outputs = each
+                lines = list(report.output_lines(each))
             else:
                 found.append(each)
                 lines = list(report.submission_lines(each, width, scoring=scoring, verbose=options.verbose))
             if not options.json:
                 report.show(lines)
-    ran = [each for each in found if not each.skipped]
-    surprises = sum(len(each.surprises) for each in found)
+    failed = [each for each in found if each.failed]
+    ran = [each for each in found if not each.skipped and not each.failed]
+    surprises = inputs.surprises + len(outputs.surprises) + sum(len(each.surprises) for each in found)
     if options.json:
-        print(json.dumps(_verified(package, limit, found, surprises)))
+        print(json.dumps(_verified(package, inputs, outputs, limit, found, surprises)))
     else:
-        print(f"{len(ran)} submissions judged, {len(found) - len(ran)} skipped, {surprises} surprises")
+        skipped = len(found) - len(ran) - len(failed)
+        more = f", {len(failed)} failed" if failed else ""
+        print(f"{len(ran)} submissions judged, {skipped} skipped{more}, {surprises} surprises")
+    if failed:
+        raise CheckerError(f"submissions/{failed[0].name}: {failed[0].failed}")
     if not ran:
         raise InvalidProblem(f"{options.package}: no submission could be judged")
     return 1 if surprises else 0
@@ -75,7 +100,9 @@ def _names(package: Package) -> list[str]:
     return [f"{path.parent.name}/{path.name}" for path in (package.path / "submissions").glob("*/*")]
 
 
-def _verified(package: Package, limit: TimeLimit | None, found: list[Judged], surprises: int) -> dict[str, Any]:
+def _verified(
+    package: Package, inputs: Inputs, outputs: Outputs, limit: TimeLimit | None, found: list[Judged], surprises: int
+) -> dict[str, Any]:
     from sandbox.packages import report
 
     settings = package.settings
@@ -87,6 +114,8 @@ def _verified(package: Package, limit: TimeLimit | None, found: list[Judged], su
         "time_limit_s": limit.seconds if limit else None,
         "time_limit_from": limit.origin if limit else None,
         "cases": [case.name for case in package.cases],
+        "inputs": asdict(inputs),
+        "outputs": asdict(outputs),
         "surprises": surprises,
         "submissions": [report.as_json(each, scoring=settings.scoring) for each in found],
     }
@@ -100,6 +129,10 @@ def judge(options: argparse.Namespace) -> int:
     from sandbox.packages.verify import judge_one
 
     _check_time_limit(options)
+    if options.all:
+        raise SandboxError(
+            "--all is for problem.json; the settings of a package say which cases are run after one that fails"
+        )
     package = read(options.problem)
     scoring = package.settings.scoring
     try:

@@ -8,18 +8,57 @@ PyYAML is imported here alone, and only when a package is read.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sandbox.errors import InvalidProblem, ToolchainMissing
 
 DOCUMENT_BYTES_MAX = 1 << 20
+NUMBER_MAX = 1e15
+"""Whatever it counts: more than any limit, and its products with others are finite."""
 
 
 def load(path: Path) -> Keys:
     """The map in a YAML file; empty where the file is. Raises InvalidProblem, ToolchainMissing, OSError."""
     return Keys(str(path), _parse(path))
+
+
+class _Whole(int):
+    """A number that is, as a text, what its author wrote: an argument 007 is not 7, and 0.00001 not 1e-05."""
+
+    written: str
+
+    def __new__(cls, value: int, written: str) -> _Whole:
+        made = super().__new__(cls, value)
+        made.written = written
+        return made
+
+    def __str__(self) -> str:
+        return self.written
+
+
+class _Real(float):
+    written: str
+
+    def __new__(cls, value: float, written: str) -> _Real:
+        made = super().__new__(cls, value)
+        made.written = written
+        return made
+
+    __str__ = _Whole.__str__
+
+
+def shown(value: object) -> str:
+    """A value as a message quotes it: in short, for a few aliases of YAML make a value of billions of items."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother = 1, 100, 100
+    try:
+        return short.repr(value)
+    except ValueError:  # an integer of more than 4,300 digits
+        return f"of type {type(value).__name__}"
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -32,19 +71,30 @@ def _parse(path: Path) -> dict[str, Any]:
         """Refuses a key that is there twice, where YAML would take the last."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            names = [key.value for key, _ in node.value]
-            if double := next((name for name in names if names.count(name) > 1), None):
-                raise InvalidProblem(f"{path}: key {double!r} is there twice")
+            names = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in names:
+                    raise InvalidProblem(f"{path}: key {shown(key.value)} is there twice")
+                names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
             return super().construct_mapping(node, deep=deep)
 
+        def construct_yaml_int(self, node: yaml.ScalarNode) -> _Whole:
+            return _Whole(super().construct_yaml_int(node), node.value)
+
+        def construct_yaml_float(self, node: yaml.ScalarNode) -> _Real:
+            return _Real(super().construct_yaml_float(node), node.value)
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
     if path.stat().st_size > DOCUMENT_BYTES_MAX:
         raise InvalidProblem(f"{path}: is longer than {DOCUMENT_BYTES_MAX} bytes")
     try:
         data = yaml.load(path.read_text("utf-8"), Loader)  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        if isinstance(error, InvalidProblem):
-            raise
-        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())}") from error
+    except InvalidProblem:
+        raise
+    except (yaml.YAMLError, RecursionError, ValueError, AttributeError, LookupError) as error:
+        # PyYAML answers a tag that does not fit its value (!!bool maybe, !!int "") with what happens to go wrong in it
+        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())[:300]}") from error
     if data is None:
         return {}
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
@@ -69,13 +119,17 @@ class Keys:
         return self.left.get(name) is not None
 
     def wrong(self, name: str, value: object, must: str) -> InvalidProblem:
-        return InvalidProblem(f"{self.where}: {name}: {value!r}: must be {must}")
+        return InvalidProblem(f"{self.where}: {name}: {shown(value)}: must be {must}")
 
     def text(self, name: str, default: str = "") -> str:
         value = self.take(name, default)
-        if isinstance(value, bool | dict | list):
-            raise self.wrong(name, value, "a text")
-        return str(value)
+        return self._as_text(name, value, "a text")
+
+    def _as_text(self, name: str, value: object, must: str) -> str:
+        with suppress(ValueError):  # an integer of more than 4,300 digits
+            if value is not None and not isinstance(value, bool | dict | list):
+                return str(value)
+        raise self.wrong(name, value, must)
 
     def choice(self, name: str, default: str, known: Collection[str]) -> str:
         value = self.text(name, default)
@@ -89,24 +143,26 @@ class Keys:
             raise self.wrong(name, value, "true or false")
         return value
 
-    def number(self, name: str, default: float | None = None, *, low: float = -math.inf) -> float | None:
+    def number(self, name: str, default: float | None = None, *, low: float = -NUMBER_MAX) -> float | None:
         value = self.take(name, default)
-        return None if value is None else self.as_number(name, value, low=low)
+        return None if value is None else self.as_number(name, value, low=low, high=NUMBER_MAX)
 
-    def as_number(self, name: str, value: object, *, low: float = -math.inf) -> float:
+    def as_number(self, name: str, value: object, *, low: float = -math.inf, high: float = math.inf) -> float:
         try:
             if isinstance(value, bool) or not isinstance(value, int | float | str):
                 raise ValueError
             found = float(value)
         except (ValueError, OverflowError):
             raise self.wrong(name, value, "a number") from None
-        if math.isnan(found) or found < low:
-            raise self.wrong(name, value, f"a number from {low:g} up")
+        if not low <= found <= high:
+            raise self.wrong(
+                name, value, f"a number from {low:g} to {high:g}" if high < math.inf else f"a number from {low:g} up"
+            )
         return found
 
     def whole(self, name: str, *, low: int = 1) -> int | None:
         value = self.number(name, low=low)
-        if value is not None and (math.isinf(value) or value != int(value)):
+        if value is not None and value != int(value):
             raise self.wrong(name, value, "a whole number")
         return None if value is None else int(value)
 
@@ -117,9 +173,9 @@ class Keys:
             return default
         if single and isinstance(value, str):
             return (value,)
-        if not isinstance(value, list) or any(isinstance(item, bool | dict | list) or item is None for item in value):
+        if not isinstance(value, list):
             raise self.wrong(name, value, "a list of texts")
-        return tuple(map(str, value))
+        return tuple(self._as_text(name, item, "a list of texts") for item in value)
 
     def inner(self, name: str) -> Keys:
         """The map under a key; empty where there is none."""
@@ -142,4 +198,4 @@ class Keys:
     def done(self) -> None:
         if self.left:
             unknown, known = min(self.left), ", ".join(sorted(set(self.asked)))
-            raise InvalidProblem(f"{self.where}: unknown key {unknown!r}; known keys: {known}")
+            raise InvalidProblem(f"{self.where}: unknown key {shown(unknown)}; known keys: {known}")

@@ -9,17 +9,17 @@ must have once. A comment (@EXPECTED_RESULTS@, as DOMjudge's) stands for the fol
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import Group, OldRules
 from sandbox.packages.documents import Keys, load
 from sandbox.packages.grading import Found, Grade
 from sandbox.packages.programs import Sources
 from sandbox.packages.settings import Settings
+from sandbox.packages.tree import Group, OldRules
 
 VERDICTS: Final = ("AC", "WA", "TLE", "RTE")
 _FOLDERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -152,6 +152,13 @@ class Author:
                 language, entry = its_language or language, its_entry or entry
         return Expected(tuple(rules), language, entry) if rules else None
 
+    def check_globs(self, names: Iterable[str]) -> None:
+        """Raises InvalidProblem for a glob that matches none of the submissions: nobody would be held to it."""
+        names = list(names)
+        for glob in self.globs:
+            if glob.rstrip("/") not in _FOLDERS and not any(matches(glob, name) for name in names):
+                raise InvalidProblem(f"{self.file}: {glob!r} matches no submission")
+
     def _by_folder(self, folder: str) -> list[Rule]:
         if self.settings.legacy or (isinstance(self.tree.rules, OldRules) and folder == "partially_accepted"):
             return self._legacy(folder)
@@ -216,7 +223,18 @@ class Author:
             sets["score"] = tuple(keys.as_number("score", end) for end in ends)
         message = keys.text("message")
         use = None if use is True else use
+        if scope or glob.rstrip("/") not in _FOLDERS:  # of a folder's own, the default's word stays
+            sets = _bound(keys, use, sets)
         return Rule(f"submissions.yaml: {glob}", scope, message=message, use_for_time_limit=use, **sets)
+
+
+def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str, Any]:
+    """What a bound of the time limit says of verdicts: no TLE below it, one above it."""
+    if use == "lower":
+        if "TLE" in sets.get("permitted", ()):
+            raise keys.wrong("use_for_time_limit", use, "another, or TLE not permitted")
+        return {"permitted": ("AC", "WA", "RTE"), **sets}
+    return {"required": ("TLE",), **sets} if use == "upper" else sets
 
 
 def _comments(name: str, sources: Sources) -> Iterator[Rule]:

@@ -16,8 +16,8 @@ from itertools import takewhile
 from typing import Final
 
 from sandbox.errors import CheckerError
-from sandbox.packages.cases import Group, NewRules, OldRules, TestCase
 from sandbox.packages.settings import Settings
+from sandbox.packages.tree import Group, NewRules, OldRules, TestCase
 
 _WORST_FIRST: Final = ("RTE", "TLE", "WA")
 _GRADER_SAYS: Final = re.compile(r"(AC|WA|TLE|RTE|MLE|OLE)\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")

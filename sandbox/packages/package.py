@@ -5,31 +5,37 @@ directory ──▶ Package ── problem() ──▶ sandbox.Problem, which a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sandbox.core import Case, Limits, Problem, Program
 from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import Group, OldRules, TestCase, read_cases
+from sandbox.packages.cases import read_cases
+from sandbox.packages.inputs import InputValidator, read_validators
 from sandbox.packages.programs import (
     Sources,
     Unsupported,
+    case_files,
+    check_links,
     language_of,
     make_program,
     read_include,
     read_sources,
 )
 from sandbox.packages.settings import Settings, read_settings
+from sandbox.packages.tree import Group, OldRules, OutputTest, TestCase, TestData
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
     path: Path
     settings: Settings
-    tree: Group
+    data: TestData
     validator: Program | None
     """The program that checks or talks; None: the default output validator."""
+    input_validators: tuple[InputValidator, ...]
     grader: Program | None
     notes: tuple[str, ...]
     """What is there and has no effect here."""
@@ -39,14 +45,31 @@ class Package:
         return self.path.resolve().name
 
     @property
+    def tree(self) -> Group:
+        return self.data.tree
+
+    @property
     def cases(self) -> tuple[TestCase, ...]:
         return tuple(self.tree.cases())
+
+    @property
+    def outputs(self) -> tuple[OutputTest, ...]:
+        """Those of which its author knows the verdict, and that are not the answer itself before a comparison."""
+        compared = self.validator is None
+        return tuple(each for each in self.data.outputs if not compared or each.output != each.case.answer)
 
     def problem(self, cpu_s: float, answers: dict[str, str] | None = None) -> Problem:
         """What submissions are judged by, its cases in the order of `cases`. Raises InvalidProblem.
 
         answers: of a submit-answer problem, by the cases' names; the program then finds its answer in a file.
         """
+        return self._problem(cpu_s, tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases))
+
+    def output_problem(self) -> Problem:
+        """For a program that says what it finds in ANSWER_FILE: all of `outputs`. Raises InvalidProblem."""
+        return self._problem(1.0, tuple(self._case(each.case, _text(each.output)) for each in self.outputs))
+
+    def _problem(self, cpu_s: float, cases: tuple[Case, ...]) -> Problem:
         bounds = self.settings.bounds
         fields: dict[str, Any] = {"kind": "stdio", "compare": "kattis"}
         if self.validator is not None:
@@ -62,11 +85,10 @@ class Package:
             interactive = {"kind": "interactive", "compare": "tokens", "interactor": self.validator}
             fields |= interactive if self.settings.interactive else {"compare": "checker", "checker": self.validator}
         limits = Limits(cpu_s=cpu_s, memory_bytes=bounds.memory_bytes, output_bytes=bounds.output_bytes)
-        cases = tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases)
         return Problem(self.name, cases=cases, limits=limits, **fields)
 
     def _case(self, case: TestCase, answer: str | None) -> Case:
-        files = [] if case.files is None else list(read_sources(case.files).files.items())
+        files = case_files(case.files).items()
         texts = [(name, content.decode("utf-8", "surrogateescape")) for name, content in files]
         how: dict[str, Any] = {"arguments": case.arguments, "files": tuple(texts)}
         if answer is not None:
@@ -86,24 +108,42 @@ class Package:
         return make_program(sources, language, self.settings, include=include, entry=entry)
 
 
-ANSWER_FILE = "answer.out"
+ANSWER_FILE: Final = "answer.out"
+_FOLDERS: Final = (
+    *("attachments", "data", "generators", "include", "input_format_validators", "input_validators"),
+    *("input_visualizer", "input_visualizers", "output_validator", "output_validators", "output_visualizer"),
+    *("output_visualizers", "problem_statement", "solution", "solutions", "statement", "submissions"),
+)
 
 
 def read(path: Path) -> Package:
     """Raises InvalidProblem for what is wrong or not supported, ToolchainMissing without PyYAML, OSError."""
     settings = read_settings(path)
-    tree, notes = read_cases(path, settings)
+    check_links(path)
+    data = read_cases(path, settings)
     validator, more = _validator(path, settings)
+    input_validators, unused = read_validators(path, settings, data)
     if (static := path / "static_validator").exists():
         raise InvalidProblem(f"{static}: static validators are not supported")
     if settings.interactive and validator is None:
         raise InvalidProblem(f"{path}: is interactive, and has no output validator to talk to")
     if "multi-pass" in settings.types and validator is None:
         raise InvalidProblem(f"{path}: is multi-pass, and has no output validator that asks for more passes")
-    grader = _only_program(path / "graders", settings, "grader")
-    package = Package(path, settings, tree, validator, grader, (*settings.notes, *notes, *more))
+    grader = _only_program(path / "graders", settings, "grader") if isinstance(data.tree.rules, OldRules) else None
+    notes = (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data))
+    package = Package(path, settings, data, validator, input_validators, grader, notes)
     package.problem(1.0)  # so that arguments and answers are checked before anything is run
     return package
+
+
+def _strangers(path: Path, settings: Settings, data: TestData) -> Iterator[str]:
+    """A directory whose name the format does not have may be one that is written wrong."""
+    known = (*_FOLDERS, "graders") if isinstance(data.tree.rules, OldRules) else _FOLDERS
+    for folder in sorted(path.iterdir()):
+        if folder.is_dir() and folder.name[0] not in "._-" and folder.name not in known:
+            yield f"{folder.name}/ is no directory of this version of the format, and not looked at"
+    if settings.legacy and (path / "submissions" / "submissions.yaml").exists():
+        yield "submissions/submissions.yaml is not of this version of the format, and not looked at"
 
 
 def _validator(path: Path, settings: Settings) -> tuple[Program | None, list[str]]:

@@ -6,6 +6,7 @@ path ── files ─▶ language by the endings ─▶ include/default, include
 from __future__ import annotations
 
 import io
+import os
 import re
 import tokenize
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Final
 
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import Language, by_suffix, find
+from sandbox.languages import Language, NoEntry, by_suffix, find, lay_out
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
@@ -50,7 +51,7 @@ class Sources:
 
 def read_sources(path: Path) -> Sources:
     """A file, or a directory with all that is in it but hidden files. Raises InvalidProblem, OSError."""
-    if not path.exists():
+    if not path.is_file() and not path.is_dir():
         raise InvalidProblem(f"{path}: is no file and no directory")
     if path.is_file():
         return Sources(path, {path.name: _read(path)})
@@ -62,6 +63,27 @@ def read_sources(path: Path) -> Sources:
     if sum(map(len, found.values())) > FILES_BYTES_MAX:
         raise InvalidProblem(f"{path}: holds more than {FILES_BYTES_MAX} bytes")
     return Sources(path, found)
+
+
+def case_files(directory: Path | None) -> dict[str, bytes]:
+    """What a program finds beside it when it runs on a case; `directory` is the case's .files, where it has one."""
+    return {} if directory is None else read_sources(directory).files
+
+
+def check_links(root: Path) -> None:
+    """Raises InvalidProblem for a symbolic link in `root` that leads out of it: what it shows is not the author's."""
+    inside = root.resolve()
+    for folder, folders, files in os.walk(root):
+        folders[:] = [name for name in folders if name[0] not in ".-"]
+        for path in (Path(folder, name) for name in (*folders, *files) if name[0] not in ".-"):
+            if not path.is_symlink():
+                continue
+            try:
+                fine = path.resolve().is_relative_to(inside)
+            except (OSError, RuntimeError):  # it goes round in circles
+                fine = False
+            if not fine:
+                raise InvalidProblem(f"{path}: is a symbolic link to {os.readlink(path)!r}, which is not below {root}")
 
 
 def _read(path: Path) -> bytes:
@@ -82,6 +104,8 @@ def language_of(sources: Sources, code: str = "") -> Language:
         if language is not None and not _is_python_2(language, content):
             counts[language.name] = counts.get(language.name, 0) + 1
     if not counts:
+        if not sources.files:
+            raise Unsupported("it is an empty directory")
         endings = sorted({Path(name).suffix for name in sources.files})
         if any(by_suffix(ending) for ending in endings):
             raise Unsupported("Python 2 is not here")
@@ -111,7 +135,19 @@ def make_program(
     if len(texts) == 1 and not entry:
         (source,) = texts.values()
         return Program(source, language.name)
+    entry = entry or _own_entry(sources, language, include or {})
     return Program(language=language.name, files=tuple(texts.items()), entry=entry)
+
+
+def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes]) -> str:
+    """Without a driver in include/, a program starts in a file of its own, whatever the others are called."""
+    if language.starts_in_class or any(Path(name).stem.lower() in ("main", "__main__") for name in include):
+        return ""
+    own = tuple((name, "") for name in sources.files if name not in include)
+    try:
+        return lay_out(language, Program(language=language.name, files=own)).main if include and own else ""
+    except NoEntry:
+        return ""
 
 
 def read_include(package: Path, language: Language) -> dict[str, bytes]:

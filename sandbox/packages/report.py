@@ -9,6 +9,8 @@ from typing import Any
 
 from sandbox.core import MIB, printable
 from sandbox.packages.grading import Grade
+from sandbox.packages.inputs import Inputs
+from sandbox.packages.outputs import Outputs
 from sandbox.packages.package import Package
 from sandbox.packages.runner import Judged
 from sandbox.packages.verify import TimeLimit
@@ -39,17 +41,53 @@ def limit_line(limit: TimeLimit) -> str:
     return f"time limit {limit.seconds:g} s ({printable(limit.origin)})"
 
 
+def input_lines(inputs: Inputs, *, verbose: int) -> Iterator[str]:
+    """A line for all inputs, and one for each validator that refuses some of them; with `verbose`, for each refusal."""
+    if not inputs.validators:
+        return
+    invalid = f", {inputs.invalid - len(inputs.passed_over)} of {inputs.invalid} invalid ones refused" * bool(
+        inputs.invalid
+    )
+    word = "SURPRISE" if inputs.surprises else "ok"
+    yield f"{word:8}  inputs: {inputs.accepted} accepted by {', '.join(map(printable, inputs.validators))}{invalid}"
+    for name in inputs.validators:
+        mine = [each for each in inputs.refusals if each.validator == name]
+        for index, each in enumerate(mine if verbose else mine[:1]):
+            more = f" (and {len(mine) - 1} more)" if len(mine) > 1 and not index and not verbose else ""
+            what = f"refuses data/{each.case}.in: " if each.case else ""
+            yield f"          ! {printable(name)} {what}{printable(each.why)}{more}"
+    yield from (f"          ! no input validator refuses data/{printable(name)}.in" for name in inputs.passed_over)
+
+
+def output_lines(outputs: Outputs) -> Iterator[str]:
+    """A line for all outputs of which the author knows what they are, and one for each that is judged otherwise."""
+    if not outputs.valid and not outputs.invalid:
+        return
+    word = "SURPRISE" if outputs.surprises else "ok"
+    yield f"{word:8}  outputs: {outputs.valid} valid, {outputs.invalid} invalid"
+    yield from (f"          ! the output validator {printable(text)}" for text in outputs.surprises)
+
+
 def submission_lines(judged: Judged, width: int, *, scoring: bool, verbose: int) -> Iterator[str]:
     """A line for the submission and one for each surprise and note; with `verbose`, one for each case."""
     name = printable(judged.name)
     if judged.skipped:
         yield f"skipped   {name:{width}}  {printable(judged.skipped)}"
         return
+    if judged.failed:
+        yield f"FAILED    {name:{width}}  {printable(judged.failed)[:300]}"
+        return
     word = "SURPRISE" if judged.surprises else "ok"
     yield f"{word:8}  {name:{width}}  {_grade(judged.grade, scoring):10}  {judged.slowest_s:7.3f} s  {judged.expected}"
     yield from (f"          ! {printable(text)}" for text in judged.surprises)
     yield from (f"          note: {printable(text)}" for text in judged.notes)
     yield from _compile_log(judged)
+    if (
+        judged.surprises
+        and not verbose
+        and (lines := [line for line in case_lines(judged, feedback=False) if not line.startswith("AC ")])
+    ):
+        yield f"          {lines[0]}"
     if verbose:
         yield from (f"          {line}" for line in case_lines(judged, feedback=verbose > 1))
 
@@ -101,7 +139,8 @@ def as_json(judged: Judged, *, scoring: bool) -> dict[str, Any]:
         "name": judged.name,
         "language": judged.language,
         "skipped": judged.skipped or None,
-        "verdict": None if judged.skipped else judged.grade.verdict,
+        "failed": judged.failed or None,
+        "verdict": None if judged.skipped or judged.failed else judged.grade.verdict,
         "score": _number(judged.grade.score) if scoring and compiled else None,
         "slowest_s": judged.slowest_s,
         "expected": judged.expected,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,19 +16,19 @@ from typing import Final
 from sandbox.build import Builder
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError
-from sandbox.jail import Jail
+from sandbox.jail import Jail, remove_tree, reserve_directory
 from sandbox.judging import Judge, run_once
-from sandbox.packages.cases import NewRules, OldRules
+from sandbox.packages import inputs, outputs
 from sandbox.packages.expectations import Expected, Outcome
 from sandbox.packages.grading import Found, Grade, Grader
-from sandbox.packages.package import ANSWER_FILE, Package
+from sandbox.packages.package import Package
 from sandbox.packages.programs import CODES, Sources, Unsupported
+from sandbox.packages.tree import NewRules, OldRules
 
 _CODES: Final = {
     **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
     **{verdict: verdict.value for verdict in (Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.CE)},
 }
-_SAYS_ITS_ANSWER: Final = f"import sys\nsys.stdout.buffer.write(open({ANSWER_FILE!r}, 'rb').read())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,8 @@ class Judged:
     notes: tuple[str, ...] = ()
     skipped: str = ""
     """Why it was not run."""
+    failed: str = ""
+    """Why the package has no verdict on it: validator or grader did not do their work."""
     cases: tuple[tuple[str, CaseResult], ...] = ()
     """By name; those that ran."""
 
@@ -73,7 +74,9 @@ class Runner:
     def __enter__(self) -> Runner:
         isolation, packages = self._how
         with ExitStack() as stack:
-            builds = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-package-"))
+            builds = reserve_directory()  # where we are killed, whoever starts a jail next removes it
+            stack.callback(remove_tree, builds)
+            os.mkdir(builds, 0o711)
             self._builder = Builder(os.path.join(builds, "build"))
             self._jail = stack.enter_context(Jail(isolation, packages=packages, shared=self._builder.shared))
             self._stack = stack.pop_all()
@@ -84,10 +87,22 @@ class Runner:
     ) -> None:
         self._stack.close()
 
+    def check_inputs(self) -> inputs.Inputs:
+        """Raises SandboxError."""
+        validators = self.package.input_validators
+        if not validators:
+            return inputs.Inputs()
+        bounds = self.package.settings.bounds
+        return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
+
+    def check_outputs(self) -> outputs.Outputs:
+        """Raises SandboxError."""
+        return outputs.check(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """And what it is judged by. Raises Unsupported, InvalidProgram."""
         if "submit-answer" in self.package.settings.types:
-            return Program(_SAYS_ITS_ANSWER), self.package.problem(1.0, dict(self._answers(sources)))
+            return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
         program = self.package.submission(sources, code=said.language, entry=said.entry)
         allowed = self.package.settings.languages
         code = next(code for code, name in CODES.items() if name == program.language)
@@ -98,28 +113,43 @@ class Runner:
     def _answers(self, sources: Sources) -> Iterator[tuple[str, str]]:
         """Files called as the cases: secret/1.out or 1.out. One file alone is the answer of the one case."""
         for name in self.names:
-            base = name.rpartition("/")[2]
-            called = [f"{stem}{ending}" for stem in (name, base) for ending in (".out", ".ans")]
-            found = next((sources.files[each] for each in called if each in sources.files), b"")
-            if len(self.names) == 1 and len(sources.files) == 1:
-                (found,) = sources.files.values()
-            yield name, found.decode("utf-8", "surrogateescape")
+            file = self._answer_file(name, sources)
+            yield name, sources.files[file].decode("utf-8", "surrogateescape") if file else ""
+
+    def _answer_file(self, name: str, sources: Sources) -> str | None:
+        if len(self.names) == 1 and len(sources.files) == 1:
+            return next(iter(sources.files))
+        called = (f"{stem}{ending}" for stem in (name, name.rpartition("/")[2]) for ending in (".out", ".ans"))
+        return next((each for each in called if each in sources.files), None)
+
+    def _answer_notes(self, sources: Sources) -> Iterator[str]:
+        files = {name: self._answer_file(name, sources) for name in self.names}
+        yield from (f"has no answer to {name}" for name, file in files.items() if file is None)
+        yield from (f"{file} answers no test case" for file in sources.files if file not in files.values())
 
     def run(self, sources: Sources, said: Expected, cpu_s: float, limit_s: float) -> Judged:
         """Run it under `cpu_s`, as long as its verdict at `limit_s` is open. Raises Unsupported, SandboxError."""
         program, problem = self.program(sources, said)
-        if sources.size > self.package.settings.bounds.code_bytes and program.source != _SAYS_ITS_ANSWER:
+        if sources.size > self.package.settings.bounds.code_bytes and program is not outputs.SAYS_ITS_ANSWER:
             return self._too_long(sources, program)
         problem = replace(problem, limits=replace(problem.limits, cpu_s=cpu_s))
 
+        asked = ""
+
         def wanted(index: int, results: Sequence[CaseResult]) -> bool:
+            nonlocal asked
+            asked = f"{self.names[index]}: "
             if limit_s == math.inf and results and results[-1].verdict is Verdict.TLE:
                 return False  # nothing is learnt of the time limit, and all the others may take as long
             return self.grader.wanted(self.names[index], self._found(results, limit_s))
 
-        judgement = Judge(self._jail, self._builder, wanted=wanted).judge(problem, program)
+        try:
+            judgement = Judge(self._jail, self._builder, wanted=wanted).judge(problem, program)
+        except CheckerError as error:
+            raise CheckerError(f"{asked}{error}") from error
         named = tuple((self.names[result.index], result) for result in judgement.cases)
-        return Judged("", judgement, None, program.language, cases=named)
+        notes = tuple(self._answer_notes(sources)) if "submit-answer" in self.package.settings.types else ()
+        return Judged("", judgement, None, program.language, cases=named, notes=notes)
 
     def _too_long(self, sources: Sources, program: Program) -> Judged:
         most = self.package.settings.bounds.code_bytes
@@ -142,6 +172,16 @@ class Runner:
             return Outcome({}, {}, best, minimise, compiled=False)
         results = self._found(done.cases, limit_s)
         return Outcome(results, self.grader.grade(results), best, minimise)
+
+    def out_of_range(self, outcome: Outcome) -> Iterator[str]:
+        """Scores of groups that testdata.yaml says cannot be."""
+        for group in self.package.tree.groups() if self.package.settings.scoring else ():
+            rules, grade = group.rules, outcome.grades.get(group.name)
+            if not isinstance(rules, OldRules) or grade is None or grade.verdict != "AC":
+                continue
+            if not rules.low - 1e-9 <= grade.score <= rules.high + 1e-9:
+                where = f"data/{group.name}".rstrip("/")
+                yield f"a score of {grade.score:g} in {where} is out of its range, {rules.low:g} to {rules.high:g}"
 
     def _ask_grader(self, flags: Sequence[str], text: str) -> str:
         key = (tuple(flags), text)

@@ -7,13 +7,14 @@ legacy, legacy-icpc      validation, validator_flags, grading, limits.time_multi
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import Keys, load
+from sandbox.packages.documents import NUMBER_MAX, Keys, load
 
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
@@ -23,8 +24,17 @@ _EXCLUDE: Final = (
     ("multi-pass", "submit-answer"),
     ("interactive", "submit-answer"),
 )
+_LANGUAGES: Final = (
+    *("ada", "algol68", "apl", "bash", "c", "cgmp", "cobol", "cpp", "cppgmp", "crystal", "csharp", "d", "dart"),
+    *("elixir", "erlang", "forth", "fortran", "fsharp", "gerbil", "go", "haskell", "java", "javaalgs4"),
+    *("javascript", "julia", "kotlin", "lisp", "lua", "modula2", "nim", "objectivec", "ocaml", "octave"),
+    *("odin", "pascal", "perl", "php", "prolog", "python2", "python3", "python3numpy", "racket", "ruby"),
+    *("rust", "scala", "simula", "smalltalk", "snobol", "swift", "typescript", "visualbasic", "zig"),
+)
+"""All codes of the format."""
+_CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
-_TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=\s*['\"]?([0-9.]+)['\"]?\s*$", re.MULTILINE)
+_TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,11 @@ class Settings:
     @property
     def scoring(self) -> bool:
         return "scoring" in self.types
+
+    @property
+    def talks(self) -> bool:
+        """One output alone does not say what the verdict is."""
+        return not self.types.isdisjoint(("interactive", "multi-pass"))
 
     @property
     def interactive(self) -> bool:
@@ -137,24 +152,24 @@ def _fixed_beside(package: Path) -> tuple[float | None, str]:
         if not path.is_file():
             continue
         text = path.read_text("utf-8", "replace")
-        found = text.strip() if name == ".timelimit" else "".join(_TIMELIMIT_INI.findall(text)[:1])
-        if found:
-            return Keys(str(path), {}).as_number("time limit", found, low=0.001), name
+        for found in (
+            [text.strip()] if name == ".timelimit" else [each.strip(" \t'\"") for each in _TIMELIMIT_INI.findall(text)]
+        ):
+            return Keys(str(path), {}).as_number("time limit", found, low=0.001, high=NUMBER_MAX), name
     return None, ""
 
 
 def _read_new(package: Path, version: str, keys: Keys) -> Settings:
     keys.skip(*_SILENT, "version", "credits", "embargo_until")
-    types = set(keys.texts("type", ("pass-fail",), single=True))
-    for name in sorted(types):
-        if name not in _TYPES:
-            raise keys.wrong("type", name, f"one of {', '.join(_TYPES)}")
+    types = set(_distinct(keys, "type", "pass-fail", _TYPES))
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
-    languages = keys.texts("languages", ("all",), single=True)
+    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES))
     constants = keys.inner("constants")
     values = {name: constants.text(name) for name in list(constants.left)}
+    if wrong := next((name for name in values if not _CONSTANT.fullmatch(name)), None):
+        raise keys.wrong("constants", wrong, "a name of letters, digits and _ that does not begin with a digit")
     notes = []
     if not keys.flag("allow_file_writing", default=False):
         notes.append("allow_file_writing is false, and not enforced: a program may write in its own work directory")
@@ -179,6 +194,17 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
         version, frozenset(types), Timing(fixed, by, ac, tle, resolution), bounds, None, "scoring" in types, (), False,
         None if "all" in languages else languages, values, {}, (*notes, *more),
     )  # fmt: skip
+
+
+def _distinct(keys: Keys, name: str, default: str, known: Collection[str]) -> tuple[str, ...]:
+    """One text, or a list of some: each known, none twice."""
+    values = keys.texts(name, (default,), single=True)
+    for value in values:
+        if value not in known:
+            raise keys.wrong(name, value, f"one of {', '.join(known)}")
+    if not values or len(set(values)) < len(values):
+        raise keys.wrong(name, list(values), "one or more, each once")
+    return values
 
 
 def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:

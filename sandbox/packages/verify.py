@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from sandbox.core import Isolation
-from sandbox.errors import InvalidProblem, ToolchainMissing
+from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.languages import find
 from sandbox.packages.expectations import Author, Expected, Rule, matches, surprises
+from sandbox.packages.inputs import Inputs
+from sandbox.packages.outputs import Outputs
 from sandbox.packages.package import Package
-from sandbox.packages.programs import CODES, Sources, Unsupported, read_sources
+from sandbox.packages.programs import CODES, Sources, Unsupported, check_links, read_sources
 from sandbox.packages.runner import Judged, Runner
 
 UNKNOWN_LIMIT_S: Final = 60.0
 """CPU seconds of a run that the time limit is still to be made of."""
+
+
+LIMIT_S_MAX: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +45,6 @@ class TimeLimit:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    package: Package
-    limit: TimeLimit
-    judged: tuple[Judged, ...]
-    notes: tuple[str, ...] = field(default=())
-
-    @property
-    def surprises(self) -> int:
-        return sum(len(each.surprises) for each in self.judged)
-
-
 class Verifier:
     """Of one package, by a runner that is ready."""
 
@@ -59,9 +52,11 @@ class Verifier:
         self.package = package
         self.runner = runner
 
-    def verify(self, time_limit_s: float | None = None) -> Iterator[Judged | TimeLimit]:
-        """The time limit first, then each submission as it is done. Raises InvalidProblem where none bounds it."""
+    def verify(self, time_limit_s: float | None = None) -> Iterator[Judged | TimeLimit | Inputs | Outputs]:
+        """Inputs, outputs, the time limit, each submission as it is done. Raises InvalidProblem without a limit."""
         known, rest = self._submissions()
+        yield self.runner.check_inputs()
+        yield self.runner.check_outputs()
         limit = self.fixed_limit(time_limit_s)
         first: dict[str, Judged] = {}
         if limit is None:
@@ -87,7 +82,12 @@ class Verifier:
         """Those of which something is said, and those that are passed over."""
         author = Author(self.package.path, self.package.settings, self.package.tree)
         known, rest = [], []
-        for path in sorted((self.package.path / "submissions").glob("*/*")):
+        folder = self.package.path / "submissions"
+        for path in sorted(folder.glob("*")):
+            if path.is_file() and path.name[0] not in ".-" and path != author.file:
+                why = "it lies in no folder that says what is expected of it"
+                rest.append(Judged(path.name, None, None, skipped=why))
+        for path in sorted(folder.glob("*/*")):
             name = f"{path.parent.name}/{path.name}"
             if path.name[0] in ".-" or path.parent.name[0] in ".-":
                 continue
@@ -98,11 +98,13 @@ class Verifier:
                 rest.append(Judged(name, None, None, skipped=why))
             else:
                 known.append(Submission(name, sources, expected))
+        author.check_globs([submission.name for submission in known])
         return known, rest
 
     def _infer(self, known: list[Submission]) -> tuple[TimeLimit, dict[str, Judged]]:
         timing = self.package.settings.timing
         runs: dict[str, Judged] = {}
+        whys: dict[str, str] = {}
         slowest, origin = -1.0, ""
         for submission in known:
             if not submission.expected.lower:
@@ -111,16 +113,25 @@ class Verifier:
                 judged = self.runner.run(submission.sources, submission.expected, UNKNOWN_LIMIT_S, math.inf)
             except (Unsupported, ToolchainMissing):
                 continue
+            except (CheckerError, InvalidProgram) as error:
+                whys[submission.name] = str(error)
+                continue
             runs[submission.name] = judged
             taken = max((_slowest(judged, rule) for rule in submission.expected.lower), default=0.0)
             if judged.cases and slowest < taken <= UNKNOWN_LIMIT_S:
                 slowest, origin = taken, submission.name
         if not origin:
-            why = "; ".join(f"{name}: {_why_no_time(judged)}" for name, judged in runs.items())
+            whys |= {name: _why_no_time(judged) for name, judged in runs.items()}
+            why = "; ".join(f"{name}: {text}" for name, text in whys.items())
             which = "no submission that runs here bounds it" + (f" ({why})" if why else "")
             raise InvalidProblem(f"{self.package.path}: there is no time limit, and {which}; give --time-limit")
         steps = max(1, math.ceil(slowest * timing.ac_to_limit / timing.resolution_s - 1e-9))
         limit = steps * timing.resolution_s
+        if limit > LIMIT_S_MAX:
+            raise InvalidProblem(
+                f"{self.package.path}: {origin} took {slowest:.3f} s, and {timing.ac_to_limit:g} times that is no time "
+                "limit; give --time-limit"
+            )
         return TimeLimit(limit, f"{origin} took {slowest:.3f} s, times {timing.ac_to_limit:g}"), runs
 
     def _verify(self, submission: Submission, limit: TimeLimit, judged: Judged | None) -> Judged:
@@ -128,11 +139,13 @@ class Verifier:
         high = limit.seconds * self.package.settings.timing.limit_to_tle
         try:
             judged = judged or self.runner.run(submission.sources, said, high, limit.seconds)
+            outcome = self.runner.outcome(judged, limit.seconds)
         except (Unsupported, ToolchainMissing) as error:
             return Judged(submission.name, None, None, expected=said.says(), skipped=str(error))
-        outcome = self.runner.outcome(judged, limit.seconds)
+        except (CheckerError, InvalidProgram) as error:
+            return Judged(submission.name, None, None, expected=said.says(), failed=str(error))
         notes = [*judged.notes, *self._margins(submission, judged, limit)]
-        found = tuple(surprises(said, outcome))
+        found = (*surprises(said, outcome), *self.runner.out_of_range(outcome))
         return replace(
             judged, name=submission.name, outcome=outcome, expected=said.says(), surprises=found, notes=tuple(notes)
         )
@@ -172,6 +185,8 @@ def judge_one(
     language: str = "",
 ) -> tuple[Judged, TimeLimit]:
     """One submission, which need not lie in the package. Raises Unsupported, SandboxError."""
+    if path.is_dir():
+        check_links(path)
     sources = read_sources(path)
     code = next((code for code, name in CODES.items() if language and name == find(language).name), "")
     said = Expected((), code)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
     from sandbox.pool.places import Places
     from sandbox.pool.pool import Pool
+    from sandbox.pool.schedule import longest_s
 else:
     from sandbox.lazy import names
 
@@ -23,7 +24,8 @@ else:
             "counts": ("Histogram", "PoolStats"),
             "places": ("Places",),
             "pool": ("Pool",),
+            "schedule": ("longest_s",),
         },
     )
 
-__all__ = ["Histogram", "Places", "Pool", "PoolStats"]
+__all__ = ["Histogram", "Places", "Pool", "PoolStats", "longest_s"]

@@ -20,6 +20,7 @@ from sandbox.core import Judgement, Problem
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
 from sandbox.jail import remove, reserve_directory, start_process
 from sandbox.pool import wire
+from sandbox.pool.board import Board
 from sandbox.pool.counts import Counts
 from sandbox.pool.parcel import Written
 from sandbox.pool.places import Places
@@ -31,11 +32,14 @@ _WRITING_MAX: Final = 16
 
 
 class SupervisorGone(WorkerDied):
-    """The supervisor died under a job. `blamed`: this job was being judged, or nothing was ever answered."""
+    """The supervisor died under a job. `blamed`: this job was being judged, or nothing was ever answered. `handed`: its
+    program was handed to a jail.
+    """
 
-    def __init__(self, message: str, *, blamed: bool = True) -> None:
+    def __init__(self, message: str, *, blamed: bool = True, handed: bool = False) -> None:
         super().__init__(message)
         self.blamed = blamed
+        self.handed = handed
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +62,7 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
+    key: int
     answer: asyncio.Future[Judgement]
     ticket: Ticket
     started: bool = False
@@ -103,13 +108,15 @@ class Link:
         with ExitStack() as undo:
             self.sock, theirs = socket.socketpair()
             undo.callback(self.sock.close)
+            self.board = Board()
+            undo.callback(self.board.close)
             with theirs:
                 ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(ours.close)
                 with shelf:
                     self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
                     undo.callback(self.store.close)
-                    fds = [theirs.fileno(), shelf.fileno()]
+                    fds = [theirs.fileno(), shelf.fileno(), self.board.fd]
                     tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
                     self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
             undo.pop_all()
@@ -132,7 +139,7 @@ class Link:
     async def ask(self, head: wire.Head, body: bytes, ticket: Ticket) -> Judgement:
         key = self.next_id = self.next_id + 1
         packed = wire.pack({"id": key, **head}, body)
-        asked = self.asked[key] = _Asked(self.loop.create_future(), ticket)
+        asked = self.asked[key] = _Asked(key, self.loop.create_future(), ticket)
         try:
             if self.dead:
                 raise self._gone(asked)
@@ -151,7 +158,8 @@ class Link:
 
     def _gone(self, asked: _Asked | None = None) -> SupervisorGone:
         started = asked is not None and asked.started
-        return SupervisorGone(self.why, blamed=started or not self.answered)
+        handed = asked is not None and self.board.is_handed(asked.key)
+        return SupervisorGone(self.why, blamed=started or not self.answered, handed=handed)
 
     async def _listen(self) -> None:
         writer: asyncio.StreamWriter | None = None
@@ -210,6 +218,7 @@ class Link:
         self.dead = True
         self.sock.close()
         self.store.close()
+        self.board.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

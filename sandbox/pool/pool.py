@@ -9,7 +9,8 @@ waits for a place in the queue, then for the supervisor's answer; woken by eithe
 A Pool can be made anywhere; processes, sockets and asyncio objects are made on the first await, in the loop that
 awaits. They end with `close()`, with the loop's owner, or with the caller's process, however that dies.
 
-A program under which three workers die gets a verdict, if the control program is judged well after it (`control`).
+A program under which three workers die, and three more after the control program was judged well (`control`), gets a
+verdict. Those count that die when it has been handed to a jail (`board`): whoever dies before that does not die of it.
 
 Order: the lowest turn first, and of these the longest expected job (`schedule`). Equal programs for equal problems are
 judged once (`once`). While workers are idle, the cases of a program that is known to be slow are spread over them
@@ -26,11 +27,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Isolation, Judgement, Problem, Program
-from sandbox.errors import PoolClosed, SandboxError, WorkerDied
-from sandbox.jail import WALL_STRETCH, find_packages
+from sandbox.core import Isolation, Judgement, Problem, Program
+from sandbox.errors import Deaths, PoolClosed, SandboxError, TookDown, WorkerDied
+from sandbox.jail import find_packages
 from sandbox.judging import control
 from sandbox.languages import Language, find
 from sandbox.pool import split
@@ -39,12 +40,10 @@ from sandbox.pool.link import Link, SupervisorGone, Ticket
 from sandbox.pool.once import Once
 from sandbox.pool.parcel import Written
 from sandbox.pool.places import Places
-from sandbox.pool.schedule import History, cores
+from sandbox.pool.schedule import History, cores, longest_s
 from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]
-
-_RETRIES_MAX: Final = control.TRIES_MAX - 1
 
 T = TypeVar("T")
 
@@ -138,22 +137,27 @@ class Pool:
                 width = await self._width(job)
                 self._wanted += width - 1
                 done = await (self._ask_apart(job, ticket, width) if width > 1 else self._ask_whole(job, ticket))
-            except WorkerDied as error:
+            except TookDown as error:
                 return await self._blame(job, ticket, error)
             finally:
                 self._wanted -= width
         self._history.record(job.written.digest, job.language.name, done)
         return done
 
-    async def _blame(self, job: _Job, ticket: Ticket, error: WorkerDied) -> Judgement:
-        """Every judge died under it. Raises `error` where the control program says that we are to blame."""
+    async def _blame(self, job: _Job, ticket: Ticket, error: TookDown) -> Judgement:
+        """Every judge died under it. Raises `error` where the control program says that we are to blame; else they may
+        have died by chance, and it is tried once more.
+        """
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
         try:
             done = await self._ask_whole(_Job(problem, program, job.language, written, job.turn), ticket)
         except WorkerDied:
             raise error from None
-        return control.take_down(job.problem, done, error)
+        try:
+            return await self._ask_whole(job, ticket)
+        except TookDown as again:
+            return control.take_down(job.problem, done, again)
 
     async def _width(self, job: _Job) -> int:
         """How many workers to give it: more than one when its cases are slow and nobody else wants them."""
@@ -183,7 +187,7 @@ class Pool:
         """Have it judged, as a whole or one case only."""
         body = job.body(self.stop_at_first_failure, only)
         head = {
-            "deadline_s": _deadline_s(job.problem),
+            "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
             "turn": job.turn,
             "problem": job.written.digest,
@@ -197,7 +201,7 @@ class Pool:
 
     async def _with_link(self, use: Callable[[Link], Awaitable[T]]) -> T:
         """Do it, and again with another supervisor when this one dies: as often as it dies under other jobs."""
-        tries = 0
+        deaths = Deaths()
         while True:
             try:
                 return await use(self._connect())
@@ -205,9 +209,8 @@ class Pool:
                 self._counts.failures += error.blamed
                 if self._closed:
                     raise PoolClosed("the pool was closed while this job waited") from None
-                tries += error.blamed
-                if tries > _RETRIES_MAX:
-                    raise
+                if error.blamed and (last := deaths.add(error, handed=error.handed)) is not None:
+                    raise last from None
 
     def _connect(self) -> Link:
         """The live link to a supervisor in the running loop; starts one where there is none."""
@@ -253,11 +256,3 @@ class _Job:
     def body(self, stop: bool, only: int | None) -> bytes:
         """All but the problem, which is sent on its own way."""
         return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()
-
-
-def _deadline_s(problem: Problem) -> float:
-    """Seconds after which a worker that still has a job counts as hanging: all limits, stretched, and a margin."""
-    each = problem.limits.wall_limit_s * WALL_STRETCH + 20.0
-    if problem.checker or problem.interactor:
-        each += 3 * REFEREE_LIMITS.wall_limit_s
-    return 60.0 + COMPILE_LIMITS.wall_limit_s * WALL_STRETCH + each * len(problem.cases)

@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from sandbox.core import Judgement, Problem
+from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Judgement, Problem
+from sandbox.jail import WALL_STRETCH
+from sandbox.languages import find
 
 KNOWN_MAX: Final = 4096
+_MARGIN_S: Final = 60.0
+_RUN_MARGIN_S: Final = 20.0
+_ASKED: Final = 4
+"""Limits of a checker that its runs for one output may take: that, and those by which we see whose fault it is."""
 OLDEST_EVERY: Final = 8
 
 T = TypeVar("T")
@@ -32,6 +38,18 @@ def cores() -> int:
         return max(1, min(count, -(-int(quota) // int(period))))
     except (OSError, ValueError):  # no such cgroup, or its quota is "max"
         return count
+
+
+def longest_s(problem: Problem) -> float:
+    """Wall seconds after which a judgement must have ended by the limits of all that runs in it, on a machine that is
+    overloaded too: whoever still has it then hangs."""
+    compile_s = COMPILE_LIMITS.wall_limit_s * WALL_STRETCH
+    each_s = problem.limits.wall_limit_s * WALL_STRETCH + _RUN_MARGIN_S
+    if problem.kind == "assert":  # in a jail of the test's own, then beside the program; or compiled with it
+        each_s = 2 * each_s if find(problem.language).warm else each_s + compile_s
+    if problem.checker or problem.interactor:
+        each_s += _ASKED * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
+    return _MARGIN_S + compile_s + each_s * problem.passes * len(problem.cases)
 
 
 @dataclass(slots=True)
@@ -84,7 +102,7 @@ class Backlog(Generic[T]):
         return len(self._turn_of)
 
     def put(self, key: int, expected_s: float, job: T, turn: int = 0) -> None:
-        """`key` counts up with arrival; a job that is put back keeps the place that its key gives it."""
+        """`key` counts up with arrival; a job that is put back is the oldest of its turn."""
         if turn not in self._lines:
             self._lines[turn] = _Line()
             heapq.heappush(self._turns, turn)
@@ -118,7 +136,10 @@ class _Line(Generic[T]):
         return len(self._jobs)
 
     def put(self, key: int, expected_s: float, job: T) -> None:
+        newest = next(reversed(self._jobs), key)
         self._jobs[key] = job
+        if key < newest:
+            self._jobs.move_to_end(key, last=False)
         heapq.heappush(self._heap, (-expected_s, key))
 
     def drop(self, key: int) -> None:

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from sandbox.core import MIB, Problem
+from sandbox.core import MIB, Case, Problem
 from sandbox.errors import ProblemLost, SandboxError
 from sandbox.jail import linux
 from sandbox.pool.parcel import Parcel, Written, write
@@ -35,6 +35,7 @@ KEPT_BYTES_MAX: Final = 256 * MIB
 _SEND_S: Final = 60.0  # a supervisor that is alive takes a descriptor at once, when it has started
 _MESSAGE_MAX: Final = 256
 _SMALL: Final = tuple(item.name for item in fields(Problem) if item.name != "cases")
+_OF_A_CASE: Final = tuple(item.name for item in fields(Case))
 
 
 def room(workers: int) -> int:
@@ -210,6 +211,6 @@ class Shelf:
 
 
 def _key(problem: Problem) -> tuple[Any, ...]:
-    """By identity of the texts: to compare or hash megabytes for each program would cost what it is to save."""
-    texts = tuple((id(case.input), id(case.expected), case.group) for case in problem.cases)
-    return (*(getattr(problem, name) for name in _SMALL), texts)
+    """By identity of what a case holds: to compare or hash megabytes for each program would cost what it is to save."""
+    parts = tuple(tuple(id(getattr(case, name)) for name in _OF_A_CASE) for case in problem.cases)
+    return (*(getattr(problem, name) for name in _SMALL), parts)

@@ -9,8 +9,9 @@ produces  {"started": id}, {"failed": id} for a try that our own fault ended, an
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
 
 Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced and
-its job is tried again, twice at most: only our own faults are, for a program that crashed is a verdict. Whose fault
-three of them are is the caller's to find out (pool.py).
+its job is tried again, as often as `errors.Deaths` says: only our own faults are, for a program that crashed is a
+verdict. Where it died with the program handed to a jail (`board`), whose fault that is is the caller's to find out
+(pool.py).
 """
 
 from __future__ import annotations
@@ -24,16 +25,14 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import Final
 
-from sandbox.errors import ProblemLost, SandboxError, WorkerDied, not_started, to_wire
+from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, from_wire, not_started, to_wire
 from sandbox.jail import end_children, linux, remove, start_process
 from sandbox.pool import wire
+from sandbox.pool.board import Board
 from sandbox.pool.parcel import Parcel
 from sandbox.pool.schedule import Backlog
 from sandbox.pool.store import Shelf
-
-RETRIES_MAX: Final = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +40,7 @@ class _Job:
     head: wire.Head
     body: bytes
     problem: Parcel
-    tries: int = 0
+    deaths: Deaths = field(default_factory=Deaths)
     cancelled: bool = False
 
     @property
@@ -62,15 +61,16 @@ class _Worker:
 
 
 def main() -> None:
-    """argv: descriptors of two sockets, workers, isolation, packages, run directory, nice, caller's pid."""
-    fd, shelf, workers, isolation, packages, run_dir, nice, caller = sys.argv[1:]
+    """argv: descriptors of two sockets and the board, workers, isolation, packages, run directory, nice, caller."""
+    fd, shelf, board, workers, isolation, packages, run_dir, nice, caller = sys.argv[1:]
     os.nice(int(nice))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a descriptor for each problem
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # what a dead worker leaves becomes ours to reap
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    supervisor = Supervisor(int(workers), isolation, packages, run_dir, Shelf(socket.socket(fileno=int(shelf))))
+    given = Shelf(socket.socket(fileno=int(shelf))), Board(int(board))
+    supervisor = Supervisor(int(workers), isolation, packages, run_dir, *given)
     try:
         asyncio.run(supervisor.serve(socket.socket(fileno=int(fd)), int(caller)))
     finally:
@@ -80,9 +80,10 @@ def main() -> None:
 class Supervisor:
     """Queue and workers. One task per worker; all end when the caller does."""
 
-    def __init__(self, workers: int, isolation: str, packages: str, run_dir: str, shelf: Shelf) -> None:
+    def __init__(self, workers: int, isolation: str, packages: str, run_dir: str, shelf: Shelf, board: Board) -> None:
         self.size = workers
         self.shelf = shelf
+        self.board = board
         self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
@@ -180,7 +181,7 @@ class Supervisor:
                 if worker is not None:
                     self._dismiss(worker)
                     worker = None
-                await self._failed(job, to_wire(error))
+                await self._failed(job, error)
 
     async def _run(self, worker: _Worker, job: _Job) -> None:
         worker.job = job
@@ -198,7 +199,7 @@ class Supervisor:
             worker.job = None
         if "error" in reply and reply["error"]["type"] == "WorkerDied":
             end_children(self.hired)  # what a dead jail's program had started is ours now
-            await self._failed(job, reply["error"])
+            await self._failed(job, from_wire(reply["error"]))
             return
         if job.cancelled:
             return
@@ -215,17 +216,19 @@ class Supervisor:
         worker.retires = message[0].pop("retires", False)
         return message[0]
 
-    async def _failed(self, job: _Job, error: dict[str, str]) -> None:
+    async def _failed(self, job: _Job, error: SandboxError | OSError) -> None:
         """Our fault: try the job again, or say so."""
         if job.cancelled:
             return
         await self._tell({"failed": job.key})
-        job.tries += 1
-        if job.tries <= RETRIES_MAX:
+        fault = error if isinstance(error, SandboxError) else from_wire(to_wire(error))
+        last = job.deaths.add(fault, handed=self.board.is_handed(job.key))
+        self.board.take_back(job.key)
+        if last is None:
             self._enqueue(job)
             return
         self.jobs.pop(job.key, None)
-        await self._tell({"id": job.key, "error": error})
+        await self._tell({"id": job.key, "error": to_wire(last)})
 
     async def _tell(self, head: wire.Head) -> None:
         with suppress(ConnectionError):  # a caller that is gone ends us by its pid
@@ -249,7 +252,7 @@ class Supervisor:
                 problems, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(problems.close)
                 with its:
-                    fds = [theirs.fileno(), its.fileno()]
+                    fds = [theirs.fileno(), its.fileno(), self.board.fd]
                     tail = [*map(str, fds), self.isolation, self.packages, self.run_dir, str(os.getpid())]
                     process = start_process("pool.worker", tail, fds)
             self.hired.add(process.pid)

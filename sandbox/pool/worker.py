@@ -9,7 +9,7 @@ waits for the socket; woken by a job, or in the middle of one by a cancel messag
 It holds the expected outputs, and so never runs inside a jail. A jail that fails is replaced for the next job, and so
 is one that has run long enough, or that has grown; a worker that has grown asks for a successor. Where a program ends
 with an error and our own check program does so too, the jail is replaced and the program judged once more: nobody pays
-for what another did.
+for what another did. Where the check fails again it is told whose doing that is by a jail that no program was in.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any, Final, NoReturn, cast
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
-from sandbox.errors import ProblemLost, WorkerDied, to_wire
+from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
 from sandbox.jail import Jail, linux
 from sandbox.judging import Judge
 from sandbox.pool import wire
+from sandbox.pool.board import Board
 from sandbox.pool.parcel import Parcel, read
 
 RECYCLE_AFTER_RUNS: Final = 5000
@@ -48,14 +49,14 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
-    """argv: descriptors of two sockets, isolation, packages as JSON, run directory, parent pid."""
-    fd, problems, isolation, packages, run_dir, parent = sys.argv[1:]
+    """argv: descriptors of two sockets and of the board, isolation, packages as JSON, run directory, parent pid."""
+    fd, problems, board, isolation, packages, run_dir, parent = sys.argv[1:]
     signal.signal(signal.SIGTERM, _end)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGTERM)  # not SIGKILL: in tier B only an orderly end reaches daemons
     if os.getppid() != int(parent):
         return
     sockets = socket.socket(fileno=int(fd)), socket.socket(fileno=int(problems))
-    worker = Worker(*sockets, isolation, run_dir, json.loads(packages))
+    worker = Worker(*sockets, Board(int(board)), isolation, run_dir, json.loads(packages))
     try:
         while (message := wire.receive(worker.sock)) is not None:
             head, body = message
@@ -76,12 +77,14 @@ class Worker:
         self,
         sock: socket.socket,
         problems: socket.socket,
+        board: Board,
         isolation: str,
         run_dir: str,
         packages: dict[str, list[str]],
     ) -> None:
         self.sock = sock
         self.parcels = problems
+        self.board = board
         self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
@@ -112,11 +115,17 @@ class Worker:
         job: dict[str, Any] = wire.parse(body)
         for _ in range(2):
             judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
+            self.board.hand(head["id"])
             done = judge.judge(problem, Program(**job["program"]))
             if done.verdict is not Verdict.RE or self._is_sound():
                 break
+            self.board.take_back(head["id"])
             self.close()
             self.replaced += 1
+        else:
+            if not self._is_sound():  # where nothing else has run
+                self.close()
+                raise SandboxError("our own check program fails in a fresh jail; see `sandbox doctor`")
         return done
 
     def _is_sound(self) -> bool:
@@ -146,7 +155,8 @@ class Worker:
         jail = self.jail
         weigh = self.jobs % WEIGH_EVERY == 0
         if jail is not None and (
-            jail.runs >= RECYCLE_AFTER_RUNS or (weigh and resident(jail.process.pid, below=True) > JAIL_BYTES_MAX)
+            jail.runs >= RECYCLE_AFTER_RUNS
+            or (weigh and any(resident(pid, below=True) > JAIL_BYTES_MAX for pid in jail.pids()))
         ):
             self.close()
             notes["recycled"] = notes.get("recycled", 0) + 1

@@ -15,7 +15,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
@@ -28,7 +27,7 @@ from typing import Any, Final
 from sandbox import environment
 from sandbox.core import Problem, Program
 from sandbox.errors import SandboxError, not_started
-from sandbox.jail import remove_tree
+from sandbox.jail import remove_tree, reserve_directory
 from sandbox.zoo import Sample
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
@@ -201,7 +200,8 @@ class _Caller:
             self.sock, theirs = socket.socketpair()
             undo.callback(self.sock.close)
             with theirs:
-                self.directory = tempfile.mkdtemp(prefix="check-reward-")  # ours to remove, however its process ends
+                self.directory = reserve_directory()  # ours to remove, however its process ends, or whoever is next
+                os.mkdir(self.directory, 0o700)
                 undo.callback(remove_tree, self.directory)
                 fd = str(theirs.fileno())
                 argv = [sys.executable, "-c", boot, self.options.target, str(self.options.deadline_s), fd]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from typing import Any, Final
 from sandbox.core import printable
 from sandbox.errors import SandboxError
 
+_MOST: Final = 1_000_000
 _HELP: Final = """
 The function is called as
 
@@ -111,8 +113,10 @@ def _report(options: argparse.Namespace, samples: list[Any]) -> int:
     from sandbox.rewards.check import Options, check
 
     for name in ("deadline_s", "repeats", "workers"):
-        if getattr(options, name) <= 0:
-            raise SandboxError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be more than 0")
+        if not 0 < getattr(options, name) <= _MOST:
+            raise SandboxError(f"--{name.replace('_', '-')} {getattr(options, name)}: must be above 0, at most {_MOST}")
+    if not math.isfinite(options.accept):
+        raise SandboxError(f"--accept {options.accept}: must be a number that a score can reach")
     how = Options(options.target, options.accept, options.deadline_s, options.repeats, options.workers)
     findings, tried = check(how, samples)
     if len(findings.masked) == findings.samples:

@@ -29,6 +29,14 @@ _SPOKEN: Final = (
     "    return 5\n"
 )
 
+_SUBSET: Final = Problem(
+    "subset", "assert", (Case("assert f(1).issubset({2, 3})\nassert not f(21).difference({42})"),), fn_name="f",
+    limits=FAST,
+)  # fmt: skip
+_SIZES: Final = Problem(
+    "sizes", "assert", (Case("for x in (1, 21):\n    assert len(f(x)) == x + 2"),), fn_name="f", limits=FAST
+)
+
 ENTRIES: Final = (
     Entry(
         "redefined-helper", 9, "redefine what the preamble gives the asserts", _APART, _HELPER,
@@ -54,5 +62,32 @@ ENTRIES: Final = (
             Attack(_SPOKEN, "WA RE", "does not hold|unreadable|ended", ""),
         ),
         python(HONEST_DOUBLE, "from math import *\n" + HONEST_DOUBLE),
+    ),
+    Entry(
+        "says-so-itself", 4, "an object whose own methods say that it is right",
+        "an object that is no plain value decides nothing in a test", _SUBSET,
+        (
+            Attack(
+                "class Yes:\n    def __getattr__(self, name):\n        return lambda *args: name == 'issubset'\n"
+                "def f(x):\n    return Yes()\n",
+                "WA", "no JSON form", "",
+            ),
+        ),
+        python("def f(x):\n    return {2 * x}\n"),
+    ),
+    Entry(
+        "breaks-the-test", 9, "a value that breaks the test where it is out of reach, to forge its end where it is not",
+        "an error that a value has raised is the value's, wherever it is raised", _SIZES,
+        (
+            Attack(
+                "import os, sys\nframe, names = sys._getframe(), []\nwhile frame:\n"
+                "    names.append(frame.f_code.co_name)\n    frame = frame.f_back\n"
+                "def f(x):\n    if '_serve' in names:\n        return 5\n"
+                "    nonce = os.pread(3, 1 << 20, 0)[-32:]\n"
+                "    os.pwrite(4, nonce + b'{\"ok\": true, \"values\": []}', 0)\n    os._exit(0)\n",
+                "RE", "TypeError", "",
+            ),
+        ),
+        python("def f(x):\n    return [0] * (x + 2)\n"),
     ),
 )  # fmt: skip

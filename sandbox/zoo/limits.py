@@ -69,14 +69,15 @@ ENTRIES: Final = (
         "fork-bomb", 35, "fork without end", "a cap on processes per run, and CPU time summed over all of them",
         replace(OPENED, limits=Limits(cpu_s=0.3, wall_s=10.0, processes=32)),
         (
-            Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n", "TLE",
+            Attack("import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n", "TLE RE",
                    "limit", "", harmful=True),
-            Attack("#include <unistd.h>\nint main() { for (;;) fork(); }\n", "TLE", "limit", "", "cpp", harmful=True),
+            Attack("#include <unistd.h>\nint main() { for (;;) fork(); }\n", "TLE RE", "limit", "", "cpp",
+                   harmful=True),
             Attack(
                 "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)\n"
                 "        os._exit(0)\n"
                 "print('opened')\n",
-                "RE", "Resource temporarily unavailable|BlockingIOError", "", harmful=True,
+                "RE", "Resource temporarily unavailable|BlockingIOError|limit of 32 processes", "", harmful=True,
             ),
         ),
         python("import os\nfor _ in range(8):\n    if os.fork() == 0:\n        os._exit(0)\n    os.wait()\n"
@@ -126,13 +127,16 @@ ENTRIES: Final = (
     ),
     Entry(
         "disk-fill", 38, "fill the disk: large, sparse or allocated files, inodes",
-        "a file size limit, and in tier A a file system of its own with a size and an inode cap", _ROOMY,
+        "a limit on each file, and on all together: a file system of its own (A), or a look at the disk (B)", _ROOMY,
         (
             Attack("f = open('big', 'wb')\nf.truncate(1 << 40)\nprint('opened')\n", "RE", "File too large", "plain"),
             Attack("import os\nfd = os.open('big', os.O_CREAT | os.O_WRONLY)\nos.posix_fallocate(fd, 0, 1 << 37)\n"
                    "print('opened')\n", "RE", "File too large|No space left", "", harmful=True),
             Attack("with open('big', 'wb') as f:\n    for _ in range(300):\n        f.write(b'x' * (1 << 20))\n"
                    "print('opened')\n", "RE", "File too large|No space left", "plain"),
+            Attack("import os\nkept = []\nfor k in range(40):\n    kept.append(open(str(k), 'wb'))\n"
+                   "    os.unlink(str(k))\n    for _ in range(20):\n        kept[-1].write(b'x' * (1 << 20))\n"
+                   "import time\ntime.sleep(1)\nprint('opened')\n", "RE OLE", "No space left|work directory", "plain"),
         ),
         python("with open('some', 'wb') as f:\n    f.write(b'x' * (8 << 20))\nprint('opened')\n"),
     ),

@@ -23,6 +23,13 @@ _CARELESS: Final = Program(
 _SQUARE: Final = Problem(
     "square", "stdio", (Case("3\n", "9\n"), Case("5\n", "25\n")), limits=FAST, compare="checker", checker=_NAIVE
 )
+# It gives the program another run whenever that says so, and nowhere counts.
+_PATIENT: Final = Program(
+    "import sys\nfeedback, said = sys.argv[3], sys.stdin.read().split()\nn = int(open(sys.argv[1]).read())\n"
+    "if 'again' in said:\n    open(feedback + 'nextpass.in', 'w').write(str(n + 1))\n    sys.exit(42)\n"
+    "sys.exit(42 if said == [str(n * n)] else 43)\n"
+)
+_ASKED_AGAIN: Final = replace(_SQUARE, checker=_PATIENT, convention="kattis", passes=3)
 _SQUARE_CARELESS: Final = replace(_SQUARE, checker=_CARELESS)
 
 
@@ -52,6 +59,7 @@ ENTRIES: Final = (
             "'[' * 100000",
             "'{\"ok\": true, \"values\": [' + '[' * 900 + ']' * 900 + ']}'",
             "'{\"ok\": true'",
+            "'{\"ok\": true, \"values\": [' + '{\"d\": [[1, ' * 199 + '1' + ']]}' * 199 + ']}'",
         ),
         python(HONEST_DOUBLE + "big = 10 ** 5000\n"),
     ),
@@ -116,6 +124,15 @@ ENTRIES: Final = (
             Attack("print('9\\x00')\n", "WA", "the checker raised"),
         ),
         python("print(int(input()) ** 2)\n"),
+    ),
+    Entry(
+        "never-enough-runs", 52, "have the author's checker ask for more runs than the problem has",
+        "it is asked about the expected answer too: where it does not ask then, the output is wrong", _ASKED_AGAIN,
+        (
+            Attack("print('again')\n", "WA", "asked for more than the problem's 3 runs"),
+            Attack("print('again' if input() == '3' else 'again ' * 5)\n", "WA", "asked for more"),
+        ),
+        python("n = input()\nprint('again' if n == '3' else int(n) ** 2)\n"),
     ),
     Entry(
         "robbing-the-checker", 52, "take the checker's files, so that it cannot read what is wrong",

@@ -52,7 +52,7 @@ ENTRIES: Final = (
                "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nprint('opened')\n"),
     ),
     Entry(
-        "machine", 23, "datagrams, watches, leases, flags of files, asynchronous input, a look at the mounts",
+        "machine", 23, "datagrams, watches, leases, requests to file systems, asynchronous input, a core's neighbour",
         "the filter refuses them", OPENED,
         (
             Attack("import socket\nsocket.socketpair(type=socket.SOCK_DGRAM)\nprint('opened')\n", "RE", _DENIED),
@@ -65,6 +65,8 @@ ENTRIES: Final = (
                    "fcntl.ioctl(os.open('f', os.O_RDONLY), 0x40086602, bytes(8))\nprint('opened')\n", "RE", "ioctl"),
             Attack(_CALL.format("206, 1, ctypes.byref(ctypes.c_long())"), "RE", "not implemented"),
             Attack(_CALL.format("157, 4, 0, 0, 0, 0"), "RE", _DENIED),
+            Attack(_CALL.format("157, 62, 1, 0, 0, 0"), "RE", _DENIED),
+            Attack("import fcntl\nfcntl.ioctl(open('f', 'w'), 2, bytes(4))\nprint('opened')\n", "RE", "ioctl"),
         ),
         python("import os, socket\na, b = socket.socketpair()\na.send(b'opened')\nos.sync()\n"
                "print(b.recv(9).decode())\n"),
@@ -84,6 +86,8 @@ ENTRIES: Final = (
                 "    time.sleep(60)\nm.write(b'x' * (256 << 20))\nm.close()\ntime.sleep(60)\n",
                 "MLE", "memory", harmful=True,
             ),
+            Attack(_CALL.format("278, 1, 0, 0, 0"), "RE", "not implemented"),
+            Attack(_CALL.format("285, 1, 1, ctypes.c_long(0), ctypes.c_long(1 << 20)"), "RE", "not supported"),
         ),
         python("import mmap\nm = mmap.mmap(-1, 16 << 20)\nm.write(b'opened')\nm.madvise(mmap.MADV_WILLNEED)\n"
                "print(m[:6].decode())\n"),

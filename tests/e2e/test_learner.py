@@ -81,7 +81,7 @@ def by_plain_torch(policy: Path, cfg: Config, batches: list[Batch]):
         total = 0.0
         for micro in mini.ranks[0]:
             t = to_tensors(micro)
-            loss = token_loss(model(t)[0], t.engine, t.advantages, LossConfig()).total / mini.counted
+            loss = token_loss(model(t)[0], t.sampled, LossConfig()).total / mini.counted
             loss.backward()
             total += loss.item()
         losses.append(total)
@@ -159,6 +159,55 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, 
     for name, tensor in exported.named_parameters():
         assert torch.equal(tensor, sent[name]), name
     assert {p.name for p in (tmp_path / "export").iterdir()} == {p.name for p in (tmp_path / "policy").iterdir()}
+
+
+@pytest.mark.parametrize(("surrogate", "correction"), [("ppo", "seq_mis"), ("pg", "dppo")])
+def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of_it(
+    policy, tmp_path, surrogate, correction
+):
+    """The engine's log-probs are near the learner's, so that some responses are masked and some are not."""
+    found = []
+    for ranks, zero_stage, tokens in ((1, 2, 4096), (2, 2, 64)):
+        cfg = config(
+            ranks=ranks, zero_stage=zero_stage, micro_batch_tokens=tokens, updates_per_step=2, correction=correction,
+            surrogate=surrogate, is_cap=1.2, tv_bound=1e-4, lr=1e-3,
+        )  # fmt: skip
+
+        async def use(learner):
+            report = await learner.step(await near(learner, make_batch(0)))
+            return report.metrics, await learner.logprobs(PROBE)
+
+        found.append(run(policy, tmp_path, cfg, use))
+    (one, logprobs), (two, same) = found
+    timed = {"forward_backward_s", "optimizer_s", "tokens_padded_share"}
+    assert one.keys() == two.keys()
+    told = {name: value for name, value in one.items() if name not in timed}
+    assert {name: two[name] for name in told} == pytest.approx(told, rel=1e-3, abs=2e-5)
+    assert same == pytest.approx(logprobs, abs=1e-3)
+    assert 0.1 < one["is_masked_fraction"] < 0.9
+    assert one["is_effective_fraction"] < 1.0
+    assert one["landing_gap_mean"] == pytest.approx(0.3, abs=1e-3)
+    assert ("update_kl" in one) == (surrogate == "ppo")
+
+
+async def near(learner: DeepSpeedLearner, batch: Batch) -> Batch:
+    """The batch as an engine near the learner would have sampled it: off by 0.3 nats, up and down."""
+    from dataclasses import replace
+
+    async def moved(scored: Scored, sign: float) -> Scored:
+        t = scored.trajectory
+        prompt, count = t.request.prompt.token_ids, len(t.token_ids)
+        logprobs = (await learner.logprobs((*prompt, *t.token_ids)))[len(prompt) - 1 :]
+        engine = tuple(value + sign * 0.3 * (-1) ** (i % 3) for i, value in enumerate(logprobs))
+        half = (count + 1) // 2
+        spans = (VersionSpan(batch.version - 1, 0, half), VersionSpan(batch.version, half, count))
+        return replace(scored, trajectory=replace(t, logprobs=engine, spans=spans))
+
+    groups = [
+        replace(g, samples=tuple([await moved(s, 1.0 if i % 2 else -1.0) for i, s in enumerate(g.samples)]))
+        for g in batch.groups
+    ]
+    return replace(batch, groups=tuple(groups))
 
 
 def distance(one, other) -> float:

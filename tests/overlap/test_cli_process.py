@@ -137,6 +137,17 @@ def test_a_signal_while_the_program_is_still_imported_ends_it(tmp_path: Path, na
     assert (done.returncode, done.stderr) == (code, "overlap: interrupted\n")
 
 
+def test_a_signal_in_code_that_is_made_at_an_import_has_the_exit_code_of_the_signal(tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(
+        "from argparse import Namespace\n"
+        "from overlap import cli\n"
+        "cli._parse = lambda argv: Namespace(run_command=lambda args: exec('raise KeyboardInterrupt(15)'))\n"
+        "raise SystemExit(cli.main())"
+    )
+    done = subprocess.run([sys.executable, "-m", "command"], cwd=tmp_path, env=LIGHT, timeout=60)
+    assert done.returncode == 143
+
+
 def test_a_name_that_the_terminal_cannot_show_is_escaped(light_policy: Path, tmp_path: Path) -> None:
     done = dry_run(light_policy, tmp_path, "data.train='\N{GRINNING FACE}.jsonl'", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from overlap.plan import _without_template, policy_shape
+from overlap.config import load_config
+from overlap.plan import _uncorrected, _without_template, policy_shape
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,11 @@ def test_a_policy_without_a_chat_template_is_told_with_a_way_out():
     assert line.startswith("model.policy=base has none, prompts are plain text: use an instruct policy")
     prepared.tokenizer.chat_template = "yes"
     assert _without_template(prepared) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("staleness", "correction", "told"), [(1, "none", True), (0, "none", False), (1, "tis", False)]
+)
+def test_stale_samples_without_a_correction_are_told(staleness: int, correction: str, told: bool):
+    cfg = load_config(None, [f"rollout.max_staleness={staleness}", f"learn.correction={correction}"])
+    assert bool(_uncorrected(cfg)) == told

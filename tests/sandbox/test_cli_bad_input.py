@@ -138,6 +138,23 @@ def test_a_message_of_our_own_fault_forges_none_either(tmp_path: Path, monkeypat
     assert "\x1b" not in refused(tmp_path, json.dumps(SUM))
 
 
+@pytest.mark.parametrize(
+    "words", ["--deadline-s nan", "--deadline-s inf", "--repeats 0", "--workers -1", "--accept nan", "--accept inf"]
+)
+@pytest.mark.parametrize("command", ["zoo", "check-reward"])
+def test_a_bound_that_is_none_is_refused_by_name(capsys: pytest.CaptureFixture[str], command: str, words: str) -> None:
+    assert main([command, "os:getcwd", *words.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"sandbox: error: {words}")
+
+
+def test_a_program_without_an_end_is_read_no_further_than_one_may_be_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").write_text("")
+    assert main(["run", "/dev/zero", "--language", "python", "--input", str(tmp_path / "in")]) == 1
+    assert "the source is longer than" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("fields", [{"source": 5}, {"source": "", "language": None}, {"source": b"x"}])
 def test_a_program_is_text_in_a_language(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidProblem, match="must be text"):

@@ -15,6 +15,7 @@ import pytest
 from places import ROOT
 
 from sandbox import Case, Problem
+from sandbox.jail import reserve_directory
 
 COMMAND = [sys.executable, "-m", "sandbox"]
 SUM = Problem("sum", "stdio", (Case("3 4\n", "7"),))
@@ -75,6 +76,60 @@ def test_a_signal_while_a_reward_function_is_called_is_one_line_and_leaves_nothi
     finally:
         process.kill()
         process.communicate()
+
+
+def test_what_a_killed_command_leaves_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    os.mkfifo(tmp_path / "fifo")
+    process = subprocess.Popen(
+        [*COMMAND, "check-reward", "waits:reward", "--no-zoo", "--workers", "1", "--deadline-s", "1000"],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+    )
+    try:
+        (tmp_path / "fifo").read_text()
+        callers = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.communicate()
+    psutil.wait_procs(callers, timeout=30)
+    assert list((tmp_path / "tmp").iterdir()) != []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    reserve_directory()
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+INTERRUPTED_AT_AN_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "sandbox.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+
+import sandbox.__main__
+early = [name for name in sys.modules if name.startswith("sandbox.")]
+sys.meta_path.insert(0, Finder)
+print(*sorted(early), flush=True)
+sandbox.__main__.command()
+"""
+
+
+def test_a_signal_while_a_command_is_still_imported_is_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT_AN_IMPORT], env=environment(tmp_path), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (130, "sandbox: interrupted\n")
+    assert done.stdout.split() == ["sandbox.__main__", "sandbox.lazy"]  # before it is heard next to nothing is imported
+
+
+def test_a_signal_in_code_that_is_made_at_an_import_has_the_exit_code_of_the_signal(tmp_path: Path) -> None:
+    (tmp_path / "command.py").write_text(
+        "from sandbox import terminal\nraise SystemExit(terminal.attend(lambda: exec('raise KeyboardInterrupt(15)')))"
+    )
+    done = subprocess.run([sys.executable, "-m", "command"], cwd=tmp_path, env=environment(tmp_path), timeout=60)
+    assert done.returncode == 143
 
 
 @pytest.mark.parametrize("words", ["zoo --json", "judge problem.json right.py", "run right.py"])

@@ -28,13 +28,18 @@ class Flood:
     make: Callable[[int], Work]
     most: int = 16 * MIB
     """The judge takes in no more."""
+    language: str = ""
+    """It needs this one's toolchain."""
 
 
 def repeated(unit: bytes, size: int) -> bytes:
     return unit * (size // len(unit))
 
 
-MODES = ("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "float(1e-6)+ignore_case")
+MODES = (
+    *("exact", "lines", "tokens", "float(1e-6)", "lcb", "sf", "code_contests", "float(1e-6)+ignore_case"),
+    *("kattis", "kattis(float_tolerance 1e-6)", "kattis(case_sensitive space_change_sensitive)"),
+)
 TEXTS: dict[str, Callable[[int], tuple[bytes, bytes]]] = {
     "equal": lambda n: (repeated(b"12 ab\n", n), repeated(b"12 ab\n", n) + b"\n"),
     "numbers written otherwise": lambda n: (repeated(b"0.50 ", n), repeated(b"+.50 ", n)),
@@ -214,7 +219,7 @@ def floods() -> Iterator[Flood]:
     for language, unit in STDERR.items():
         yield Flood(f"stderr: {language.strip()} {unit!r}", crashed(language.strip(), unit), most=64 << 10)
     for language, unit in SOURCES.items():
-        yield Flood(f"source: {language} {unit!r}", composed(language, unit), most=SOURCE_BYTES_MAX)
+        yield Flood(f"source: {language} {unit!r}", composed(language, unit), SOURCE_BYTES_MAX, language)
     for unit in GO_SOURCES:
         yield Flood(f"source: go {unit!r}", renamed(unit), most=SOURCE_BYTES_MAX)
     for unit in ("class ", "struct\n\n", "/*", "class Solution"):

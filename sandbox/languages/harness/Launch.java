@@ -20,7 +20,7 @@ public final class Launch {
         }
         String text = new String(job, 0, job.length - NONCE, StandardCharsets.UTF_8);
         Map<?, ?> request = (Map<?, ?>) new Json(text).read();
-        Thread thread = new Thread(null, () -> run(request), "main", 64L << 20);
+        Thread thread = new Thread(null, () -> run(request, arguments), "main", 64L << 20);
         thread.start();
     }
 
@@ -30,7 +30,7 @@ public final class Launch {
         return make.newInstance(number);
     }
 
-    private static void run(Map<?, ?> request) {
+    private static void run(Map<?, ?> request, String[] arguments) {
         String stage = "program";
         try {
             if ("function".equals(request.get("kind"))) {
@@ -43,7 +43,7 @@ public final class Launch {
             }
             stage = "call";
             ClassLoader.getSystemClassLoader().setDefaultAssertionStatus("assert".equals(request.get("kind")));
-            start();
+            start(arguments);
             if ("assert".equals(request.get("kind"))) answer("{\"ok\": true, \"values\": []}");
         } catch (InvocationTargetException error) {
             complain(error.getCause(), stage);
@@ -52,7 +52,7 @@ public final class Launch {
         }
     }
 
-    private static void start() throws Exception {
+    private static void start(String[] arguments) throws Exception {
         String name;
         try (InputStream in = Launch.class.getResourceAsStream("/META-INF/MANIFEST.MF")) {
             name = new java.util.jar.Manifest(in).getMainAttributes().getValue("Program-Class");
@@ -61,7 +61,7 @@ public final class Launch {
         Method main = Class.forName(name).getDeclaredMethod("main", String[].class);
         main.setAccessible(true);
         Object receiver = Modifier.isStatic(main.getModifiers()) ? null : Callee.make(main.getDeclaringClass());
-        main.invoke(receiver, (Object) new String[0]);
+        main.invoke(receiver, (Object) arguments);
     }
 
     /** Tells the judge, and people on stderr, how the program failed; then ends with 1, as an uncaught exception does. */
@@ -108,15 +108,16 @@ final class Callee {
         for (String owner : classes) {
             Class<?> found;
             try {
-                found = Class.forName(owner);
+                found = load(owner);
             } catch (ClassNotFoundException error) {
                 continue;
             }
             for (Method method : methods(found)) {
                 if (!method.getName().equals(name.substring(dot + 1)) || method.isBridge()) continue;
-                if (method.getParameterCount() != values.size()) continue;
+                List<?> given = method.isVarArgs() ? gathered(method, values) : values;
+                if (method.getParameterCount() != given.size()) continue;
                 try {
-                    return new Callee(found, method, convert(method, values));
+                    return new Callee(found, method, convert(method, given));
                 } catch (IllegalArgumentException error) {
                     misfit = error;
                 }
@@ -132,6 +133,32 @@ final class Callee {
         for (Class<?> kind = owner; kind != null; kind = kind.getSuperclass()) all.addAll(Arrays.asList(kind.getDeclaredMethods()));
         all.addAll(Arrays.asList(owner.getMethods()));
         all.removeIf(method -> Modifier.isAbstract(method.getModifiers()));
+        return all;
+    }
+
+    /** A class by its plain name, in whatever package. */
+    private static Class<?> load(String name) throws ClassNotFoundException {
+        try {
+            return Class.forName(name);
+        } catch (ClassNotFoundException error) {
+            try (java.util.jar.JarFile jar = new java.util.jar.JarFile(System.getProperty("java.class.path"))) {
+                for (java.util.jar.JarEntry entry : Collections.list(jar.entries())) {
+                    String path = entry.getName();
+                    if (path.endsWith("/" + name + ".class")) return Class.forName(path.substring(0, path.length() - 6).replace('/', '.'));
+                }
+            } catch (IOException unread) {
+                throw new ClassNotFoundException(name, unread);
+            }
+            throw error;
+        }
+    }
+
+    /** What is left over is the last parameter's, unless it is there as a list already. */
+    private static List<?> gathered(Method method, List<?> values) {
+        int last = method.getParameterCount() - 1;
+        if (values.size() < last || (values.size() == last + 1 && values.get(last) instanceof List)) return values;
+        List<Object> all = new ArrayList<>(values.subList(0, last));
+        all.add(new ArrayList<>(values.subList(last, values.size())));
         return all;
     }
 
@@ -156,6 +183,7 @@ final class Callee {
 }
 
 /** JSON values to the types of parameters. */
+@SuppressWarnings("unchecked")
 final class Convert {
     static Object to(Type type, Object value) {
         if (type instanceof GenericArrayType) return array(((GenericArrayType) type).getGenericComponentType(), value);
@@ -163,13 +191,25 @@ final class Convert {
         if (type instanceof ParameterizedType) return generic((ParameterizedType) type, value);
         if (type instanceof Class) return plain((Class<?>) type, value);
         if (type instanceof WildcardType) return to(((WildcardType) type).getUpperBounds()[0], value);
-        return value;
+        if (type instanceof TypeVariable) return to(((TypeVariable<?>) type).getBounds()[0], value);
+        return natural(value);
+    }
+
+    /** A value as Java itself would hold it, where the type says nothing: integers are Integer, or Long, if they fit. */
+    private static Object natural(Object value) {
+        if (value instanceof List) ((List<Object>) value).replaceAll(Convert::natural);
+        if (value instanceof Map) ((Map<?, Object>) value).replaceAll((key, item) -> natural(item));
+        if (!(value instanceof BigInteger)) return value;
+        BigInteger big = (BigInteger) value;
+        if (big.bitLength() < 32) return big.intValue();
+        return big.bitLength() < 64 ? (Object) big.longValue() : big;
     }
 
     private static Class<?> raw(Type type) {
         if (type instanceof Class) return (Class<?>) type;
         if (type instanceof ParameterizedType) return raw(((ParameterizedType) type).getRawType());
         if (type instanceof GenericArrayType) return Array.newInstance(raw(((GenericArrayType) type).getGenericComponentType()), 0).getClass();
+        if (type instanceof TypeVariable) return raw(((TypeVariable<?>) type).getBounds()[0]);
         return Object.class;
     }
 
@@ -192,9 +232,10 @@ final class Convert {
             ((Map<?, ?>) check(value, Map.class, "an object")).forEach((k, v) -> map.put(key(items[0], (String) k), to(items[1], v)));
             return kind == HashMap.class ? new HashMap<>(map) : map;
         }
-        Collection<Object> all = collection(kind);
+        if (kind == Comparable.class) return natural(value);
+        Collection<Object> all = kind == Iterator.class ? new ArrayList<>() : collection(kind);
         for (Object item : (List<?>) check(value, List.class, "a list")) all.add(to(items[0], item));
-        return all;
+        return kind == Iterator.class ? all.iterator() : all;
     }
 
     private static Object key(Type type, String text) {
@@ -209,23 +250,29 @@ final class Convert {
         if (kind.isAssignableFrom(LinkedList.class)) return new LinkedList<>();
         if (kind.isAssignableFrom(ArrayDeque.class)) return new ArrayDeque<>();
         if (kind.isAssignableFrom(TreeSet.class)) return new TreeSet<>();
-        throw new IllegalArgumentException("no values of " + kind.getName());
+        try {
+            return (Collection<Object>) kind.getConstructor().newInstance();
+        } catch (ReflectiveOperationException | ClassCastException error) {
+            throw new IllegalArgumentException("no values of " + kind.getName());
+        }
     }
 
     private static Object plain(Class<?> kind, Object value) {
-        if (kind == Object.class) return value;
+        if (kind == Object.class || kind == Comparable.class || kind == Iterable.class) return natural(value);
         if (value == null && !kind.isPrimitive()) return null;
-        if (kind == String.class) return check(value, String.class, "a text");
+        if (kind == String.class || kind == CharSequence.class) return check(value, String.class, "a text");
+        if (kind == StringBuilder.class) return new StringBuilder((String) check(value, String.class, "a text"));
         if (kind == boolean.class || kind == Boolean.class) return check(value, Boolean.class, "a truth value");
         if (kind == char.class || kind == Character.class) {
             String text = (String) check(value, String.class, "a character");
             if (text.length() != 1) throw new IllegalArgumentException("a character wanted");
             return text.charAt(0);
         }
-        if (List.class.isAssignableFrom(kind) || kind == Collection.class || Map.class.isAssignableFrom(kind)) return value;
+        if (List.class.isAssignableFrom(kind) || kind == Collection.class || Map.class.isAssignableFrom(kind)) return natural(value);
         Number number = (Number) check(value, Number.class, "a number");
         if (kind == double.class || kind == Double.class) return number.doubleValue();
         if (kind == float.class || kind == Float.class) return number.floatValue();
+        if (kind == Number.class) return natural(number);
         return whole(kind, number);
     }
 
@@ -233,7 +280,7 @@ final class Convert {
         if (!(number instanceof BigInteger)) throw new IllegalArgumentException("an integer wanted, not " + number);
         BigInteger big = (BigInteger) number;
         try {
-            if (kind == int.class || kind == Integer.class || kind == Number.class) return big.intValueExact();
+            if (kind == int.class || kind == Integer.class) return big.intValueExact();
             if (kind == long.class || kind == Long.class) return big.longValueExact();
             if (kind == short.class || kind == Short.class) return big.shortValueExact();
             if (kind == byte.class || kind == Byte.class) return big.byteValueExact();
@@ -263,7 +310,7 @@ final class Encode {
         if (value instanceof Optional) value = ((Optional<?>) value).orElse(null);
         if (value == null || value instanceof Boolean) {
             out.append(value);
-        } else if (value instanceof String || value instanceof Character) {
+        } else if (value instanceof CharSequence || value instanceof Character) {
             out.append(quote(value.toString()));
         } else if (value instanceof Double || value instanceof Float) {
             out.append(value);

@@ -7,96 +7,13 @@
 #define SANDBOX_HARNESS_HPP
 #include <bits/stdc++.h>
 #include <sys/syscall.h>
+#include "harness_json.hpp"
 
 void sandbox_harness_call();
 
 namespace sandbox_harness {
 
 extern "C" long syscall(long, ...) noexcept;
-
-struct Misfit : std::runtime_error { using std::runtime_error::runtime_error; };
-
-template <class T> struct Same { using type = T; };
-template <class T> constexpr bool unsupported = false;
-
-// ---- JSON, as the judge has checked it ------------------------------------------------------------------------------
-
-struct Json {
-    enum Kind { Null, Truth, Number, Text, List, Object } kind = Null;
-    std::string text;                                // Number: as written; Text: UTF-8; Truth: "true" or "false"
-    std::vector<Json> items;                         // List; Object: the values
-    std::vector<std::string> keys;                   // Object
-};
-
-class Reader {
-    const std::string &text;
-    size_t at = 0;
-
-    void skip() { while (at < text.size() && std::isspace((unsigned char)text[at])) at++; }
-
-    bool more(char end) {                            // passes over a comma; false at the closing bracket
-        skip();
-        if (text.at(at) == ',') at++, skip();
-        if (text.at(at) != end) return true;
-        at++;
-        return false;
-    }
-
-    unsigned hex() {
-        unsigned code = std::stoul(text.substr(at + 1, 4), nullptr, 16);
-        at += 4;
-        return code;
-    }
-
-    static void put(std::string &out, unsigned code) {
-        int tail = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-        static const unsigned first[] = {0, 0xC0, 0xE0, 0xF0};
-        out += char(first[tail] | code >> 6 * tail);
-        while (tail-- > 0) out += char(0x80 | (code >> 6 * tail & 0x3F));
-    }
-
-    std::string string() {
-        std::string out;
-        for (at++; text.at(at) != '"'; at++) {
-            if (text[at] != '\\') { out += text[at]; continue; }
-            static const std::string names = "nrtbf", meant = "\n\r\t\b\f";
-            char c = text.at(++at);
-            if (c == 'u') {
-                unsigned code = hex();
-                if (code >> 10 == 0x36 && text.compare(at + 1, 2, "\\u") == 0) at += 2, code = 0x10000 + ((code & 0x3FF) << 10) + (hex() & 0x3FF);
-                put(out, code);
-            } else {
-                size_t known = names.find(c);
-                out += known == std::string::npos ? c : meant[known];
-            }
-        }
-        at++;
-        return out;
-    }
-
-public:
-    explicit Reader(const std::string &text) : text(text) {}
-
-    Json read() {
-        skip();
-        Json json;
-        char c = text.at(at);
-        if (c == '"') json.kind = Json::Text, json.text = string();
-        else if (c == '[') for (json.kind = Json::List, at++; more(']');) json.items.push_back(read());
-        else if (c == '{') for (json.kind = Json::Object, at++; more('}');) {
-            json.keys.push_back(string());
-            skip();
-            at++;                                    // the colon
-            json.items.push_back(read());
-        } else {
-            size_t end = text.find_first_of(",]} \t\r\n", at);
-            json.text = text.substr(at, end - at);
-            at = std::min(end, text.size());
-            json.kind = json.text == "null" ? Json::Null : json.text == "true" || json.text == "false" ? Json::Truth : Json::Number;
-        }
-        return json;
-    }
-};
 
 // ---- JSON to parameters ---------------------------------------------------------------------------------------------
 
@@ -182,91 +99,40 @@ template <class M> void from_object(const Json &json, M &out) {
 template <class K, class V, class... R> void from(const Json &json, std::map<K, V, R...> &out) { from_object(json, out); }
 template <class K, class V, class... R> void from(const Json &json, std::unordered_map<K, V, R...> &out) { from_object(json, out); }
 
-// ---- values to the tagged JSON of sandbox/values.py -----------------------------------------------------------------
+// What only points at a text or at numbers has them here.
+template <class T> T &sandbox_kept() { static std::deque<T> all; return all.emplace_back(); }
 
-struct Out : std::string { using std::string::string; };  // of this namespace, so that `to` is found for every type
+template <class T> std::enable_if_t<std::is_same_v<std::remove_const_t<T>, char>> from(const Json &json, T *&out) {
+    auto &text = sandbox_kept<std::string>();
+    from(json, text);
+    out = text.data();
+}
 
-inline void to(Out &out, bool value) { out += value ? "true" : "false"; }
-inline void to(Out &out, std::nullptr_t) { out += "null"; }
+template <class T> std::enable_if_t<std::is_arithmetic_v<T> && !std::is_same_v<std::remove_const_t<T>, char> && !std::is_same_v<std::remove_const_t<T>, bool>> from(const Json &json, T *&out) {
+    auto &all = sandbox_kept<std::vector<std::remove_const_t<T>>>();
+    from(json, all);
+    out = all.data();
+}
 
-inline void to(Out &out, const std::string &value) {
-    out += '"';
-    for (unsigned char c : value) {
-        char escaped[8];
-        if (c == '"' || c == '\\') out += '\\', out += char(c);
-        else if (c < 32) std::snprintf(escaped, sizeof escaped, "\\u%04x", c), out += escaped;
-        else out += char(c);
+inline void from(const Json &json, std::string_view &out) {
+    auto &text = sandbox_kept<std::string>();
+    from(json, text);
+    out = text;
+}
+
+template <class T, size_t N> void from(const Json &json, std::span<T, N> &out) {
+    auto &all = sandbox_kept<std::vector<std::remove_const_t<T>>>();
+    from(json, all);
+    out = all;
+}
+
+template <class T> auto from(const Json &json, T &out) -> decltype(out.push(std::declval<typename T::value_type>()), typename T::container_type(), void()) {
+    for (const Json &item : expect(json, Json::List, "a list").items) {
+        typename T::value_type value{};
+        from(item, value);
+        out.push(std::move(value));
     }
-    out += '"';
 }
-
-inline void to(Out &out, const char *value) { to(out, std::string(value)); }
-inline void to(Out &out, char value) { to(out, std::string(1, value)); }
-
-template <class T> std::enable_if_t<std::is_floating_point_v<T>> to(Out &out, T value) {
-    char text[64];
-    if (std::isnan(value)) { out += "NaN"; return; }
-    if (std::isinf(value)) { out += value < 0 ? "-Infinity" : "Infinity"; return; }
-    std::snprintf(text, sizeof text, "%.*g", std::is_same_v<T, float> ? 9 : 17, double(value));
-    out += text;
-    if (!std::strpbrk(text, ".e")) out += ".0";     // so that it reads as a float
-}
-
-template <class T> std::enable_if_t<std::is_integral_v<T>> to(Out &out, T value) {
-    bool negative = value < 0;
-    unsigned __int128 size = negative ? 0 - (unsigned __int128)value : (unsigned __int128)value;
-    if (size < 1ull << 53) { out += (negative ? "-" : "") + std::to_string((unsigned long long)size); return; }
-    char text[64];
-    int start = std::snprintf(text, sizeof text, "{\"i\":\"%s0x", negative ? "-" : "");
-    auto high = (unsigned long long)(size >> 64), low = (unsigned long long)size;
-    if (high) std::snprintf(text + start, sizeof text - start, "%llx%016llx\"}", high, low);
-    else std::snprintf(text + start, sizeof text - start, "%llx\"}", low);
-    out += text;
-}
-
-template <class A, class B> void to(Out &, const std::pair<A, B> &);
-template <class... T> void to(Out &, const std::tuple<T...> &);
-template <class T> void to(Out &, const std::optional<T> &);
-template <class K, class V, class... R> void to(Out &, const std::map<K, V, R...> &);
-template <class K, class V, class... R> void to(Out &, const std::unordered_map<K, V, R...> &);
-
-template <class T> auto to(Out &out, const T &value) -> decltype(value.begin(), value.end(), void()) {
-    const char *comma = "[";
-    for (auto &&item : value) {
-        out += comma;
-        to(out, static_cast<const typename T::value_type &>(item));
-        comma = ",";
-    }
-    out += *comma == '[' ? "[]" : "]";
-}
-
-template <class A, class B> void to(Out &out, const std::pair<A, B> &value) {
-    out += "{\"t\":[", to(out, value.first), out += ',', to(out, value.second), out += "]}";
-}
-
-template <class... T> void to(Out &out, const std::tuple<T...> &value) {
-    const char *comma = "{\"t\":[";
-    std::apply([&](auto &...item) { ((out += comma, to(out, item), comma = ","), ...); }, value);
-    out += sizeof...(T) ? "]}" : "{\"t\":[]}";
-}
-
-template <class T> void to(Out &out, const std::optional<T> &value) {
-    if (value) to(out, *value);
-    else out += "null";
-}
-
-template <class M> void to_object(Out &out, const M &value) {
-    const char *comma = "";
-    out += "{\"d\":[";
-    for (auto &item : value) {
-        out += comma, out += '[', to(out, item.first), out += ',', to(out, item.second), out += ']';
-        comma = ",";
-    }
-    out += "]}";
-}
-
-template <class K, class V, class... R> void to(Out &out, const std::map<K, V, R...> &value) { to_object(out, value); }
-template <class K, class V, class... R> void to(Out &out, const std::unordered_map<K, V, R...> &value) { to_object(out, value); }
 
 // ---- the call -------------------------------------------------------------------------------------------------------
 
@@ -326,6 +192,28 @@ template <bool Floats> struct Any {
     }
 };
 
+// Arguments of plain types, as the values of the problem's cases have: by these C++ itself chooses among overloads, and
+// works out a template's.
+template <class... T> struct Types {
+    template <class A> static constexpr bool fits = std::is_invocable_v<A &, T &...>;
+    static constexpr size_t count = sizeof...(T);
+    template <class A> static bool apply(A &apply) {
+        if (job().arguments.size() != count) return false;
+        std::tuple<T...> arguments{};
+        Json all;
+        all.kind = Json::List;
+        all.items = job().arguments;
+        from(all, arguments);
+        std::apply([&](auto &...argument) { finish(apply, argument...); }, arguments);
+        return true;
+    }
+};
+
+template <class L, class A> bool apply_types(A &apply) {
+    if constexpr (L::template fits<A>) return L::apply(apply);
+    else return false;
+}
+
 template <bool Floats, class A, size_t... I> bool apply_any(A &apply, std::index_sequence<I...>) {
     if constexpr (std::is_invocable_v<A &, decltype(Any<Floats>{job().arguments.data() + I}) &...>) {
         std::vector<Any<Floats>> all;
@@ -335,16 +223,26 @@ template <bool Floats, class A, size_t... I> bool apply_any(A &apply, std::index
     } else return false;
 }
 
-template <class A, size_t... N> bool apply_count(A &apply, std::index_sequence<N...>) {
+template <size_t N, class A> bool apply_one(A &apply) {
+    return apply_any<true>(apply, std::make_index_sequence<N>{}) || apply_any<false>(apply, std::make_index_sequence<N>{});
+}
+
+// For a number of arguments with types that fit nothing else is tried: it might not compile.
+template <class A, class... L, size_t... N> bool apply_count(A &apply, std::index_sequence<N...>) {
+    auto one = [&]<size_t M>(std::integral_constant<size_t, M>) {
+        if constexpr (((L::count == M && L::template fits<A>) || ...)) return false;
+        else return apply_one<M>(apply);
+    };
     size_t size = job().arguments.size();
-    return ((size == N && (apply_any<true>(apply, std::make_index_sequence<N>{}) || apply_any<false>(apply, std::make_index_sequence<N>{}))) || ...);
+    return ((size == N && one(std::integral_constant<size_t, N>())) || ...);
 }
 
 // direct: calls the one callee that the name stands for; it cannot be invoked where there are several.
-template <class D, class A> void sandbox_choose(D direct, A apply) {
+template <class... L, class D, class A> void sandbox_choose(D direct, A apply) {
     if constexpr (std::is_invocable_v<D, Job &>)
         if (direct(job())) return;
-    if (!apply_count(apply, std::make_index_sequence<12>{}))
+    if ((apply_types<L>(apply) || ...)) return;
+    if (!apply_count<A, L...>(apply, std::make_index_sequence<12>{}))
         throw Misfit("no function of that name takes " + std::to_string(job().arguments.size()) + " arguments of these types");
 }
 

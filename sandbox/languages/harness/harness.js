@@ -31,6 +31,8 @@ function complain (error, stage) {
   exit(1)
 }
 
+const own = { id: 'main.js', exports: {}, children: [] } // the program's, which is no main module: its function is asked for
+
 class Failed extends Error { get name () { return 'AssertionError' } }
 class Unencodable extends Error {}
 
@@ -80,19 +82,22 @@ function findExport (exported, name) {
 }
 
 function method (Class, name, dot) {
-  if (typeof Class === 'function' && dot < 0 && Class.name === name) return Class
+  if (typeof Class === 'function' && dot < 0 && (Class.name === name || !isClass(Class))) return Class
   const object = typeof Class === 'function' ? new Class() : Class
   const word = name.slice(dot + 1)
   const found = object[word] ? object : Class
   return found[word].bind(found)
 }
 
+const isClass = (made) => /^class\b/.test(Function.prototype.toString.call(made)) || Object.keys(made.prototype || {}).length > 0
+
 function find (name) {
   const look = (text) => vm.runInThisContext(`typeof ${text} === 'undefined' ? undefined : ${text}`)
   const dot = name.indexOf('.')
   const Class = look(dot < 0 ? 'Solution' : name.slice(0, dot))
-  const free = dot < 0 ? look(name) || module.exports[name] : undefined
+  const free = dot < 0 ? look(name) || own.exports[name] : undefined
   if (free) return free
+  if (!Class && dot < 0 && typeof own.exports === 'function') return method(own.exports, name, dot)
   if (!Class) throw new ReferenceError(`${name} is not defined`)
   return method(Class, name, dot)
 }
@@ -100,7 +105,7 @@ function find (name) {
 async function main () {
   const job = JSON.parse(read(0, size - NONCE).toString())
   let stage = 'program'
-  Object.assign(globalThis, { require: createRequire(process.cwd() + '/main.js'), module, exports: module.exports })
+  Object.assign(globalThis, { require: createRequire(process.cwd() + '/main.js'), module: own, exports: own.exports })
   let failed = null // kept, for the program may catch it
   console.assert = (holds, ...words) => {
     if (!holds) throw (failed = failed || new Failed(words.join(' ') || 'console.assert'))

@@ -79,12 +79,40 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [["run.device=cpu", "rollout.weight_backend=ipc"], ["rollout.max_staleness=1", "learn.is_cap=0"]],
+    ("overrides", "message"),
+    [
+        (["run.device=cpu", "rollout.weight_backend=ipc"], "use shm"),
+        (["learn.is_cap=0"], r"learn\.is_cap=0.*: use 2\.0; .*learn\.correction=none"),
+        (["learn.correction=mis", "learn.is_cap=1"], "mis masks what is over it: use a number above 1"),
+        (["learn.correction=seq_mis", "learn.is_cap=0.5"], "seq_mis masks what is over it"),
+        (["learn.correction=decoupled", "learn.is_cap=0"], "decoupled masks what is over it"),
+        (["learn.correction=decoupled", "learn.surrogate=pg"], r"use learn\.surrogate=ppo"),
+        (["learn.correction=dppo"], r"learn\.surrogate='ppo': .*use learn\.surrogate=pg"),
+        (["learn.correction=none", "learn.surrogate=pg", "learn.updates_per_step=2"], "after the first"),
+        (["learn.correction=cispo"], "use one of tis, mis, seq_mis, decoupled, dppo, none"),
+        (["learn.surrogate=trpo"], "use one of ppo, pg"),
+        (["learn.tv_bound=0"], "above 0 and at most 1"),
+    ],
 )
-def test_impossible_combinations_are_refused(overrides: list[str]) -> None:
-    with pytest.raises(ConfigError):
+def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_config(None, overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["rollout.max_staleness=4", "learn.correction=mis"],
+        ["rollout.max_staleness=4", "learn.correction=seq_mis", "learn.surrogate=pg", "learn.updates_per_step=2"],
+        ["rollout.max_staleness=4", "learn.correction=decoupled", "learn.is_cap=5"],
+        ["rollout.max_staleness=4", "learn.correction=dppo", "learn.surrogate=pg", "learn.is_cap=0"],
+        ["learn.correction=none", "learn.updates_per_step=2", "learn.is_cap=0"],
+        ["learn.correction=none", "learn.surrogate=pg"],
+        ["rollout.max_staleness=1", "learn.correction=none"],
+    ],
+)
+def test_every_correction_has_a_configuration(overrides: list[str]) -> None:
+    load_config(None, overrides)
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "learn: 3\n"])

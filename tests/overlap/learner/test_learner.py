@@ -212,8 +212,8 @@ def logprobs_and_gradient(model, groups, budget, share):
     for micro in mini_batches(groups, SplitConfig(1, 1, budget, 64, share))[0].ranks[0]:
         t = to_tensors(micro)
         logprobs, _ = model(t)
-        (logprobs * t.advantages).sum().backward()
-        found += list(zip(t.targets.tolist(), t.advantages.tolist(), logprobs.tolist(), strict=True))
+        (logprobs * t.sampled.advantages).sum().backward()
+        found += list(zip(t.targets.tolist(), t.sampled.advantages.tolist(), logprobs.tolist(), strict=True))
     return sorted(found), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 

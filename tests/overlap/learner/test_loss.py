@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+from typing import get_args
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from overlap.learner.correction import Correction, Sampled  # noqa: E402
 from overlap.learner.head import LogprobHead, _Logprobs  # noqa: E402
-from overlap.learner.loss import LossConfig, clipped_policy_loss, importance_weights, k3, token_loss  # noqa: E402
+from overlap.learner.loss import LossConfig, Surrogate, clipped_policy_loss, token_loss  # noqa: E402
 
 CASES = [
     LossConfig(),
-    LossConfig(is_cap=0.0),
+    LossConfig(correction="none"),
     LossConfig(clip_low=0.1, clip_high=0.3, kl_coef=0.2),
     LossConfig(entropy_coef=0.05, is_cap=1.1),
     LossConfig(kl_coef=0.1, entropy_coef=0.01),
@@ -25,7 +27,7 @@ def slow_token_loss(new, old, engine, advantage, reference, entropy, cfg):
     """The formula of the module's docstring for one token, in Python floats."""
     ratio = math.exp(new - old)
     clipped = min(max(ratio, 1 - cfg.clip_low), 1 + cfg.clip_high)
-    weight = min(math.exp(old - engine), cfg.is_cap) if cfg.is_cap else 1.0
+    weight = min(math.exp(old - engine), cfg.is_cap) if cfg.correction == "tis" else 1.0
     loss = weight * max(-advantage * ratio, -advantage * clipped)
     if cfg.kl_coef:
         loss += cfg.kl_coef * (math.exp(reference - new) - (reference - new) - 1)
@@ -49,12 +51,17 @@ def tokens(count, seed=0):
     }
 
 
+def one_response(engine, advantages):
+    count = len(engine)
+    return Sampled(engine, advantages, torch.zeros(count).long(), torch.zeros(count).bool(), 1)
+
+
 def total(cfg, t, **replaced):
     t = t | replaced
-    loss = token_loss(
-        t["new"], t["engine"], t["advantages"], cfg, old=t["old"], reference=t["reference"], entropy=t["entropy"]
-    )
-    return loss.total
+    sampled = one_response(t["engine"], t["advantages"])
+    return token_loss(
+        t["new"], sampled, cfg, old=t["old"], first=False, reference=t["reference"], entropy=t["entropy"]
+    ).total
 
 
 @pytest.mark.parametrize("cfg", CASES)
@@ -81,11 +88,6 @@ def test_gradient_is_that_of_finite_differences(cfg, name):
         down[i] -= step
         slope = (total(cfg, t, **{name: up}) - total(cfg, t, **{name: down})).item() / (2 * step)
         assert (x.grad[i].item() if x.grad is not None else 0.0) == pytest.approx(slope, abs=1e-6)
-
-
-def test_no_gradient_flows_through_the_importance_weight():
-    t = tokens(8)
-    assert not importance_weights(t["old"].clone().requires_grad_(), t["engine"], 2.0).requires_grad
 
 
 def test_the_clip_stops_what_a_good_token_can_gain():
@@ -123,62 +125,40 @@ def test_the_clip_never_softens_a_loss():
 def test_with_one_update_the_gradient_is_that_of_the_weighted_log_prob():
     t = tokens(50)
     new = t["new"].clone().requires_grad_()
-    token_loss(new, t["engine"], t["advantages"], LossConfig()).total.backward()
+    token_loss(new, one_response(t["engine"], t["advantages"]), LossConfig()).total.backward()
     weights = torch.exp(t["new"] - t["engine"]).clamp(max=2.0)
     assert torch.allclose(new.grad, -weights * t["advantages"])
 
 
-def test_importance_weights_are_capped_and_can_be_turned_off():
-    old, engine = torch.tensor([0.0, 0.0, 0.0]), torch.tensor([-5.0, 0.5, -0.1])
-    assert importance_weights(old, engine, 2.0).tolist() == pytest.approx([2.0, math.exp(-0.5), math.exp(0.1)])
-    assert importance_weights(old, engine, 0.0).tolist() == [1.0, 1.0, 1.0]
-
-
-def test_absurd_log_probs_give_finite_losses_and_gradients():
+@pytest.mark.parametrize("name", get_args(Correction))
+@pytest.mark.parametrize("surrogate", get_args(Surrogate))
+def test_absurd_log_probs_give_finite_losses_and_gradients(name, surrogate):
     new = torch.tensor([-200.0, 0.0], requires_grad=True)
     far = torch.tensor([0.0, -300.0])
-    loss = token_loss(new, far, torch.tensor([1.0, -1.0]), LossConfig(kl_coef=0.1), old=far, reference=far)
+    cfg = LossConfig(correction=name, surrogate=surrogate, kl_coef=0.1)
+    loss = token_loss(new, one_response(far, torch.tensor([1.0, -1.0])), cfg, old=far, first=False, reference=far)
     loss.total.backward()
     assert torch.isfinite(loss.total)
     assert torch.isfinite(new.grad).all()
 
 
-def test_k3_estimates_the_divergence():
-    p, q = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64), torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    estimate = (p * k3(p.log(), q.log())).sum()
-    assert estimate.item() == pytest.approx((p * (p / q).log()).sum().item())
-    assert (k3(p.log(), q.log()) >= 0).all()
+def test_with_one_update_both_surrogates_are_the_same():
+    t = tokens(50)
+    sampled, found = one_response(t["engine"], t["advantages"]), []
+    for surrogate in get_args(Surrogate):
+        new = t["new"].clone().requires_grad_()
+        loss = token_loss(new, sampled, LossConfig(surrogate=surrogate)).total
+        loss.backward()
+        found.append((loss.item(), new.grad.tolist()))
+    assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("cfg", CASES)
-def test_sums_over_any_split_add_up(cfg):
-    t = tokens(30)
-    whole = token_loss(
-        t["new"], t["engine"], t["advantages"], cfg, **{k: t[k] for k in ("old", "reference", "entropy")}
-    )
-    parts = []
-    for cut in (slice(0, 7), slice(7, 8), slice(8, 30)):
-        part = {name: column[cut] for name, column in t.items()}
-        parts.append(
-            token_loss(part["new"], part["engine"], part["advantages"], cfg,
-                       **{k: part[k] for k in ("old", "reference", "entropy")})
-        )  # fmt: skip
-    assert sum(p.total for p in parts).item() == pytest.approx(whole.total.item())
-    for name, value in whole.sums.items():
-        assert sum(p.sums[name] for p in parts).item() == pytest.approx(value.item()), name
-    for name, value in whole.maxima.items():
-        assert max(p.maxima[name] for p in parts).item() == pytest.approx(value.item()), name
-
-
-def test_statistics_are_means_of_what_they_say():
-    new = torch.tensor([-1.0, -2.0])
-    engine = torch.tensor([-1.5, -1.9])
-    loss = token_loss(new, engine, torch.ones(2), LossConfig(is_cap=1.2))
-    assert loss.sums["ratio_mean_abs_logdiff"].item() == pytest.approx(0.6)
-    assert loss.maxima["ratio_max_logdiff"].item() == pytest.approx(0.5)
-    assert loss.sums["is_capped_fraction"].item() == 1
-    assert loss.sums["entropy"].item() == pytest.approx(3.0)
-    assert loss.sums["clip_fraction"].item() == 0
+def test_in_later_updates_ppo_is_held_to_the_policy_before_the_step_and_pg_is_not():
+    t = tokens(50)
+    sampled = one_response(t["engine"], t["advantages"])
+    token_loss(t["new"], sampled, LossConfig(surrogate="pg"), first=False)
+    with pytest.raises(AssertionError, match="before the first update"):
+        token_loss(t["new"], sampled, LossConfig(), first=False)
 
 
 def head(dtype=torch.float64, bias=False, temperature=0.7, vocab=17, hidden=5):

@@ -21,6 +21,7 @@ from overlap.learner.micro_batch import (
     micro_batches,
     mini_batches,
 )
+from overlap.process import decode, message
 
 CFG = SplitConfig(updates=1, ranks=1, micro_batch_tokens=64, hidden=16)
 
@@ -68,6 +69,47 @@ def test_responses_keep_their_tokens_log_probs_and_advantages():
     assert [list(r.tokens) for r in only.responses] == [[5, 6], [7]]
     assert list(only.responses[0].logprobs) == [0.0, -0.5]
     assert [r.advantage for r in only.responses] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("spans", "fresh"),
+    [
+        ([(7, 0, 5)], 0),
+        ([(5, 0, 2), (6, 2, 3), (7, 3, 5)], 3),
+        ([(6, 0, 2), (7, 2, 3), (7, 3, 5)], 2),
+        ([(5, 0, 2), (6, 2, 5)], 5),
+        ([], 5),
+    ],
+)
+def test_a_response_knows_its_first_token_by_the_version_that_is_trained(spans, fresh):
+    made = scored([4, 5, 6, 7, 8])
+    object.__setattr__(made.trajectory, "spans", tuple(VersionSpan(*span) for span in spans))
+    trained = Batch(8, 7, batch([made]).groups)
+    assert flatten(trained, mask_truncated=True)[0].responses[0].fresh == fresh
+
+
+def test_the_wire_of_the_ranks_keeps_what_is_fresh():
+    groups = (PromptGroup(array("i", [1]), (Response(array("i", [2, 3]), array("f", [-1.0, -2.0]), 0.5, 1),)),)
+    sent = message("step", groups, 3)
+    assert decode(sent.data[8:]).args == (groups, 3)
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_tokens_belong_to_their_response_and_have_landed_behind_its_older_ones(share):
+    torch = pytest.importorskip("torch")
+    from overlap.learner.tensors import to_tensors
+
+    fresh = {1: 0, 2: 2, 3: 1, 5: 3}  # by length: all of it, none of it, the last two, the last two
+    responses = [Response(array("i", [n] * n), array("f", [-1.0] * n), float(n), at) for n, at in fresh.items()]
+    groups = [PromptGroup(array("i", [9]), tuple(responses)) for _ in range(2)]
+    for micro in mini_batches(groups, SplitConfig(1, 1, 14, 16, share))[0].ranks[0]:
+        t = to_tensors(micro)
+        lengths = [n for row in micro.rows for n in map(len, (r.tokens for r in row.responses))]
+        assert t.sampled.responses == len(lengths)
+        assert t.sampled.owners.tolist() == [number for number, n in enumerate(lengths) for _ in range(n)]
+        expected = {1: [False], 2: [False, False], 3: [False, True, True], 5: [False, False, False, True, True]}
+        assert t.sampled.landed.tolist() == [landed for n in lengths for landed in expected[n]]
+        assert torch.equal(t.sampled.advantages, t.targets.float())
 
 
 def test_unscored_and_empty_responses_are_not_in_the_loss():
@@ -202,7 +244,7 @@ def test_each_counted_token_is_predicted_by_the_token_before_it(share):
         t = to_tensors(micro)
         read = t.ids.flatten()[t.at].tolist()
         assert read == [before[token] for token in t.targets.tolist()]
-        assert torch.equal(t.engine, t.advantages)
+        assert torch.equal(t.sampled.engine, t.sampled.advantages)
         assert len(t.targets) == sum(row.counted for row in micro.rows)
 
 

@@ -179,6 +179,16 @@ def documented(name: str) -> bool:
     return any(re.fullmatch(re.sub(r"<\w+>", r"\\w+", n), name) for n in names)
 
 
+def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
+    ages = (0, 0, 2, 0, 2, 5, 2, 0)
+    made = result(group(0, *(scored(0, i, 1.0, version=9 - age) for i, age in enumerate(ages))), version=9)
+    row = step_row(made, StepClock(0).step(made))
+    shares = {name: value for name, value in row.items() if name.startswith("rollout/staleness_share_")}
+    assert shares == {f"rollout/staleness_share_{age}": ages.count(age) / 8 for age in range(6)}
+    nothing = result(group(0, scored(0, 0, 0.0), dropped="equal rewards"))
+    assert not [n for n in step_row(nothing, StepClock(0).step(nothing)) if "staleness_share" in n]
+
+
 def test_every_metric_has_its_line_in_the_readme():
     lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="equal_rewards")
     learned = dict.fromkeys(trainer_metrics(), 0.5)
@@ -189,12 +199,16 @@ def test_every_metric_has_its_line_in_the_readme():
     assert not documented("reward/unheard_of")
 
 
+STATISTICS = ("_MEANS", "_MAXIMA", "_QUANTILES", "TOLD")
+
+
 def trainer_metrics() -> set[str]:
     """The names that the learner reports, out of its source: importing it would import torch."""
-    source = "".join(file.read_text() for file in (ROOT / "overlap" / "learner").glob("*.py"))
-    found = re.search(r"_SUMS = \((.*?)\)", source, re.DOTALL)
-    assert found is not None
-    return {*re.findall(r'"(\w+)"', found[1]), "ratio_max_logdiff", "grad_norm", "lr", "tokens", "forward_backward_s"}
+    source = (ROOT / "overlap" / "learner" / "statistics.py").read_text()
+    parts = [re.search(rf"^{name} = [({{](.*?)[)}}]$", source, re.DOTALL | re.MULTILINE) for name in STATISTICS]
+    told = [name for part in parts if part is not None for name in re.findall(r'"(\w+)"', part[1])]
+    assert {"loss", "ratio_max", "ratio_p50", "landing_gap_mean"} <= set(told)
+    return {*told, "grad_norm", "lr", "tokens", "forward_backward_s"}
 
 
 def test_a_metric_is_one_function(monkeypatch):

@@ -18,8 +18,9 @@ from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
 from overlap.verify.verifier import SandboxVerifier, job_limit_s
-from sandbox.core import REFEREE_LIMITS, Case, Judgement, Problem, Program, Verdict
+from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
+    CheckerError,
     InvalidProblem,
     IsolationUnavailable,
     PoolClosed,
@@ -27,6 +28,7 @@ from sandbox.errors import (
     ToolchainMissing,
     WorkerDied,
 )
+from sandbox.pool import longest_s
 
 # What programs did.
 
@@ -313,7 +315,78 @@ def test_a_pool_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -
     stuck.wait()
 
 
-def test_a_sandbox_whose_checker_is_slow_is_not_taken_for_hanging() -> None:
+def test_a_job_is_waited_for_as_long_as_the_sandbox_itself_waits() -> None:
     plain = Problem("p", "stdio", (Case("", "1"),))
-    checked = replace(plain, compare="checker", checker=Program("1"))
-    assert job_limit_s(checked) >= job_limit_s(plain) + 2 * REFEREE_LIMITS.wall_limit_s
+    many = replace(plain, compare="checker", checker=Program("1"), convention="kattis", passes=7)
+    assert all(job_limit_s(problem) > longest_s(problem) for problem in (plain, many))
+
+
+# A problem whose checker fails.
+
+
+class Checked(Judged):
+    """Answers "BROKEN" are to the problem "broken", all others to "sum"."""
+
+    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program]:
+        return Problem("broken" if "BROKEN" in answer else "sum", "stdio", (Case("1", "1"),)), Program(answer)
+
+
+def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None:
+    asked: list[str] = []
+    told: list[str] = []
+
+    async def answer(program: Program) -> Judgement:
+        asked.append(program.source)
+        if "BROKEN" in program.source:
+            raise CheckerError("the checker ended by signal 11\n\x1b[31m")
+        return judgement()
+
+    async def run() -> None:
+        pool = StandIn(answer)
+        verifier = SandboxVerifier(
+            config(max_failure_share=0.1), Checked(), pool=lambda: pool, judge_once=False, tell=told.append
+        )
+        for number in range(40):  # half of them, and yet no failure of ours
+            scored = await verifier.score(trajectory(f"BROKEN {number}"))
+            assert scored.reward is None
+            assert "the checker ended by signal 11" in scored.failure
+            assert (await verifier.score(trajectory(f"fine {number}"))).reward == 1.0
+        await verifier.close()
+
+    asyncio.run(run())
+    assert [source for source in asked if "BROKEN" in source] == ["BROKEN 0"]
+    assert len(told) == 1
+    assert "problem 'broken' is set aside" in told[0]
+    assert "signal 11" in told[0]
+    assert told[0].isprintable()
+
+
+def test_samples_in_hand_of_such_a_problem_count_as_one_failure() -> None:
+    async def run() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def answer(program: Program) -> Judgement:
+            if "BROKEN" not in program.source:
+                return judgement()
+            begun.set()
+            await go.wait()
+            raise CheckerError("broken")
+
+        async with opened(Checked(), answer, max_failure_share=0.1) as verifier:
+            for _ in range(19):
+                await verifier.score(trajectory("fine"))
+            group = [asyncio.create_task(verifier.score(trajectory("BROKEN", k))) for k in range(8)]
+            await begun.wait()
+            go.set()
+            assert [scored.reward for scored in await asyncio.gather(*group)] == [None] * 8
+
+    asyncio.run(run())
+
+
+def test_checkers_that_all_fail_stop_the_run() -> None:
+    class Many(Judged):
+        def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program]:
+            return Problem(answer, "stdio", (Case("1", "1"),)), Program(answer)
+
+    with pytest.raises(VerifierError, match=r"20 of the last 20 .*CheckerError"):
+        score(Many(), *(trajectory(str(k)) for k in range(20)), answer=says(CheckerError("broken")))

@@ -98,6 +98,19 @@ def test_the_same_source_is_compiled_once_and_old_artefacts_make_room(judge: Jud
     assert f"{0:064d}" not in left
 
 
+def test_what_is_used_stays_with_its_log(judge: Judge, tmp_path: Path) -> None:
+    builder = Builder(tmp_path, kept_bytes_max=50_000)
+    builder.build(judge.jail, unit("int main() {}"))
+    for path in tmp_path.iterdir():
+        os.utime(path, (1, 1))
+    assert builder.build(judge.jail, unit("int main() {}")).cached
+    for number in range(2, 22):
+        builder._keep(tmp_path / f"{number:064d}", bytes(3_000))
+        os.utime(tmp_path / f"{number:064d}", (number, number))
+    builder._make_room()
+    assert builder.build(judge.jail, unit("int main() {}")).cached
+
+
 def test_what_is_kept_stays_below_its_cap_however_few_and_large_the_artefacts_are(tmp_path: Path) -> None:
     builder = Builder(tmp_path, kept_bytes_max=64_000)
     for number, size in enumerate([1_000] * 20 + [60_000] + [30_000] * 8):

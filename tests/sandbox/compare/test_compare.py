@@ -7,13 +7,14 @@ import itertools
 import json
 import tracemalloc
 from collections import Counter, deque, namedtuple
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
 
 from sandbox.compare.modes import parse_mode
-from sandbox.compare.values import Unencodable, decode, encode, encode_lazy, loads, same
+from sandbox.compare.values import DEPTH_MAX, Unencodable, decode, encode, encode_lazy, loads, same
 
 MODES = {
     "x": "exact",
@@ -289,6 +290,21 @@ def test_depth_is_capped_on_both_sides() -> None:
     for text in (b"[" * 100_000 + b"]" * 100_000, b"[" * 900 + b"]" * 900):
         with pytest.raises(ValueError, match="deep"):
             decode(loads(text))
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "set", "dict"])
+def test_what_is_as_deep_as_may_be_is_read_below_a_stack_of_our_own(kind: str) -> None:
+    deep: object = 1
+    for _ in range(DEPTH_MAX):
+        deep = {"list": [deep], "tuple": {"t": [deep]}, "set": {"z": [deep]}, "dict": {"d": [[1, deep]]}}[kind]
+
+    def below(frames: int) -> None:
+        if frames:
+            return below(frames - 1)
+        with suppress(ValueError):  # deeper than may be
+            decode(deep)
+
+    below(100)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,33 @@ def test_the_kernel_starts_no_more_processes_than_the_group_may_have(jail: Jail)
     assert kills == 0
 
 
+@pytest.mark.parametrize("how", ["signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "unwaited()"])
+def test_children_that_nobody_waits_for_are_charged(jail: Jail, tmp_path: Path, how: str) -> None:
+    name = sweep._own_name()
+    group = cgroup.make(name)
+    cgroup.remove(name)
+    if group is None or group._usage is None:
+        pytest.skip("no group here counts CPU time")
+    source = f"""
+import ctypes, os, signal, struct, time
+def unwaited():
+    ctypes.CDLL(None).sigaction(signal.SIGCHLD, struct.pack('Q128siQ', 0, b'', 2, 0), None)
+{how}
+for _ in range(50):
+    if os.fork() == 0:
+        while time.process_time() < 0.02:
+            pass
+        os._exit(0)
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+print('done')
+"""
+    assert verdict(jail, source, tmp_path, Limits(cpu_s=0.3, wall_s=60)) is Verdict.TLE
+    assert verdict(jail, source, tmp_path, Limits(cpu_s=10, wall_s=60)) is Verdict.AC
+
+
 class _Counting:
     """A group in which the kernel ends a process during the run."""
 
@@ -105,6 +132,9 @@ class _Counting:
 
     def limit(self, memory_bytes: int, processes: int) -> None:
         self.asked.append((memory_bytes, processes))
+
+    def cpu_s(self) -> None:
+        return None
 
     def kills(self) -> int:
         self.asked.append((-1, -1))
@@ -123,7 +153,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
     monkeypatch.setattr(zygote.Keeper, "_complaint", lambda _: "")
     monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.Outcome(exit_code=0))
-    worker.inbox = worker.listener = None  # type: ignore[assignment]
+    worker.inbox = worker.listener = worker.disk = None  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
     request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
     reply, _ = worker.run(request | {"gather": None}, [])
@@ -201,9 +231,9 @@ MOUNTS = {
     [
         ("two trees", "4:memory:/a/b\n8:pids:/\n", 1, ("/groups/memory/a/b", "/groups/pids")),
         ("two trees", "4:memory:/a/b\n", None, ()),
-        ("one tree", "0::/a/b\n", 2, ("/groups/a", "/groups/a")),
+        ("one tree", "0::/a/b\n", 2, ("/groups/a",) * 3),
         ("one tree", "0::/\n", None, ()),
-        ("a container's part", "0::/docker/abc/a/b\n", 2, ("/groups/a", "/groups/a")),
+        ("a container's part", "0::/docker/abc/a/b\n", 2, ("/groups/a",) * 3),
     ],
 )
 def test_where_groups_can_be_made(

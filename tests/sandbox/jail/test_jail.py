@@ -5,6 +5,8 @@ from __future__ import annotations
 import marshal
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,8 @@ from sandbox.languages import find
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 SHELL = "/bin/sh"
+FEW = Limits(cpu_s=5, wall_s=30, processes=16)
+MANY = "i=0; while [ $i -lt 100 ]; do sleep 60 & i=$((i+1)); done"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,40 @@ def test_the_opt_in_tier_still_limits_and_cleans_up() -> None:
         assert jail.run(Run(LIMITS, argv=(SHELL, "-c", "ls"))).stdout == b""
         loop = jail.run(Run(Limits(cpu_s=0.2, wall_s=30), argv=(SHELL, "-c", "while :; do :; done")))
         assert loop.cause == "cpu"
+
+
+def test_more_processes_than_a_run_may_have_are_its_end_where_they_are_not_refused() -> None:
+    with Jail("C") as jail:  # as root, nothing is refused there; else, little
+        for script in (f"{MANY}; sleep 60", f"{MANY} & sleep 60", MANY):
+            assert jail.run(Run(FEW, argv=(SHELL, "-c", script))).cause == "processes"
+        assert jail.run(Run(FEW, argv=(SHELL, "-c", "sleep 60 & sleep 60 & echo ok"))).stdout == b"ok\n"
+
+
+NEIGHBOUR = """
+import threading
+for _ in range(200):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("begun", flush=True)
+input()
+"""
+
+
+def test_a_run_gains_nothing_by_other_processes_of_its_user_that_end_meanwhile(jail: Jail) -> None:
+    (to_read, to_write), (from_read, from_write) = os.pipe(), os.pipe()
+    neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with neighbour, open(to_write, "wb", 0) as go, open(from_read, "rb", 0) as said:
+        assert neighbour.stdout is not None
+        assert neighbour.stdout.readline() == b"begun\n"
+        script = f"echo begun; read go; {MANY}; sleep 60"
+        jail.start(Run(FEW, argv=(SHELL, "-c", script), pipes=(to_read, from_write)))
+        for fd in (to_read, from_write):
+            os.close(fd)
+        assert said.readline() == b"begun\n"
+        neighbour.communicate(b"\n")
+        go.write(b"\n")
+        done = jail.finish()
+    refused = done.exit_code == 2 and b"Cannot fork" in done.stderr
+    assert refused or done.cause == "processes"
 
 
 def test_usage_is_measured_over_all_processes(jail: Jail) -> None:
@@ -276,7 +314,7 @@ def test_a_compiler_is_jailed_and_limited_as_well(jail: Jail, tmp_path: object) 
 
 def cause_of(program: str, starved_s: float) -> str:
     """What the watcher alone says of a shell program under a wall limit of 0.1 s, in a process of its own."""
-    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB}
+    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB, "processes": 64}
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:

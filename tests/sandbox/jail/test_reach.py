@@ -272,3 +272,29 @@ def test_no_signal_is_caught_by_who_keeps_a_run_and_a_program_gets_the_usual_one
         "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('ok')\n"
     )
     assert judged(tiered_judge, source, cases=3).verdict is Verdict.AC
+
+
+def test_a_crash_is_told_to_nobody_on_the_machine(judge: Judge) -> None:
+    source = (
+        "import resource\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
+        "resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))\n"
+        "print('ok' if resource.getrlimit(resource.RLIMIT_CORE) in ((1, 1), (0, 0)) else 'no')\n"
+    )
+    assert judged(judge, source).verdict is Verdict.AC
+    if os.geteuid() == 0:
+        assert judged(judge, source.replace("in ((1, 1), (0, 0))", "== (1, 1)")).verdict is Verdict.AC
+
+
+def test_only_terminals_pipes_and_sockets_are_asked_by_ioctl(judge: Judge) -> None:
+    source = """
+import array, fcntl, os, termios
+ends = os.pipe()
+os.write(ends[1], b'abc')
+waiting = array.array('i', [0])
+fcntl.ioctl(ends[0], termios.FIONREAD, waiting)
+try:
+    fcntl.ioctl(open('file', 'w'), 2, bytes(4))  # how large are a file system's blocks?
+except OSError as error:
+    print('ok' if waiting[0] == 3 and error.errno == 25 else error)
+"""
+    assert judged(judge, source).verdict is Verdict.AC

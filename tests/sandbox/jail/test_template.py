@@ -82,7 +82,7 @@ def test_no_run_finds_what_another_left(judge: Judge) -> None:
     source = (
         "import builtins, os, sys\n"
         "seen = hasattr(builtins, 'mark') or 'mark' in os.environ or os.listdir('.')\n"
-        "seen = seen or len(vars(sys.modules['__main__'])) > 12\n"
+        "seen = seen or len(vars(sys.modules['__main__'])) > 13\n"
         "builtins.mark = os.environ['mark'] = '1'\n"
         "open('mark', 'w').close()\n"
         "print('found' if seen else input())\n"

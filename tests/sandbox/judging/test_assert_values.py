@@ -54,6 +54,72 @@ def test_a_test_has_a_jail_of_its_own_in_every_tier(tiered_judge: Judge) -> None
         assert (done.verdict, done.weak) == (verdict, False)
 
 
+SAYS_SO = "class Yes:\n  def __getattr__(self, name): return lambda *a: {}\ndef f(x): return Yes()"
+
+
+@pytest.mark.parametrize(
+    ("test", "honest"),
+    [
+        ("assert f(2).issubset({1, 2})", "def f(x): return {2}"),
+        ("assert f(2).startswith('ab')", "def f(x): return 'abc'"),
+        ("assert f(2).isdigit()", "def f(x): return '2'"),
+        ("found = f(2)\nfor _ in range(1): assert found.isdisjoint([3])", "def f(x): return {2}"),
+        ("assert not f(2).difference({1, 2})", "def f(x): return {2}"),
+        ("assert f(2).__eq__(4)", "def f(x): return 4"),
+        ("assert f(2).all()", "def f(x): return type('Row', (), {'all': lambda self: True})()"),
+    ],
+)
+def test_no_object_of_the_programs_says_itself_that_it_is_right(judge: Judge, test: str, honest: str) -> None:
+    assert asserts(judge, honest, test).verdict is Verdict.AC
+    for word in ("True", "False"):
+        done = asserts(judge, SAYS_SO.format(word), test)
+        assert done.verdict is not Verdict.AC or done.weak
+
+
+def test_an_object_that_the_test_asked_for_has_methods_of_any_name(judge: Judge) -> None:
+    source = (
+        "class Row:\n  def __init__(s, a): s.a = a\n  def union(s, b): return Row(s.a + b)\n"
+        "  def issubset(s, b): return set(s.a) <= set(b)\n  def __getitem__(s, k): return s.a[k]\n"
+    )
+    test = "row = Row([1])\nassert row.issubset([1, 2])\nassert row.union([4])[:1] == [1]"
+    done = asserts(judge, source, test)
+    assert (done.verdict, done.weak) == (Verdict.AC, False)
+
+
+TWO_FACED = """
+import os, sys
+frame, names = sys._getframe(), []
+while frame:
+    names.append(frame.f_code.co_name)
+    frame = frame.f_back
+def f(x):
+    if '_serve' in names:
+        {apart}
+    nonce = os.pread(3, 1 << 20, 0)[-32:]
+    os.pwrite(4, nonce + b'{{"ok": true, "values": []}}', 0)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("helper", "apart"),
+    [
+        ("len(x) == 5", "return 3"),
+        ("x.lower() == 'a'", "return 4"),
+        ("x[1:] == [2]", "return object()"),
+        ("x['a'] == 1", "return {}"),
+        ("f(x) == 1", "return object()"),
+        ("sorted(x) == [1]", "return [1, 'a']"),
+        ("1 / x == 3", "return 0"),
+        ("x.sort(key=len) is None", "return type('Row', (), {'sort': lambda *a, **k: None})()"),
+    ],
+)
+def test_a_value_that_breaks_the_test_does_not_have_it_judged_weakly(judge: Judge, helper: str, apart: str) -> None:
+    test = f"def right(x): return {helper}\nassert right(f(2))"
+    assert is_decisive(test)
+    assert asserts(judge, TWO_FACED.format(apart=apart), test).verdict in (Verdict.WA, Verdict.RE)
+
+
 def test_objects_of_the_preambles_classes_cross(judge: Judge) -> None:
     source = (
         "class Solution:\n  def reverse(self, head):\n    last = None\n    while head:\n"

@@ -145,6 +145,16 @@ def test_a_function_named_like_one_of_the_preambles_is_still_the_one_that_is_jud
         assert wrong.verdict is Verdict.WA
 
 
+@pytest.mark.parametrize(("source", "verdict"), [("def f(): print(2)", Verdict.WA), ("def f(): 1 / 0", Verdict.RE)])
+def test_a_failure_is_never_weak(judge: Judge, source: str, verdict: Verdict) -> None:
+    """Nobody forges it, and whoever masks what is weak would mask it too."""
+    test = "import io\nfrom contextlib import redirect_stdout\nb = io.StringIO()\nwith redirect_stdout(b): f()\n"
+    right = asserts(judge, "def f(): print(1)", test + "assert b.getvalue() == '1\\n'")
+    assert (right.verdict, right.weak) == (Verdict.AC, True)
+    done = asserts(judge, source, test + "assert b.getvalue() == '1\\n'")
+    assert (done.verdict, done.weak) == (verdict, False)
+
+
 def test_an_assert_that_asks_nothing_of_the_program_is_weak(judge: Judge) -> None:
     done = asserts(judge, SQUARE, "assert True")
     assert (done.verdict, done.weak) == (Verdict.AC, True)

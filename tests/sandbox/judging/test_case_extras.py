@@ -17,16 +17,22 @@ def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") 
     return [case.verdict.value for case in done.cases]
 
 
-def test_a_case_gives_its_arguments_to_the_program(judge: Judge) -> None:
+SAYS_ITS_ARGUMENTS = {
+    "python": "import sys\nprint('|'.join(sys.argv[1:]))",
+    "c": '#include <stdio.h>\nint main(int n, char **v) { while (--n) printf("%s%s", *++v, n > 1 ? "|" : ""); }',
+    "cpp": '#include <iostream>\nint main(int n, char **v) { while (--n) std::cout << *++v << (n > 1 ? "|" : ""); }',
+    "java": 'class Main { public static void main(String[] a) { System.out.print(String.join("|", a)); } }',
+    "javascript": "console.log(process.argv.slice(2).join('|'))",
+    "rust": 'fn main() { print!("{}", std::env::args().skip(1).collect::<Vec<_>>().join("|")); }',
+    "go": 'package main\nimport ("fmt"; "os"; "strings")\nfunc main() { fmt.Print(strings.Join(os.Args[1:], "|")) }',
+}
+
+
+@pytest.mark.parametrize("language", SAYS_ITS_ARGUMENTS)
+def test_a_case_gives_its_arguments_to_the_program(judge: Judge, language: str) -> None:
+    need(language)
     cases = (Case("", "a b|", arguments=("a b", "")), Case("", "x", arguments=("x",)), Case("", ""))
-    assert verdicts(judge, "import sys\nprint('|'.join(sys.argv[1:]))", *cases) == ["AC", "AC", "AC"]
-    need("c")
-    source = "#include <stdio.h>\nint main(int n, char **v) { while (--n) puts(*++v); }"
-    assert verdicts(judge, source, *cases[1:], Case("", "1 2", arguments=("1", "2")), language="c") == [
-        "AC",
-        "AC",
-        "AC",
-    ]
+    assert verdicts(judge, SAYS_ITS_ARGUMENTS[language], *cases, language=language) == ["AC", "AC", "AC"]
 
 
 def test_a_cases_files_are_there_for_it_alone(judge: Judge) -> None:
@@ -71,3 +77,33 @@ CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}
 def test_what_nobody_would_heed_is_refused(case: Case, fields: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidProblem, match=word):
         Problem("p", **{"kind": "stdio", "cases": (case,), **fields})
+
+
+EXTREMES = [
+    Case("", "1", arguments=("\x01" * 2700,)),
+    Case("", "1", files=tuple((f"{k:03}" + "\U0001f600", "") for k in range(1000))),
+    Case("", "1", files=(("\x01" * 255 + "/" + "\x02" * 255, ""),)),
+]
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+@pytest.mark.parametrize("case", EXTREMES)
+def test_the_most_that_a_case_may_have_reaches_the_program(judge: Judge, case: Case, language: str) -> None:
+    need(language)
+    source = "print(1)" if language == "python" else '#include <stdio.h>\nint main() { puts("1"); }'
+    assert verdicts(judge, source, case, language=language) == ["AC"]
+
+
+@pytest.mark.parametrize(
+    ("case", "word"),
+    [
+        (Case("", "1", arguments=("x" * 20_000,)), "arguments take more than"),
+        (Case("", "1", referee_arguments=("x" * 20_000,)), "arguments take more than"),
+        (Case("", "1", files=tuple((f"{k:0200}", "") for k in range(200))), "names of more than"),
+        (Case("", "1", files=tuple((f"{k}", "") for k in range(100_000))), "more than 1000"),
+        (Case("", "1", files=(("a", "x" * (65 << 20)),)), "files hold"),
+    ],
+)
+def test_more_than_a_jail_can_be_given_is_the_problems_fault(case: Case, word: str) -> None:
+    with pytest.raises(InvalidProblem, match=word):
+        Problem("p", "stdio", (case,), compare="checker", checker=Program("x"))

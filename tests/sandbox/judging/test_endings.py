@@ -94,6 +94,15 @@ ENDINGS = [
     "import sys\ntry: sys.exit(3)\nfinally: print(1)",
     "try: raise SystemExit(0)\nexcept SystemExit: print(1)",
     "raise KeyboardInterrupt",
+    "d = 0\ndef f():\n  global d\n  d += 1\n  f()\ntry: f()\nexcept RecursionError: print(d)",
+    "import sys\nsys.setrecursionlimit(40)\ndef f(n): return n and 1 + f(n - 1)\nprint(f(37), sys.getrecursionlimit())",
+    "import sys\nsys.setrecursionlimit(2 ** 31 - 1)\nprint(sys.getrecursionlimit())",
+    "import sys\nsys.setrecursionlimit(2 ** 31)\nprint(1)",
+    "import sys\nsys.setrecursionlimit(0)\nprint(1)",
+    "def f(x: int) -> str: pass\nprint(f.__annotations__)",
+    "def f(x: List[int]): pass\nprint(1)",
+    "x: int = 1\nprint(__annotations__, __cached__)",
+    "help(len)\nprint(copyright, type(credits), type(license))",
     "print('\\ud800')",
 ]  # fmt: skip
 
@@ -112,6 +121,24 @@ def test_a_program_ends_as_it_does_in_plain_python(judge: Judge, tmp_path: Path,
     problem = Problem("p", "stdio", (Case("", output.decode() or "-"),), compare="exact", limits=LIMITS)
     done = judge.judge(problem, Program(source))
     assert done.verdict is (Verdict.RE if not well else Verdict.AC if output else Verdict.WA), (output, done.cases)
+
+
+def test_every_case_has_the_same_room_to_recurse(judge: Judge) -> None:
+    source = "d = 0\ndef f():\n  global d\n  d += 1\n  f()\ntry: f()\nexcept RecursionError: print(d)"
+    problem = Problem("p", "stdio", tuple(Case(str(number), "999") for number in range(5)), limits=LIMITS)
+    assert judge.judge(problem, Program(source)).passed == 5
+
+
+@pytest.mark.parametrize("kind", ["function", "assert"])
+def test_the_judges_own_future_is_not_the_programs(judge: Judge, kind: Kind) -> None:
+    case = (
+        Case("[]", '"int"')
+        if kind == "function"
+        else Case('def g(x: int): pass\nassert g.__annotations__ == {"x": int}\nassert f() == "int"')
+    )
+    problem = Problem("p", kind, (case,), fn_name="f", preamble="def h(x: int): pass\nh.__annotations__['x'](1)")
+    done = judge.judge(problem, Program("def f(x: int = 1): return f.__annotations__['x'].__name__"))
+    assert done.verdict is Verdict.AC, done.cases
 
 
 FAST_IO = """

@@ -100,9 +100,8 @@ def test_a_later_run_that_fails_is_named(judge: Judge) -> None:
 @pytest.mark.parametrize(
     ("referee", "passes", "word"),
     [
-        ("note('nextpass.in', '1\\n'); sys.exit(42)", 2, "more than 2 runs"),
         ("note('nextpass.in', '1\\n'); sys.exit(43)", 2, "did not accept"),
-        ("note('nextpass.in', '1\\n'); sys.exit(42)", 1, "one pass"),
+        ("note('nextpass.in', '1\\n'); sys.exit(42)", 1, "more than the problem's 1 run"),
     ],
 )
 def test_a_referee_that_asks_for_what_it_may_not_is_at_fault(
@@ -110,9 +109,33 @@ def test_a_referee_that_asks_for_what_it_may_not_is_at_fault(
 ) -> None:
     with pytest.raises(CheckerError, match=word):
         judged(judge, referee, passes=passes)
-    if word != "did not accept":  # to which the program may have brought an interactor
-        with pytest.raises(CheckerError, match=word):
-            interactive(judge, referee, "pass", passes=passes)
+    with pytest.raises(CheckerError, match=word):
+        interactive(judge, referee, "import sys\nsys.stdin.read()", passes=passes)  # it waits, and is not heard
+
+
+def test_one_that_asks_for_too_many_runs_in_a_later_one_may_have_been_told_to(judge: Judge) -> None:
+    """What it keeps from run to run is the program's to shape, so it cannot be tried again as it was."""
+    done = judged(judge, "note('nextpass.in', '1\\n'); sys.exit(42)", passes=2)
+    assert done.verdict is Verdict.WA
+    assert done.cases[0].message.startswith("run 2: ")
+
+
+AGAIN = """
+said = {}
+if "again" in said: note("nextpass.in", "1\\n")
+sys.exit(42 if said.strip() in ("1", "again") else 43)
+"""
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_program_that_has_a_referee_ask_for_too_many_runs_is_wrong(judge: Judge, passes: int) -> None:
+    done = judged(judge, AGAIN.format("sys.stdin.read()"), "print('again')", passes=passes)
+    assert done.verdict is Verdict.WA
+    assert "the checker asked for more than the problem's" in done.cases[0].message
+    done = interactive(judge, AGAIN.format("input()"), "print('again')", passes=passes)
+    assert done.verdict is Verdict.WA
+    assert "the interactor asked for more than the problem's" in done.cases[0].message
+    assert judged(judge, AGAIN.format("sys.stdin.read()"), "print(1)", passes=passes).verdict is Verdict.AC
 
 
 def test_an_output_on_which_a_checker_falls_leaves_no_feedback_of_another_output(judge: Judge) -> None:
@@ -140,3 +163,20 @@ sys.exit(42)
     assert dict(done.cases[0].feedback)["judgemessage.txt"] == "2 4 8 "
     wrong = interactive(judge, referee, "n = int(input())\nprint(2 * n + (n == 2))", Case("1\n"), passes=3)
     assert wrong.verdict is Verdict.WA
+
+
+REMEMBERS = """
+if os.path.exists(feedback + "state"):
+    int(open(feedback + "state").read())
+    sys.exit(42)
+note("state", sys.stdin.readline()); note("nextpass.in", "2\\n")
+sys.exit(42)
+"""
+
+
+@pytest.mark.parametrize("ask", [judged, interactive])
+def test_what_a_program_told_the_referee_in_an_earlier_run_is_no_fault_of_the_referee(judge: Judge, ask: Any) -> None:
+    assert ask(judge, REMEMBERS, "print(1)", passes=2).verdict is Verdict.AC
+    done = ask(judge, REMEMBERS, "print('x')", passes=2)
+    assert done.verdict is Verdict.WA
+    assert done.cases[0].message.startswith("run 2: ")

@@ -147,6 +147,39 @@ FUNCTIONS = [
     ("f", "[3]", "3", "cpp", "#define int long long\n#define to 1\n#define call 2\n#define a first\nint f(int a) { return a; }"),  # noqa: E501
     ("f", "[3]", "3", "cpp", "struct B { virtual int f(int a) = 0; int g(int a) { return a; } };\n"
      "class Solution : public B { public: int f(int a) { return g(a); } };"),
+    ("f", "[3, 4]", "7", "cpp", "int f(int a, int b) { return a + b; }\nint f(std::string a, int b) { return b; }"),
+    ("f", "[[1, 2], 1]", "2", "cpp", STD + "struct Solution { int f(string &a, int k) { return k; } "
+     "int f(vector<int> &a, int k) { return a[k]; } };"),
+    ("f", "[3]", "3", "cpp", "int f(int a) { return a; }\nlong long f(long long) { return 0; }\ndouble f(double) { return 1; }"),  # noqa: E501
+    ("f", "[3000000000]", "1", "cpp", "int f(int) { return 0; }\nint f(long long) { return 1; }"),
+    ("f", "[3, 4]", "4", "cpp", "template <class T> T f(T a, T b) { return a < b ? b : a; }"),
+    ("f", '[["a", "b"]]', '"b"', "cpp", "template <class T> T f(std::vector<T> a) { return a.back(); }"),
+    ("f", "[[[1], []]]", "2", "cpp", "auto f(const auto &a) { return a.size(); }"),
+    ("f", "[[1, 2.5]]", "3.5", "cpp", "auto f = [](auto a) { return a[0] + a[1]; };"),
+    ("f", '[{"a": 1}]', "1", "cpp", "struct Solution { template <class T> int f(T &a) { return a[\"a\"]; } };"),
+    ("f", '["ab"]', "2", "cpp", "int f(std::string_view a) { return a.size(); }"),
+    ("f", '["ab"]', "2", "cpp", "int f(const char *a) { return std::strlen(a); }"),
+    ("f", "[[1, 2], 2]", "3", "cpp", "int f(const int a[], int n) { return n ? a[n - 1] + f(a, n - 1) : 0; }"),
+    ("f", "[[1, 2]]", "3", "cpp", "int f(std::span<int> a) { return a[0] + a[1]; }"),
+    ("f", "[[1, 2]]", "2", "cpp", "int f(std::priority_queue<int> a) { return a.top(); }"),
+    ("f", '[[1, "a", 2]]', "[1, 2]", "java", "import java.util.*;\nclass Solution { List<Integer> f(List<Object> a) { "
+     "var r = new ArrayList<Integer>(); for (Object o : a) if (o instanceof Integer) r.add((Integer) o); return r; } }"),  # noqa: E501
+    ("f", "[[1, 3000000000]]", "3000000001", "java", "class Solution { long f(java.util.List a) { return (Integer) a.get(0) "  # noqa: E501
+     "+ (Long) a.get(1); } }"),
+    ("f", '[{"a": 1}]', "1", "java", 'class Solution { int f(java.util.Map a) { return (Integer) a.get("a"); } }'),
+    ("f", "[5]", "5", "java", "class Solution { int f(Object a) { return (int) a; } }"),
+    ("f", "[[1, 2]]", "2", "java", "class Solution { <T extends Comparable<T>> T f(T[] a) { return a[1]; } }"),
+    ("f", "[[2, 1]]", "1", "java", "class Solution { int f(java.util.PriorityQueue<Integer> a) { return a.peek(); } }"),
+    ("f", "[[2, 1]]", "1", "java", "class Solution { int f(java.util.Stack<Integer> a) { return a.peek(); } }"),
+    ("f", "[[2, 1]]", "2", "java", "class Solution { int f(java.util.Iterator<Integer> a) { return a.next(); } }"),
+    ("f", "[1, 2]", "2", "java", "class Solution { int f(int... a) { return a.length; } }"),
+    ("f", "[[1, 2]]", "2", "java", "class Solution { int f(int... a) { return a.length; } }"),
+    ("f", '["ab"]', '"ba"', "java", "class Solution { StringBuilder f(StringBuilder a) { return a.reverse(); } }"),
+    ("f", "[1.5]", "1.5", "java", "class Solution { double f(Number a) { return a.doubleValue(); } }"),
+    ("f", "[3]", "3", "java", "package some.place;\nclass Solution { int f(int a) { return a; } }"),
+    ("f", "[3]", "3", "javascript", "module.exports = function (a) { return a }"),
+    ("f", "[3]", "3", "javascript", "export default a => a"),
+    ("f", "[3]", "3", "javascript", "if (require.main === module) process.exit(1)\nexports.f = a => a"),
     ("f", "[3]", "3", "java", "class B { int f(int a) { return a; } }\nclass Solution extends B {}"),
     ("f", "[3]", "3", "java", "abstract class B { int f(int a) { return g(a); } abstract int g(int a); }\n"
      "class Solution extends B { int g(int a) { return a; } }"),

@@ -8,16 +8,17 @@ import pytest
 from package_files import LEGACY, NEW, cases, write_package
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.cases import Group, NewRules, OldRules, read_cases
+from sandbox.packages.cases import read_cases
 from sandbox.packages.package import read
 from sandbox.packages.settings import read_settings
+from sandbox.packages.tree import Group, NewRules, OldRules
 
 SCORING = NEW + "type: scoring\n"
 
 
 def tree(root: Path, text: str, files: dict[str, str]) -> Group:
     package = write_package(root, {"problem.yaml": text, **files})
-    return read_cases(package, read_settings(package))[0]
+    return read_cases(package, read_settings(package)).tree
 
 
 def rules(found: Group) -> dict[str, OldRules | NewRules]:
@@ -83,10 +84,10 @@ def test_the_draft_may_have_settings_of_the_old_kind(tmp_path: Path) -> None:
 
 
 def test_data_for_validators_is_not_judged_and_that_is_said(tmp_path: Path) -> None:
-    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1", "invalid_output/1")})
-    found, notes = read_cases(package, read_settings(package))
-    assert [case.name for case in found.cases()] == ["secret/1"]
-    assert any("data/invalid_output" in note for note in notes)
+    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1", "invalid_answers/1")})
+    found = read_cases(package, read_settings(package))
+    assert [case.name for case in found.tree.cases()] == ["secret/1"]
+    assert any("data/invalid_answers" in note for note in found.notes)
 
 
 A = cases("secret/a/1")
@@ -100,11 +101,22 @@ A = cases("secret/a/1")
         (LEGACY, {**A, "data/testdata.yaml": "on_reject: stop"}, "'stop'"),
         (LEGACY, {**A, "data/testdata.yaml": "grader_flags: median"}, "'median'"),
         (LEGACY, {**A, "data/testdata.yaml": "range: 5"}, "two numbers"),
+        (LEGACY, {**A, "data/testdata.yaml": "range: 5 1"}, "the lower one first"),
         (LEGACY, {**A, "data/testdata.yaml": "max_score: 5"}, "'max_score'"),
         (LEGACY, {**A, "data/testdata.yaml": "output_validator_flags: {name: a, flags: b}"}, "output_validator_flags"),
         (NEW, cases("sample/1"), "secret"),
         (NEW, {"data/secret/1.in": ""}, r"1\.ans"),
         (NEW, {**A, **cases("secret/1")}, "beside the group"),
+        (LEGACY, {**A, "data/secret/a/2.ans": ""}, r"2\.ans: has no input"),
+        (NEW, {**A, "data/secret/a/2.ans": ""}, r"2\.ans: has no input"),
+        (NEW, {**A, "data/secret/a/in/2.yaml": ""}, r"2\.yaml: has no input"),
+        (NEW, {**A, "data/secret/2.files/x": ""}, r"2\.files: has no input"),
+        (NEW, {**A, **cases("valid_output/1")}, r"1\.in: has no output file 1\.out"),
+        (NEW, {**A, "data/invalid_output/1.in": ""}, r"1\.in: has no answer file"),
+        (NEW, {**A, "data/secret/b/x": ""}, "secret/b: holds no test case"),
+        (NEW, {**cases("sample/1"), "data/secret/.keep": ""}, "secret: holds no test case"),
+        (NEW, {**A, **cases("secert/1")}, "secert"),
+        (NEW, {**A, **cases("1")}, r"1\.in: is not supported here"),
         (NEW, {**A, "data/secret/a/test_group.yaml": "max_score: 5"}, "type scoring"),
         (NEW, {**A, "data/secret/a/test_group.yaml": "accept_score: 5"}, "'accept_score'"),
         (NEW, {**A, "data/secret/a/1.yaml": "max_score: 5"}, "'max_score'"),
@@ -116,6 +128,20 @@ A = cases("secret/a/1")
         (SCORING, A, "max_score is missing"),
         (SCORING, {**A, **cases("sample/1"), "data/sample/test_group.yaml": "max_score: 5"}, "sample"),
         (SCORING, {**A, "data/secret/test_group.yaml": "max_score: many"}, "'many'"),
+        (SCORING, {**A, "data/secret/test_group.yaml": "max_score: 2.5"}, "whole number"),
+        (SCORING, {**A, "data/secret/a/test_group.yaml": "max_score: 5\nrequire_pass: b"}, "'b': must be sample"),
+        (SCORING, {**A, "data/secret/a/test_group.yaml": "max_score: 5\nrequire_pass: sample"}, "must be sample"),
+        (SCORING, {**A, "data/secret/a/test_group.yaml": "max_score: 5\nrequire_pass: secret"}, "'secret'"),
+        (SCORING, {**cases("secret/1"), "data/secret/test_group.yaml": "require_pass: secret/a"}, "sample alone"),
+        (
+            SCORING,
+            {
+                **cases("secret/a/1", "secret/b/1"),
+                "data/secret/a/test_group.yaml": "max_score: 5\nscore_aggregation: min",
+                "data/secret/b/test_group.yaml": "max_score: 5\nrequire_pass: secret/a",
+            },
+            "must be pass-fail, not min",
+        ),
         (
             SCORING,
             {
@@ -166,3 +192,8 @@ def test_a_validator_that_cannot_be_run_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidProblem, match=word):
         read(write_package(tmp_path, {"problem.yaml": text, **files}))
+
+
+def test_a_name_that_other_judges_pass_over_is_noted(tmp_path: Path) -> None:
+    package = write_package(tmp_path, {"problem.yaml": NEW, **cases("secret/1 (copy)", "secret/2")})
+    assert [note for note in read_cases(package, read_settings(package)).notes if "1 (copy)" in note]

@@ -23,7 +23,7 @@ class Case:
         more = {"submissions/submissions.yaml": submissions} if submissions else {}
         self.package = write_package(root, {"problem.yaml": text, **DATA, **more, **files})
         self.settings = read_settings(self.package)
-        self.tree = read_cases(self.package, self.settings)[0]
+        self.tree = read_cases(self.package, self.settings).tree
 
     def expected(self, name: str, source: str = "") -> Expected | None:
         author = Author(self.package, self.settings, self.tree)
@@ -171,6 +171,16 @@ def test_language_entry_point_and_use_for_time_limit_are_read(tmp_path: Path) ->
     assert [*bounds.values()] == [(1, 0), (1, 1), (0, 1), (0, 0), (0, 0)]
 
 
+def test_a_bound_of_the_time_limit_says_what_the_verdicts_are(tmp_path: Path) -> None:
+    text = "rejected/low.py: {use_for_time_limit: lower}\nrejected/high.py: {use_for_time_limit: upper}"
+    case = Case(tmp_path, NEW, text + "\naccepted: {use_for_time_limit: lower}")
+    assert case.surprises("rejected/low.py", "AC WA RTE AC") == []
+    assert "TLE in secret/a/1" in case.surprises("rejected/low.py", "AC TLE AC WA")[0]
+    assert case.surprises("rejected/high.py", "AC TLE AC WA") == []
+    assert case.surprises("rejected/high.py", "AC WA AC AC") == ["no case is TLE (submissions.yaml: rejected/high.py)"]
+    assert case.surprises("accepted/a.py", "AC WA AC AC") != []
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -179,6 +189,7 @@ def test_language_entry_point_and_use_for_time_limit_are_read(tmp_path: Path) ->
         ("accepted: {secret/z: {permitted: [AC]}}", "'secret/z'"),
         ("accepted: {use_for_time_limit: often}", "often"),
         ("accepted: {score: 5}", "type scoring"),
+        ("'accepted/*': {use_for_time_limit: lower, permitted: [AC, TLE]}", "TLE not permitted"),
         ("accepted: [AC]", "accepted"),
     ],
 )

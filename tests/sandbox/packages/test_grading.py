@@ -20,7 +20,7 @@ NEW_SCORING = NEW + "type: scoring\n"
 def grader(root: Path, text: str, files: dict[str, str]) -> Grader:
     package = write_package(root, {"problem.yaml": text, **files})
     settings = read_settings(package)
-    return Grader(settings, read_cases(package, settings)[0])
+    return Grader(settings, read_cases(package, settings).tree)
 
 
 def found(text: str) -> dict[str, Found]:

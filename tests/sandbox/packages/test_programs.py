@@ -60,6 +60,18 @@ def test_include_lies_over_a_submission_by_language_and_constants_are_filled_in(
     assert dict(several.files) == {"main.py": "", "util.py": "most = 10", "words.txt": "10 {{other}}"}
 
 
+@pytest.mark.parametrize(
+    ("include", "entry"),
+    [({"python3/alib.py": ""}, "sol.py"), ({"python3/main.py": ""}, ""), ({"default/words.txt": ""}, "sol.py")],
+)
+def test_a_program_starts_in_its_own_file_unless_a_driver_is_included(
+    tmp_path: Path, include: dict[str, str], entry: str
+) -> None:
+    files = {f"include/{name}": text for name, text in include.items()}
+    package = write_package(tmp_path, {"problem.yaml": NEW, **files, "submissions/accepted/sol.py": "pass"})
+    assert read(package).submission(read_sources(package / "submissions/accepted/sol.py")).entry == entry
+
+
 def test_a_single_file_is_a_plain_program(tmp_path: Path) -> None:
     package = read(write_package(tmp_path, {"problem.yaml": LEGACY, "submissions/accepted/a.py": "pass"}))
     assert package.submission(read_sources(package.path / "submissions/accepted/a.py")) == Program("pass", "python")

@@ -89,10 +89,24 @@ def test_a_fixed_limit_may_lie_beside(tmp_path: Path, name: str, text: str, seco
         (NEW + "type: [pass-fail, scoring]\n", ["without pass-fail"]),
         (NEW + "type: [interactive, submit-answer]\n", ["submit-answer"]),
         (NEW + "type: guess\n", ["'guess'"]),
+        (NEW + "type: []\n", ["type", "one or more"]),
+        (NEW + "type: [scoring, scoring]\n", ["each once"]),
+        (NEW + "languages: [python]\n", ["languages", "'python'", "python3"]),
+        (NEW + "languages: []\n", ["languages", "one or more"]),
+        (NEW + "constants: {a b: 1}\n", ["constants", "'a b'"]),
+        (NEW + "limits: {memory: 0x" + "f" * 5000 + "}\n", ["memory", "number"]),
+        (NEW + "limits: {memory: !!bool maybe}\n", ["YAML", "maybe"]),
+        (NEW + 'limits: {memory: !!int ""}\n', ["YAML"]),
+        (NEW + "limits: {memory: !!timestamp soon}\n", ["YAML"]),
+        (NEW + "type: " + "[" * 20 + "scoring" + "]" * 20 + "\n", ["type", "texts"]),
         (NEW + "validation: custom\n", ["'validation'"]),
         (NEW + "limits: {validation_passes: 3}\n", ["multi-pass"]),
         (NEW + "limits: {time_multipliers: {ac_to_time_limit: 0.5}}\n", ["ac_to_time_limit", "0.5"]),
         (NEW + "limits: {time_limit: 0}\n", ["time_limit", "0"]),
+        (NEW + "limits: {time_limit: .inf}\n", ["time_limit", "inf"]),
+        (NEW + "limits: {time_multipliers: {ac_to_time_limit: .inf}}\n", ["ac_to_time_limit", "inf"]),
+        (NEW + "limits: {time_multipliers: {time_limit_to_tle: 1e999}}\n", ["time_limit_to_tle", "1e999"]),
+        (LEGACY + "limits: {time_multiplier: .inf}\n", ["time_multiplier", "inf"]),
         (NEW + "allow_file_writing: maybe\n", ["allow_file_writing", "'maybe'"]),
         (NEW + "constants: {a: [1]}\n", ["constants", "a"]),
         (LEGACY + "name: Again\n", ["'name'", "twice"]),
@@ -107,6 +121,34 @@ def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, text: str, wo
         settings(tmp_path, text)
     assert all(word in str(caught.value) for word in ["problem.yaml", *words]), caught.value
     assert "\n" not in str(caught.value)
+
+
+def test_a_few_lines_that_stand_for_billions_of_values_are_refused_in_one_short_line(tmp_path: Path) -> None:
+    lines = [f"  c{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, 15)]
+    text = "\n".join([NEW + "credits:", "  c0: &a0 [x]", *lines, "type: *a14"])
+    with pytest.raises(InvalidProblem, match=r"type: .*must be a list of texts") as caught:
+        settings(tmp_path, text)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (".timelimit", "", "''"),
+        (".timelimit", "two", "'two'"),
+        ("domjudge-problem.ini", "timelimit = 2,5\n", "'2,5'"),
+        ("domjudge-problem.ini", "timelimit = '-1'\n", "'-1'"),
+    ],
+)
+def test_a_fixed_limit_that_is_no_number_is_refused(tmp_path: Path, name: str, text: str, said: str) -> None:
+    with pytest.raises(InvalidProblem, match=f"{name}: time limit: {said}: must be"):
+        settings(tmp_path, LEGACY, **{name: text})
+
+
+def test_a_number_is_as_a_text_what_its_author_wrote(tmp_path: Path) -> None:
+    found = settings(tmp_path, NEW + "constants: {a: 007, b: 0.00001, c: 1_000, d: 1:30, e: 1.50}\n")
+    assert list(found.constants.values()) == ["007", "0.00001", "1_000", "1:30", "1.50"]
+    assert settings(tmp_path / "2", LEGACY + "validator_flags: 010\n").validator_flags == ("010",)
 
 
 def test_a_directory_that_is_no_package_is_told(tmp_path: Path) -> None:

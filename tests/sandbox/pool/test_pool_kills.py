@@ -63,11 +63,11 @@ def test_with_hundreds_in_flight_no_kill_loses_one_or_makes_one_wrong(seed: int)
             done = await asyncio.gather(*(ask(number) for number in range(JOBS)))
             stats = pool.stats()
             assert (stats.done, stats.queued, stats.running) == (JOBS, 0, 0)
+            assert [one for k, one in enumerate(done) if one.verdict is not (Verdict.AC, Verdict.WA)[k % 2]] == []
             assert dict(stats.verdicts) == {"AC": JOBS // 2, "WA": JOBS // 2}
             return done
 
     done = asyncio.run(main())
-    assert [judgement.verdict for judgement in done] == [Verdict.AC, Verdict.WA] * (JOBS // 2)
     assert [len(judgement.cases) for judgement in done] == [2, 1] * (JOBS // 2)
 
 

@@ -19,6 +19,7 @@ from toolchains import need
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
+from sandbox.pool.board import Board
 from sandbox.pool.parcel import write
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job
@@ -84,7 +85,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     mine, theirs = socket.socketpair()
     shelf, parcels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with mine, theirs, shelf, parcels:
-        worker = Worker(theirs, parcels, "auto", str(tmp_path), {})
+        worker = Worker(theirs, parcels, Board(), "auto", str(tmp_path), {})
         problem, _ = write(SUM)
         for _ in range(8):  # with each job its problem, as the supervisor sends it
             socket.send_fds(shelf, [b"+"], [problem.fd])
@@ -129,6 +130,36 @@ def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -
     assert (reply["judgement"]["verdict"], reply.get("recycled")) == ("RE", None)
 
 
+def test_a_second_jail_that_has_grown_is_replaced_too(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "WEIGH_EVERY", 1)
+    monkeypatch.setattr(worker_module, "WORKER_BYTES_MAX", 1 << 40)
+    assert answer(worker).get("recycled") is None
+    assert worker.jail is not None
+    second = worker.jail.partner().process.pid
+    weigh = worker_module.resident
+    grown = worker_module.JAIL_BYTES_MAX + 1
+    monkeypatch.setattr(worker_module, "resident", lambda pid, **how: grown if pid == second else weigh(pid, **how))
+    assert answer(worker).get("recycled") == 1
+    assert worker.jail is None
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_where_our_own_program_fails_in_a_fresh_jail_it_is_our_fault(
+    worker: Worker, fresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = iter([False, False, fresh])
+    monkeypatch.setattr(worker, "_is_sound", lambda: next(sound))
+    reply = answer(worker, "raise SystemExit(3)")
+    if fresh:  # the program spoils whatever jail it is in
+        assert (reply["judgement"]["verdict"], reply["recycled"]) == ("RE", 2)
+    else:
+        assert reply["error"]["type"] == "SandboxError"
+        assert "check program fails in a fresh jail" in reply["error"]["message"]
+        assert worker.jail is None
+    monkeypatch.undo()
+    assert answer(worker)["judgement"]["verdict"] == "AC"
+
+
 def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_path: Path) -> None:
     hired: list[Any] = []
     dismissed: list[Any] = []
@@ -147,7 +178,7 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
                 raise asyncio.CancelledError
 
     async def main() -> None:
-        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock))
+        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock), Board())
         for key in range(1, 5):
             supervisor._enqueue(_Job({"id": key, "expected_s": 1.0, "turn": 0}, b"", write(SUM)[0]))
         with pytest.raises(asyncio.CancelledError):

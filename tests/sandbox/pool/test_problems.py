@@ -19,9 +19,10 @@ import pytest
 from places import ROOT
 from pooling import RIGHT, SUM, WRONG, family, pool_of
 
-from sandbox import Case, Problem, Program, SandboxError, Verdict
+from sandbox import Case, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import parcel, store, wire, worker
+from sandbox.pool.board import Board
 from sandbox.pool.store import Shelf, Store
 
 A, B, C = (Problem(name, "stdio", (Case("1", name * 100),)) for name in "abc")
@@ -75,6 +76,39 @@ def test_a_problem_is_written_once_for_all_who_ask_for_it() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"arguments": ("b",)},
+        {"files": (("f", "b"),)},
+        {"compare": "exact"},
+        {"referee_arguments": ("b",)},
+        {"group": "b"},
+    ],
+)
+def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(other: dict[str, Any]) -> None:
+    common: dict[str, Any] = {}
+    if "referee_arguments" in other:
+        common = {"compare": "checker", "checker": Program("x")}
+    if "group" in other:
+        common = {"subtasks": (Subtask("b", 1.0),)}
+    plain = Case("1", "a" * 100)
+    second = Case("1", "x", group="b" if "group" in other else None)
+    one, two = (
+        Problem("p", "stdio", (case, second), **common) for case in (plain, dataclasses.replace(plain, **other))
+    )
+
+    async def main() -> None:
+        async with stored() as (kept, shelf):
+            digests = [await given(kept, problem) for problem in (one, two)]
+            assert digests[0] != digests[1]
+            held = shelf.find(digests[1])
+            assert held is not None
+            assert parcel.read(held) == two
+
+    asyncio.run(main())
+
+
 def test_equal_texts_that_were_made_twice_are_sent_once() -> None:
     async def main() -> None:
         async with stored(kept_max=1) as (kept, shelf):
@@ -106,7 +140,7 @@ def test_a_pool_sends_a_problem_once_however_many_programs_there_are() -> None:
 def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ends = socket.socketpair()
     with ends[0], ends[1]:
-        one = worker.Worker(*ends, "A", str(tmp_path), {})
+        one = worker.Worker(*ends, Board(), "A", str(tmp_path), {})
         held, written = parcel.write(A)
         other, there = parcel.write(B)
         assert one._problem(written.digest, held) is one._problem(written.digest, held)

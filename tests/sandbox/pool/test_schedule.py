@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from sandbox import Case, CaseResult, Judgement, Limits, Problem, Verdict
+from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
+from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
+from sandbox.pool.board import Board
 from sandbox.pool.counts import Counts, Histogram
 from sandbox.pool.once import Once, repeatable
 from sandbox.pool.parcel import write
-from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, cores
+from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, cores, longest_s
 from sandbox.pool.split import judge_apart, lanes, merge
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job
@@ -92,6 +94,28 @@ def test_a_dropped_job_is_not_taken_and_one_put_back_is_taken_once() -> None:
     assert len(backlog) == 2
     assert [backlog.take(), backlog.take()] == [0, 2]
     assert not backlog
+
+
+def test_a_job_that_is_put_back_is_the_oldest() -> None:
+    backlog: Backlog[int] = Backlog()
+    backlog.put(0, 1.0, 0)
+    assert backlog.take() == 0
+    for key in range(1, OLDEST_EVERY):
+        backlog.put(key, 9.0, key)
+    backlog.put(0, 1.0, 0)
+    taken = [backlog.take() for _ in range(OLDEST_EVERY - 1)]
+    assert taken[-1] == 0
+
+
+def test_a_judgement_may_last_as_long_as_all_that_runs_in_it() -> None:
+    plain = Problem("p", "stdio", (Case("", "1"),), limits=LIMITS)
+    checked = replace(plain, compare="checker", checker=Program("1"), convention="kattis")
+    slow = replace(checked, referee_limits=Limits(wall_s=1000))
+    assert longest_s(checked) > longest_s(plain) + 2 * REFEREE_LIMITS.wall_limit_s
+    assert longest_s(slow) > longest_s(checked) + 2 * (1000 - REFEREE_LIMITS.wall_limit_s)
+    assert longest_s(replace(slow, passes=5)) > 4 * longest_s(slow)
+    tests = Problem("p", "assert", (Case("assert f() == 1"),) * 100, limits=LIMITS)
+    assert longest_s(replace(tests, language="rust")) > 100 * COMPILE_LIMITS.wall_limit_s
 
 
 def test_the_backlog_forgets_what_it_has_given() -> None:
@@ -349,7 +373,7 @@ class Deaf(Supervisor):
 
     def __init__(self) -> None:
         self.unused, self.other = socket.socketpair()
-        super().__init__(1, "auto", "{}", "", Shelf(self.unused))
+        super().__init__(1, "auto", "{}", "", Shelf(self.unused), Board())
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def _hire(self) -> Any:

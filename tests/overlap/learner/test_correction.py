@@ -1,0 +1,144 @@
+"""Every correction against a slow version of its formula, in Python's float64, one response after the other."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import get_args
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from overlap.learner.correction import Correction, Sampled, correct  # noqa: E402
+from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
+
+CAP, BOUND = 1.6, 0.15
+CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+
+
+def slow_weights(name, response):
+    """Weights of one response, a list of tokens (anchor, engine, advantage), as the schemes' authors write them."""
+    ratios = [math.exp(anchor - engine) for anchor, engine, _ in response]
+    if name == "none":
+        return [1.0 for _ in response]
+    if name == "tis":
+        return [min(ratio, CAP) for ratio in ratios]
+    if name == "mis":
+        return [ratio if 1 / CAP <= ratio <= CAP else 0.0 for ratio in ratios]
+    if name == "seq_mis":
+        whole = math.prod(ratios)
+        return [whole if whole <= CAP else 0.0 for _ in response]
+    if name == "decoupled":
+        return [ratio if ratio <= CAP else 0.0 for ratio in ratios]
+    assert name == "dppo"
+    kept = []
+    for ratio, (anchor, engine, advantage) in zip(ratios, response, strict=True):
+        variation = abs(math.exp(anchor) - math.exp(engine))  # of "this token or another one"
+        away = (advantage > 0 and ratio > 1) or (advantage < 0 and ratio < 1)
+        kept.append(0.0 if away and variation > BOUND else ratio)
+    return kept
+
+
+def slow_token(surrogate, weight, new, anchor, advantage):
+    """Loss of a token and its derivative in ``new``."""
+    if surrogate == "pg":
+        return -weight * advantage, -weight * advantage
+    ratio = math.exp(new - anchor)
+    clipped = min(max(ratio, 1 - CLIP["clip_low"]), 1 + CLIP["clip_high"])
+    if -advantage * ratio >= -advantage * clipped:
+        return weight * -advantage * ratio, weight * -advantage * ratio
+    return weight * -advantage * clipped, 0.0
+
+
+def responses(seed=0, count=40):
+    """Each a list of tokens (old, new, engine, advantage)."""
+    rng = random.Random(seed)
+    made = []
+    for _ in range(count):
+        advantage, spread = rng.choice([-1.5, -0.3, 0.0, 0.7, 2.0]), rng.choice([0.01, 0.2, 1.2])
+        rows = []
+        for _ in range(rng.randint(1, 12)):
+            old = rng.uniform(-2.5, -0.05)
+            rows.append((old, old + rng.uniform(-0.6, 0.04), old + rng.uniform(-spread, min(spread, -old)), advantage))
+        made.append(rows)
+    return made
+
+
+def tensors(made):
+    old, new, engine, advantages = torch.tensor([token for rows in made for token in rows], dtype=torch.float64).T
+    owners = torch.tensor([number for number, rows in enumerate(made) for _ in rows])
+    landed = torch.zeros(len(old), dtype=torch.bool)
+    return old, new, Sampled(engine, advantages, owners, landed, len(made))
+
+
+def slow_loss(name, surrogate, made, *, first):
+    """Loss and gradient [T] of all responses; ``first``: the update before which the anchor was computed."""
+    loss, gradient = [], []
+    for rows in made:
+        anchors = [new if first or surrogate == "pg" else old for old, new, _, _ in rows]
+        weights = slow_weights(name, [(a, engine, adv) for a, (_, _, engine, adv) in zip(anchors, rows, strict=True)])
+        for anchor, weight, (_, new, _, advantage) in zip(anchors, weights, rows, strict=True):
+            value, slope = slow_token(surrogate, weight, new, anchor, advantage)
+            loss.append(value)
+            gradient.append(slope)
+    return math.fsum(loss), gradient
+
+
+@pytest.mark.parametrize("name", get_args(Correction))
+@pytest.mark.parametrize("surrogate", ["ppo", "pg"])
+@pytest.mark.parametrize("first", [True, False])
+def test_loss_and_gradient_are_those_of_the_slow_formula(name, surrogate, first):
+    made = responses()
+    old, new, sampled = tensors(made)
+    new.requires_grad_()
+    cfg = LossConfig(correction=name, surrogate=surrogate, is_cap=CAP, tv_bound=BOUND, **CLIP)
+    loss = token_loss(new, sampled, cfg, old=None if first or surrogate == "pg" else old, first=first).total
+    loss.backward()
+    expected, gradient = slow_loss(name, surrogate, made, first=first)
+    assert loss.item() == pytest.approx(expected, abs=1e-9)
+    assert new.grad.tolist() == pytest.approx(gradient, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", get_args(Correction))
+def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token(name):
+    made = responses(seed=1)
+    old, _, sampled = tensors(made)
+    found = correct(name, old.requires_grad_(), sampled, cap=CAP, bound=BOUND)
+    slow = [w for rows in made for w in slow_weights(name, [(o, engine, adv) for o, _, engine, adv in rows])]
+    assert found.values.tolist() == pytest.approx(slow, abs=1e-9)
+    assert not found.values.requires_grad
+    assert found.masked.tolist() == [weight == 0.0 for weight in slow]
+    assert found.capped.tolist() == [name == "tis" and weight == CAP for weight in slow]
+    whole = found.masked if name in ("mis", "seq_mis", "decoupled", "dppo") else found.capped
+    assert name == "none" or 0.05 < whole.double().mean() < 0.8  # the bounds are met from both sides
+
+
+def test_a_response_has_one_weight_whatever_stands_beside_it():
+    made = responses(seed=2)
+    old, _, sampled = tensors(made)
+    together = correct("seq_mis", old, sampled, cap=CAP, bound=BOUND).values.split([len(rows) for rows in made])
+    for rows, weights in zip(made, together, strict=True):
+        alone, _, of_alone = tensors([rows])
+        assert torch.equal(correct("seq_mis", alone, of_alone, cap=CAP, bound=BOUND).values, weights)
+        assert len(set(weights.tolist())) == 1
+
+
+def test_a_response_of_many_tokens_is_summed_in_float64():
+    count = 100_000
+    engine, no = torch.full((count,), -1.0), torch.zeros(count)
+    anchor = engine + torch.linspace(-3.0, 3.0, count)
+    anchor[-1] += 0.5
+    whole = math.exp(math.fsum((anchor - engine).tolist()))
+    weights = correct("seq_mis", anchor, Sampled(engine, no, no.long(), no.bool(), 1), cap=3.0, bound=1.0).values
+    assert weights[0].item() == pytest.approx(whole, rel=1e-6)
+
+
+def test_prime_rl_keeps_what_comes_back_and_the_token_that_has_not_moved_far():
+    """Probabilities 0.5 to 0.9 and 0.5 to 0.1: away from the engine's for one sign of the advantage each."""
+    engine = torch.full((6,), math.log(0.5), dtype=torch.float64)
+    anchor = torch.tensor([0.9, 0.9, 0.1, 0.1, 0.6, 0.4], dtype=torch.float64).log()
+    advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    sampled = Sampled(engine, advantages, torch.arange(6), torch.zeros(6).bool(), 6)
+    weights = correct("dppo", anchor, sampled, cap=2.0, bound=0.2).values
+    assert weights.tolist() == pytest.approx([0.0, 1.8, 0.2, 0.0, 1.2, 0.8])

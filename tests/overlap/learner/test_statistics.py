@@ -1,0 +1,198 @@
+"""What a step says of its tokens, by hand, and the same for every split over micro-batches and ranks."""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from typing import get_args
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from overlap.learner.correction import Correction, Sampled  # noqa: E402
+from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
+from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches  # noqa: E402
+from overlap.learner.statistics import (  # noqa: E402
+    TOLD,
+    Tally,
+    k3,
+    ratio_histogram,
+    ratio_quantile,
+)
+from overlap.learner.tensors import to_tensors  # noqa: E402
+
+SPLITS = [
+    SplitConfig(1, 1, 10**6, 64), SplitConfig(1, 1, 10**6, 64, share_prompts=False), SplitConfig(1, 1, 40, 64),
+    SplitConfig(1, 2, 60, 64), SplitConfig(1, 3, 1, 64, share_prompts=False),
+]  # fmt: skip
+
+
+def some_groups(seed=0):
+    """Every token has an id of its own, so that its log-prob by the learner can be looked up."""
+    rng = random.Random(seed)
+    ids = iter(range(10**6))
+
+    def response():
+        tokens = array("i", [next(ids) for _ in range(rng.randint(1, 15))])
+        logprobs = array("f", [rng.uniform(-3.0, -0.2) for _ in tokens])
+        return Response(tokens, logprobs, rng.choice([-1.0, 0.5]), rng.randint(0, len(tokens)))
+
+    return [
+        PromptGroup(array("i", [next(ids)] * rng.randint(1, 9)), tuple(response() for _ in range(5))) for _ in range(4)
+    ]
+
+
+def learner_logprobs(groups, seed=1):
+    """Old and new log-prob of each token, near the engine's."""
+    rng = random.Random(seed)
+    found = {}
+    for response in (r for g in groups for r in g.responses):
+        for token, engine in zip(response.tokens, response.logprobs, strict=True):
+            old = engine + rng.gauss(0.0, 0.25)
+            found[token] = (old, old + rng.gauss(0.0, 0.2))
+    return found
+
+
+def told(groups, split, cfg):
+    """Metrics as the ranks would tell them together: their sums, maxima and histograms are added here."""
+    lookup = learner_logprobs(groups)
+    (mini,) = mini_batches(groups, split)
+    whole = Tally()
+    for rank in mini.ranks:
+        mine = Tally()
+        for micro in (m for m in rank if m.counts):
+            t = to_tensors(micro)
+            old, new = torch.tensor([lookup[token] for token in t.targets.tolist()]).T
+            loss = token_loss(new, t.sampled, cfg, old=old, first=False, reference=old, entropy=-new)
+            for found in loss.statistics:
+                mine.add(found)
+        whole.sums += mine.sums
+        whole.ratio_counts += mine.ratio_counts
+        whole.maxima = whole.maxima.maximum(mine.maxima)
+        whole.seen |= mine.seen
+    return whole.told(mini.counted)
+
+
+@pytest.mark.parametrize("name", get_args(Correction))
+@pytest.mark.parametrize("surrogate", ["ppo", "pg"])
+def test_no_split_changes_what_is_told(name, surrogate):
+    cfg = LossConfig(correction=name, surrogate=surrogate, is_cap=1.3, tv_bound=0.05, kl_coef=0.1, entropy_coef=0.1)
+    groups = some_groups()
+    first, *others = (told(groups, split, cfg) for split in SPLITS)
+    assert first.keys() == set(TOLD) - ({"update_kl"} if surrogate == "pg" else set())
+    for other in others:
+        assert other == pytest.approx(first, rel=1e-6)
+
+
+def slow(groups):
+    """(old, new, engine, fresh already) of each token, response by response."""
+    lookup = learner_logprobs(groups)
+    return [
+        [(*lookup[t], engine, i >= r.fresh > 0) for i, (t, engine) in enumerate(zip(r.tokens, r.logprobs, strict=True))]
+        for r in (r for g in groups for r in g.responses)
+    ]
+
+
+def test_what_is_told_is_what_counting_one_by_one_gives():
+    groups = some_groups(seed=3)
+    metrics = told(groups, SPLITS[3], LossConfig(correction="seq_mis", is_cap=1.3))
+    rows = slow(groups)
+    tokens = [token for row in rows for token in row]
+    ratios = [math.exp(old - engine) for old, _, engine, _ in tokens]
+    whole = [math.exp(sum(old - engine for old, _, engine, _ in row)) for row in rows]
+    weights = [ratio if ratio <= 1.3 else 0.0 for ratio, row in zip(whole, rows, strict=True) for _ in row]
+    gaps = [abs(old - engine) for old, _, engine, landed in tokens if landed]
+    ordered, count = sorted(ratios), len(tokens)
+    expected = {
+        "ratio_mean": sum(ratios) / count,
+        "ratio_max": max(ratios),
+        "ratio_max_logdiff": max(abs(math.log(r)) for r in ratios),
+        "ratio_mean_abs_logdiff": sum(abs(math.log(r)) for r in ratios) / count,
+        "ratio_kl": sum(r - math.log(r) - 1 for r in ratios) / count,
+        "update_kl": sum(math.exp(n - o) - (n - o) - 1 for o, n, _, _ in tokens) / count,
+        "entropy": -sum(new for _, new, _, _ in tokens) / count,
+        "is_capped_fraction": 0.0,
+        "is_masked_fraction": weights.count(0.0) / count,
+        "is_masked_responses_fraction": sum(ratio > 1.3 for ratio in whole) / len(rows),
+        "is_effective_fraction": sum(weights) ** 2 / (count * sum(w * w for w in weights)),
+        "landing_gap_mean": sum(gaps) / len(gaps),
+        "landing_gap_max": max(gaps),
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    for name, q in (("ratio_p01", 0.01), ("ratio_p50", 0.5), ("ratio_p99", 0.99)):
+        exact = ordered[max(0, math.ceil(q * count) - 1)]
+        assert metrics[name] == pytest.approx(exact, rel=1.001 * 5e-4), name
+
+
+def test_a_response_counts_as_masked_when_one_of_its_tokens_is():
+    engine = torch.tensor([-1.0, -1.0, -1.0])
+    no = torch.zeros(3)
+    sampled = Sampled(engine, no + 1.0, torch.tensor([0, 0, 1]), no.bool(), 2)
+    tally = Tally()
+    for found in token_loss(engine + torch.tensor([0.0, 0.9, 0.1]), sampled, LossConfig(correction="mis")).statistics:
+        tally.add(found)
+    metrics = tally.told(3)
+    assert metrics["is_masked_fraction"] == pytest.approx(1 / 3)
+    assert metrics["is_masked_responses_fraction"] == 0.5
+    assert metrics["is_effective_fraction"] == pytest.approx((1 + math.exp(0.1)) ** 2 / (3 * (1 + math.exp(0.2))))
+
+
+def test_only_tokens_behind_a_load_measure_how_it_landed():
+    """The first response is all of an older version, the third all of this one; the second was in flight."""
+    sampled = Sampled(
+        engine=torch.tensor([-1.0, -1.0, -1.0, -1.0, -1.0, -1.0]),
+        advantages=torch.zeros(6),
+        owners=torch.tensor([0, 1, 1, 1, 2, 2]),
+        landed=torch.tensor([False, False, True, True, False, False]),
+        responses=3,
+    )
+    before = torch.tensor([-9.0, -9.0, -1.25, -0.5, -9.0, -9.0])
+    tally = Tally()
+    for found in token_loss(before, sampled, LossConfig()).statistics:
+        tally.add(found)
+    assert (tally.told(6)["landing_gap_mean"], tally.told(6)["landing_gap_max"]) == (0.375, 0.5)
+
+
+def test_a_step_without_a_load_in_flight_says_nothing_of_its_landing():
+    groups = [PromptGroup(array("i", [1]), (Response(array("i", [0, 1]), array("f", [-1.0, -1.0]), 1.0, fresh=2),))]
+    metrics = told(groups, SPLITS[0], LossConfig())
+    assert math.isnan(metrics["landing_gap_mean"])
+    assert math.isnan(metrics["landing_gap_max"])
+
+
+def test_later_updates_without_the_policy_before_the_step_do_not_measure_the_landing():
+    """The learner has moved on, and would count its own step as the engine's error."""
+    no = torch.zeros(2)
+    sampled = Sampled(no - 1.0, no + 1.0, no.long(), torch.ones(2).bool(), 1)
+    pg = LossConfig(surrogate="pg")
+    told_of = [{name for s in token_loss(no - 2.0, sampled, pg, first=f).statistics for name in s.sums} for f in (1, 0)]
+    assert "landing_gap" in told_of[0]
+    assert "landing_gap" not in told_of[1]
+
+
+def test_quantiles_are_nearest_ranks_of_the_histogram():
+    counts = ratio_histogram(torch.tensor([0.0] * 98 + [math.log(3.0), -0.5]))
+    assert ratio_quantile(counts, 0.01) == pytest.approx(math.exp(-0.5), rel=1e-3)
+    assert ratio_quantile(counts, 0.5) == 1.0
+    assert ratio_quantile(counts, 0.99) == 1.0
+    assert ratio_quantile(counts, 1.0) == pytest.approx(3.0, rel=1e-3)
+    assert math.isnan(ratio_quantile(ratio_histogram(torch.tensor([])), 0.5))
+
+
+def test_log_ratios_beyond_the_histogram_count_at_its_ends():
+    counts = ratio_histogram(torch.tensor([-500.0, 500.0, math.inf]))
+    assert (counts[0], counts[-1], counts.sum()) == (1, 2, 3)
+
+
+def test_k3_estimates_the_divergence():
+    p, q = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64), torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    estimate = (p * k3(p.log(), q.log())).sum()
+    assert estimate.item() == pytest.approx((p * (p / q).log()).sum().item())
+    assert (k3(p.log(), q.log()) >= 0).all()
+
+
+def test_all_masked_is_no_sample_at_all():
+    metrics = told(some_groups(), SPLITS[0], LossConfig(correction="seq_mis", is_cap=1e-6))
+    assert (metrics["is_effective_fraction"], metrics["is_masked_fraction"], metrics["loss"]) == (0, 1, 0)

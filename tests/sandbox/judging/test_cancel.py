@@ -1,0 +1,66 @@
+"""A judgement that is cancelled ends at once, whatever it is busy with, and its jail does the next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from toolchains import need
+
+from sandbox import Case, Limits, Problem, Program, Verdict
+from sandbox.errors import Cancelled
+from sandbox.judging import Judge
+
+# Nobody waits so long: a test that is not cancelled never ends.
+LIMITS = Limits(cpu_s=100_000, wall_s=100_000)
+SPINS, SLEEPS = "while True: pass", "import time\ntime.sleep(100000)"
+FUNCTION = f"def f():\n  {SPINS}"
+SUM = Problem("sum", "stdio", (Case("1 2\n", "3"),))
+ENDLESS = {
+    "a run that spins": (Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), SPINS),
+    "a run that sleeps": (Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), SLEEPS),
+    "a run with children": (Problem("p", "stdio", (Case("", "1"),), limits=LIMITS), f"import os\nos.fork()\n{SPINS}"),
+    "a function": (Problem("p", "function", (Case("[]", "1"),), fn_name="f", limits=LIMITS), FUNCTION),
+    "an assert": (Problem("p", "assert", (Case("assert f() == 1"),), limits=LIMITS), FUNCTION),
+    "a test in a jail of its own": (
+        Problem("p", "assert", (Case("for i in [1]:\n  assert f() == i"),), limits=LIMITS),
+        FUNCTION,
+    ),
+    "a checker": (
+        Problem("p", "stdio", (Case(""),), compare="checker", checker=Program(SPINS), referee_limits=LIMITS),
+        "print(1)",
+    ),
+    "an interactor": (
+        Problem("p", "interactive", (Case(""),), interactor=Program(SPINS), limits=LIMITS, referee_limits=LIMITS),
+        "input()",
+    ),
+}
+
+
+@pytest.fixture
+def cancelled() -> Iterator[int]:
+    fd = os.eventfd(1, os.EFD_CLOEXEC)
+    yield fd
+    os.close(fd)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_cancel_ends_what_would_never_end(tiered_judge: Judge, cancelled: int, name: str) -> None:
+    problem, source = ENDLESS[name]
+    with pytest.raises(Cancelled):
+        replace(tiered_judge, cancel_fd=cancelled).judge(problem, Program(source))
+    done = tiered_judge.judge(SUM, Program("print(sum(map(int, input().split())))"))
+    assert done.verdict is Verdict.AC, done.cases
+
+
+def test_a_cancel_ends_a_compilation(tiered_judge: Judge, cancelled: int) -> None:
+    need("cpp")
+    source = (
+        "template <int N> int f() { return N % 2 ? f<N / 2>() : f<N - 1>(); }\ntemplate <> int f<0>() { return 0; }\n"
+    )
+    with pytest.raises(Cancelled):
+        replace(tiered_judge, cancel_fd=cancelled).judge(
+            SUM, Program(f"{source}int main() {{ return f<9999>(); }}", "cpp")
+        )

@@ -1,0 +1,77 @@
+"""Outputs of which the author knows what the output validator must say of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from package_files import ADD, LEGACY, NEW, cases, write_package
+
+from sandbox.cli import main
+
+RIGHT = {"submissions/accepted/right.py": ADD}
+TIMED = NEW + "limits: {time_limit: 1}\n"
+ANY_ORDER = """
+import sys
+said, want = sys.stdin.read().split(), open(sys.argv[2]).read().split()
+sys.exit(42 if sorted(said) == sorted(want) and len(sys.argv) == 4 else 43)
+"""
+KNOWN = {
+    **cases("secret/1"),
+    **cases("valid_output/a", "invalid_output/b", "invalid_output/deep/c", answer="1 2\n"),
+    "data/valid_output/a.out": "2 1\n",
+    "data/invalid_output/b.out": "2 2\n",
+    "data/invalid_output/deep/c.out": "1 2\n",
+    "data/invalid_output/deep/test_group.yaml": "output_validator_args: [strict]",
+}
+
+
+def test_known_outputs_are_judged_as_their_author_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = write_package(tmp_path, {"problem.yaml": TIMED, **KNOWN, **RIGHT, "output_validator/v.py": ANY_ORDER})
+    assert main(["verify", str(package)]) == 0
+    assert "ok        outputs: 1 valid, 2 invalid" in capsys.readouterr().out.splitlines()
+
+
+def test_an_output_that_is_judged_otherwise_is_a_surprise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {"problem.yaml": TIMED, **KNOWN, **RIGHT, "input_validators/v.py": "exit(42)"}
+    files["data/invalid_output/b.out"] = "1\t2"
+    package = write_package(tmp_path, files)
+    (package / "data/invalid_output/deep/test_group.yaml").write_text("output_validator_args: [case_sensitive]")
+    assert main(["verify", str(package)]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert "SURPRISE  outputs: 1 valid, 2 invalid" in shown
+    assert "          ! the output validator rejects data/valid_output/a.out: wrong output" in shown
+    assert "          ! the output validator accepts data/invalid_output/b.out" in shown
+    assert "ok        inputs: 4 accepted by v.py" in shown  # theirs are inputs as any others
+    assert main(["verify", "--json", str(package)]) == 1
+    assert len(json.loads(capsys.readouterr().out)["outputs"]["surprises"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        ({"data/sample/1.ans": "8 9\n"}, 0),
+        ({"data/sample/1.ans": "x\n"}, 1),
+        ({"data/sample/1.ans": "x\n", "data/sample/1.out": "7\n"}, 0),
+        ({"data/sample/1.ans": "x\n", "data/sample/1.ans.statement": "7\n"}, 0),
+        ({"data/sample/1.ans": "8\n", "data/sample/1.out": "x\n"}, 1),
+    ],
+)
+def test_what_a_sample_shows_is_a_right_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str], code: int
+) -> None:
+    numbers = "import sys\nsys.exit(42 if sys.stdin.read().split()[0].isdigit() else 43)"
+    more = {"problem.yaml": TIMED, **cases("secret/1", "sample/1"), **RIGHT, "output_validator/v.py": numbers}
+    assert main(["verify", str(write_package(tmp_path, {**more, **files}))]) == code
+    assert ("! the output validator rejects data/sample/1" in capsys.readouterr().out) == bool(code)
+
+
+@pytest.mark.parametrize("text", [LEGACY, NEW + "type: multi-pass\n", NEW + "type: interactive\n"])
+def test_outputs_of_other_versions_and_of_talks_are_said_to_be_unused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    files = {"problem.yaml": text, ".timelimit": "1", **KNOWN, "output_validator/v.py": "import sys; sys.exit(43)"}
+    package = write_package(tmp_path, {**files, "submissions/wrong_answer/w.py": "print(8)"})
+    assert main(["verify", str(package)]) == 0
+    assert "note: data/invalid_output is for validators, and not used" in capsys.readouterr().out
