@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -12,14 +11,14 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from learners import PROBE, config, make_batch, run
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
-from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
+from overlap.config import Config
+from overlap.core import Batch, Group, Scored, VersionSpan
 from overlap.errors import ConfigError, LearnerError, RunDirError
-from overlap.learner import DeepSpeedLearner, export_policy, read_state
+from overlap.learner import DeepSpeedLearner, export_policy
 from overlap.learner.micro_batch import SplitConfig, flatten, mini_batches
-from overlap.learner.state import LearnerState
-from overlap.process import Pid, alive, identify
+from overlap.process import Pid, identify
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
@@ -32,41 +31,10 @@ from overlap.policy import make_tiny_policy  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-PROBE = tuple(range(30, 80))
-LEARN = {"lr": 1e-2, "grad_clip": 0.5, "weight_decay": 0.1, "micro_batch_tokens": 96}
-
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory) -> Path:
     return make_tiny_policy(tmp_path_factory.mktemp("tiny"), vocab=2048)  # large enough for ZeRO-3 to shard
-
-
-def config(**learn) -> Config:
-    dtype = learn.pop("dtype", "float32")
-    return Config(
-        model=ModelConfig(dtype=dtype, prompt_tokens=32, response_tokens=32),
-        rollout=RolloutConfig(temperature=0.8, max_staleness=9),
-        learn=LearnConfig(**(LEARN | learn)),
-        run=RunConfig(device="cpu"),
-    )
-
-
-def make_batch(version: int = 0, advantage: float = 1.0) -> Batch:
-    rng = random.Random(version)
-
-    def scored(group: int, sample: int, prompt: Prompt) -> Scored:
-        count = rng.randint(1, 24)
-        tokens = tuple(rng.randrange(259) for _ in range(count))
-        logprobs = tuple(-5.0 - rng.random() for _ in range(count))
-        spans = (VersionSpan(version, 0, count),)
-        return Scored(Trajectory(Request(group, sample, prompt), tokens, logprobs, "", "stop", spans, 0.0, 1.0), 1.0)
-
-    def group(number: int) -> Group:
-        prompt = Prompt(f"p{number}", tuple(rng.randrange(259) for _ in range(rng.randint(2, 20))))
-        signs = (advantage, -1.0, 0.5, -0.5)
-        return Group(number, prompt, tuple(scored(number, i, prompt) for i in range(4)), signs)
-
-    return Batch(version + 1, version, tuple(group(i) for i in range(4)))
 
 
 def by_plain_torch(policy: Path, cfg: Config, batches: list[Batch]):
@@ -88,32 +56,6 @@ def by_plain_torch(policy: Path, cfg: Config, batches: list[Batch]):
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), cfg.learn.grad_clip).item())
         optimizer.step()
     return model, losses, norms
-
-
-def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10):
-    """Start a learner, use it, close it; nothing of it may be left afterwards."""
-
-    async def main():
-        learner = DeepSpeedLearner(cfg, policy, scratch, log=scratch / "log", total_updates=total_updates)
-        try:
-            await learner.start()
-            ranks = [identify(pid) for pid in learner.pids()]
-            result = await use(learner)
-        finally:
-            await learner.close()
-            await learner.close()
-        return result, ranks
-
-    shared_memory = ours_in_shm()
-    result, ranks = asyncio.run(main())
-    assert not [rank for rank in ranks if rank is not None and alive(rank)]
-    assert not list(scratch.glob("learner-*"))
-    assert ours_in_shm() == shared_memory
-    return result
-
-
-def ours_in_shm() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if "deepspeed" in name or "allreduce" in name or "nccl" in name}
 
 
 def expected_logprobs(model) -> list[float]:
@@ -250,47 +192,6 @@ def test_a_restored_learner_goes_on_as_if_it_had_never_stopped(policy, tmp_path,
     assert first.metrics["lr"] == pytest.approx(1e-2 * 2 / 3)
     assert second.metrics["clip_fraction"] > 0
     assert not list(tmp_path.glob(".*"))
-
-
-# (ranks, ZeRO stage) that wrote and that go on: all that are cut differently, in float32 for exactness.
-RECUT = [
-    ((2, 1), (1, 1), "float32"),
-    ((1, 2), (2, 2), "float32"),
-    ((2, 3), (1, 3), "float32"),
-    ((1, 3), (2, 3), "float32"),
-    ((2, 2), (2, 3), "bfloat16"),
-]
-
-
-@pytest.mark.parametrize(("wrote", "goes_on", "dtype"), RECUT)
-def test_a_state_is_gone_on_with_by_other_ranks_and_stages(policy, tmp_path, wrote, goes_on, dtype):
-    def of(kind) -> Config:
-        return config(ranks=kind[0], zero_stage=kind[1], dtype=dtype, schedule="linear", weight_decay=0.01)
-
-    async def whole(learner):
-        await learner.step(make_batch(0))
-        await learner.step(make_batch(1))
-        await learner.save(tmp_path / "state", kind="state")
-        before = await learner.logprobs(PROBE)
-        return before, await learner.step(make_batch(2)), await learner.logprobs(PROBE)
-
-    async def resumed(learner):
-        await learner.restore(tmp_path / "state")
-        before = await learner.logprobs(PROBE)
-        report = await learner.step(make_batch(2))
-        await learner.save(tmp_path / "again", kind="state")
-        return before, report, await learner.logprobs(PROBE)
-
-    exact = 1e-5 if dtype == "float32" else 0.05
-    before, report, after = run(policy, tmp_path, of(wrote), whole)
-    same_before, same_report, same_after = run(policy, tmp_path, of(goes_on), resumed)
-    assert same_before == pytest.approx(before, abs=1e-6)
-    assert same_after == pytest.approx(after, abs=exact)
-    assert same_report.version == report.version == 3
-    assert same_report.metrics["lr"] == report.metrics["lr"]
-    for name in ("loss", "grad_norm"):
-        assert same_report.metrics[name] == pytest.approx(report.metrics[name], abs=exact, rel=exact), name
-    assert read_state(tmp_path / "again", of(goes_on)) == LearnerState(3, 3, *goes_on)
 
 
 def test_steps_too_small_for_bfloat16_weights_add_up_in_float32(policy, tmp_path):
