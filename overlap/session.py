@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from overlap.process import Warden
 from overlap.record import (
     BEGINNING,
     LEARNER,
+    Carried,
     Console,
     LoopLag,
     Progress,
@@ -99,11 +100,14 @@ class Session:
 
     def _goes_back(self, error: BaseException) -> bool:
         """Whether the error that ends an attempt is a death of the learner that another attempt can mend."""
-        return (death_in(error) or self._death) is not None and self.restarts.possible(self.taken)
+        return self._death_behind(error) is not None and self.restarts.possible(self.taken)
+
+    def _death_behind(self, error: BaseException) -> LearnerDiedError | None:
+        return death_in(error) or self._death
 
     async def _go_back(self, error: OverlapError) -> None:
         """Make ready for another attempt after the error that ended one; raises it where there is none."""
-        death = death_in(error) or self._death
+        death = self._death_behind(error)
         if death is None:
             raise error
         if not self.restarts.possible(self.taken):
@@ -249,6 +253,7 @@ class Session:
         if given_up := self.resumed.given_up:
             self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
         carried = await asyncio.to_thread(self.resumed.carried.scored, prompts.at, now())
+        self.resumed = replace(self.resumed, carried=Carried())  # tens of MB, which nobody needs any more
         position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,

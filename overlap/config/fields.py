@@ -150,9 +150,9 @@ class LearnConfig(_Section):
 
     section: ClassVar[str] = "learn"
 
-    ranks: int = at_least(1, 1)
+    ranks: int = at_least(1, 1, may_change=True)
     """Learner processes."""
-    zero_stage: Literal[1, 2, 3] = 2
+    zero_stage: Literal[1, 2, 3] = free(2)
     """DeepSpeed ZeRO stage."""
     lr: float = above(0, 1e-6)
     """Peak learning rate."""

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from overlap.errors import RunDirError
 from overlap.learner.micro_batch import PromptGroup
+from overlap.learner.reshard import OldShards, load_resharded
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
@@ -116,7 +117,9 @@ class Commands:
             deepspeed.checkpoint_engine.save = write
         if self._spec.rank == 0:
             with _keeping(failed):
-                write_state(folder, self._spec.cfg, LearnerState(self._version, self._trainer.updates))
+                learn = self._spec.cfg.learn
+                state = LearnerState(self._version, self._trainer.updates, learn.ranks, learn.zero_stage)
+                write_state(folder, self._spec.cfg, state)
         self._raise_any(failed)
 
     def _raise_any(self, failed: list[OSError | RuntimeError]) -> None:
@@ -128,10 +131,15 @@ class Commands:
         if count.item():
             raise OSError("another rank could not write its part")
 
-    def restore(self, folder: Path, version: int, updates: int) -> None:
-        """Load what ``save`` wrote as "state"; ``version`` and ``updates`` are those of its ``LearnerState``."""
-        self._trainer.deepspeed.load_checkpoint(str(folder), tag=TAG)
-        self._trainer.updates, self._version = updates, version
+    def restore(self, folder: Path, state: LearnerState) -> None:
+        """Load what ``save`` wrote as "state", cut for these ranks or for others."""
+        learn, deepspeed = self._spec.cfg.learn, self._trainer.deepspeed
+        if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
+            deepspeed.load_checkpoint(str(folder), tag=TAG)
+        else:
+            old = OldShards(folder / TAG, ranks=state.ranks, stage=state.zero_stage)
+            load_resharded(deepspeed.optimizer, old, learn.zero_stage)
+        self._trainer.updates, self._version = state.updates, state.version
 
     def close(self) -> None:
         """Free what the rank holds; it ends after that."""

@@ -24,9 +24,10 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     ``cfg`` is the configuration of the run, ``policy`` the checkpoint that it began with, for everything but weights.
     Raises ConfigError for a state that is none, RunDirError when the disk is full.
     """
-    version = read_state(state, cfg).version
+    found = read_state(state, cfg)
+    version = found.version
     try:
-        tensors = _tensors(state, cfg)
+        tensors = _tensors(state, found.zero_stage, cfg.model.dtype)
         model = _model(tensors, policy)
     except (OSError, RuntimeError, ValueError, KeyError, EOFError) as exc:
         reason = " ".join(str(exc).split())[:200]
@@ -41,11 +42,11 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     return version
 
 
-def _tensors(state: Path, cfg: Config) -> dict[str, Any]:
+def _tensors(state: Path, zero_stage: int, dtype_name: str) -> dict[str, Any]:
     """Full tensors of the policy by their names in it, in its number type."""
     import torch
 
-    if cfg.learn.zero_stage < 3:
+    if zero_stage < 3:
         file = state / TAG / "mp_rank_00_model_states.pt"
         # The file is the run's own, and holds DeepSpeed's objects beside the weights.
         found = torch.load(file, map_location="cpu", weights_only=False, mmap=True)["module"]
@@ -54,7 +55,7 @@ def _tensors(state: Path, cfg: Config) -> dict[str, Any]:
 
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             found = get_fp32_state_dict_from_zero_checkpoint(str(state), tag=TAG)
-    dtype = getattr(torch, cfg.model.dtype)
+    dtype = getattr(torch, dtype_name)
     return {n.removeprefix(_PREFIX): t.to(dtype).clone() for n, t in found.items() if n.startswith(_PREFIX)}
 
 

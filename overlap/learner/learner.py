@@ -132,9 +132,11 @@ class DeepSpeedLearner:
             await asyncio.to_thread(remove, partial)
 
     async def restore(self, path: Path) -> None:
-        """Load what ``save(kind="state")`` wrote. Raises ConfigError when it was written by another kind of learner."""
+        """Load what ``save(kind="state")`` wrote, by any number of ranks and any ZeRO stage. Raises ConfigError when it
+        is of another number type, LearnerError.
+        """
         state = await asyncio.to_thread(read_state, path, self._cfg)
-        await self._running.call("restore", absolute(path), state.version, state.updates, timeout_s=SAVE_S)
+        await self._running.call("restore", absolute(path), state, timeout_s=SAVE_S)
         self._version = state.version
 
     async def wait_dead(self) -> None:

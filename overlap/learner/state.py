@@ -6,7 +6,6 @@ import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from overlap.config import Config
 from overlap.errors import ConfigError
@@ -19,20 +18,19 @@ _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json", ".msg
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """Policy version, and optimizer steps taken (they set the learning rate)."""
+    """Policy version, and optimizer steps taken (they set the learning rate). ``ranks`` and ``zero_stage`` say how its
+    files are cut; another number or stage reads them too (``reshard``).
+    """
 
     version: int
     updates: int
-
-
-def _kind(cfg: Config) -> dict[str, Any]:
-    """What must be the same in the run that restores: the files are shards of one kind of optimizer."""
-    return {"ranks": cfg.learn.ranks, "zero_stage": cfg.learn.zero_stage, "dtype": cfg.model.dtype}
+    ranks: int
+    zero_stage: int
 
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
     """Write into a folder of DeepSpeed files. Raises OSError."""
-    (folder / _FILE).write_text(json.dumps(_kind(cfg) | asdict(state)), encoding="utf-8")
+    (folder / _FILE).write_text(json.dumps({"dtype": cfg.model.dtype, **asdict(state)}), encoding="utf-8")
 
 
 def copy_beside(policy: Path, folder: Path) -> None:
@@ -43,15 +41,13 @@ def copy_beside(policy: Path, folder: Path) -> None:
 
 
 def read_state(folder: Path, cfg: Config) -> LearnerState:
-    """Raises ConfigError when there is no state, or one of another number of ranks, ZeRO stage or number type."""
+    """Raises ConfigError when there is no state, or one of another number type."""
     try:
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-        state = LearnerState(int(found["version"]), int(found["updates"]))
+        state = LearnerState(*(int(found[name]) for name in ("version", "updates", "ranks", "zero_stage")))
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError("checkpoint", str(folder), f"holds no learner state ({exc}); choose another one") from exc
-    for name, here in _kind(cfg).items():
-        if found.get(name) != here:
-            raise ConfigError(
-                "checkpoint", str(folder), f"was written with {name}={found.get(name)}; this run has {here}"
-            )
+    if found.get("dtype") != cfg.model.dtype:
+        way_out = f"was written with model.dtype={found.get('dtype')}: go on with that, this run has {cfg.model.dtype}"
+        raise ConfigError("checkpoint", str(folder), way_out)
     return state

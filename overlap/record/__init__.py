@@ -5,7 +5,7 @@ Waits for the disk, in a thread
 Woken by  the loop, once per step
 """
 
-from overlap.record.carried import save_carried
+from overlap.record.carried import Carried, save_carried
 from overlap.record.checkpoint import (
     LEARNER,
     RunState,
@@ -36,6 +36,7 @@ __all__ = [
     "LEARNER",
     "MARK",
     "ROLLOUTS",
+    "Carried",
     "Console",
     "LoopLag",
     "Progress",

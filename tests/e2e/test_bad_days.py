@@ -161,6 +161,26 @@ def test_a_killed_part_ends_the_run_with_its_name(run, victim: str) -> None:
     assert json.loads((r.dir / "summary.json").read_text())["exit"].startswith("error")
 
 
+def test_a_killed_learner_rank_sends_the_run_back_to_its_checkpoint(run) -> None:
+    r = run(**{"run.save_every": 1})
+    r.until(lambda: any(r.dir.glob("checkpoints/step-*/COMPLETE")))
+
+    def ranks() -> list[int]:
+        return r.children(lambda text: "overlap.learner.rank" in text)
+
+    (first,) = ranks()
+    os.kill(first, signal.SIGKILL)
+    r.until(lambda: ranks() not in ([], [first]))
+    r.until_step((r.dir / "metrics.jsonl").read_text().count("\n") + 2)
+    os.killpg(r.process.pid, signal.SIGINT)
+    code, err = r.end()
+    assert code == 130
+    assert err.count("(1 of run.restarts=2) in 5 s") == 1  # and once more in the table at the end
+    rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["version"]) for row in rows] == [(k, k) for k in range(1, len(rows) + 1)]
+    assert len(json.loads((r.dir / "summary.json").read_text())["restarts"]) == 1
+
+
 def test_a_killed_verifier_is_replaced_and_no_sample_is_lost(run) -> None:
     r = run()
     r.until_step()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import math
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from sessions import Generator, Learner, Stage, Verifier
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory
 from overlap.record import read_rows, reopen
+from overlap.record.carried import save_carried
 from overlap.record.checkpoint import complete, path_of
 from overlap.session import Session
 
@@ -230,3 +233,48 @@ def test_generation_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkey
 
     made.generator, made.learner.on_save = Telling(), on_save
     assert len(played(made.session())) == 2
+
+
+def test_a_full_disk_costs_the_checkpoint_alone_and_the_user_reads_when_there_is_one_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full while the results of step 2 are written, with those of other steps underway."""
+    made = staged(tmp_path, monkeypatch, "rollout.max_staleness=2")
+    session = made.session()
+    write = os.fsync
+
+    def full(fd: int) -> None:
+        if "step-000002/.carried.jsonl" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(fd)
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert len(played(session)) == STEPS
+    assert [path.name for path in complete(session.run.checkpoints)] == [f"step-00000{k}" for k in (1, 3, 4, 5, 6)]
+    said = made.shown.getvalue()
+    assert said.count("checkpoints is not being written: No space left on device; the run goes on without it") == 1
+    assert said.count("checkpoints is written again") == 1
+    assert session.summarize(1.0)["not_written"] == []
+
+
+def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the same step is brought up to date where it stands: a kill at any moment leaves it whole."""
+    made = staged(tmp_path, monkeypatch, "rollout.max_staleness=2")
+    session = made.session()
+    seen: list[tuple[str, ...]] = []
+
+    def noting(folder: Path, *args: Any) -> None:
+        seen.append(tuple(path.name for path in complete(session.run.checkpoints)))
+        save_carried(folder, *args)
+
+    monkeypatch.setattr("overlap.session.save_carried", noting)
+    on_step = session._on_step
+
+    async def twice(result: Any) -> None:
+        await on_step(result)
+        await session._on_save(result.carried)
+
+    monkeypatch.setattr(session, "_on_step", twice)
+    played(session)
+    steps = [f"step-00000{k}" for k in range(1, STEPS + 1)]
+    assert seen == [tuple(steps[:k]) for step in range(STEPS) for k in (step, step + 1)]

@@ -13,6 +13,7 @@ from overlap.config import Config, load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Control, Doors, Pending, PromptStream, StepResult, overlapped
+from overlap.pipeline.books import Books
 
 HANG = 10_000.0
 
@@ -198,3 +199,27 @@ def test_a_drained_loop_learns_what_is_complete_and_ends() -> None:
         assert 2 <= len(seen) < 6
 
     run_virtual(main())
+
+
+def test_results_that_no_step_has_taken_are_told_wherever_they_wait() -> None:
+    """In a group that is not complete, in a complete step that waits for the learner, or carried and not admitted."""
+    cfg = load_config(None, ["rollout.groups_per_step=1", "rollout.samples_per_group=2", "rollout.max_staleness=1"])
+
+    def scored(group: int, sample: int) -> Scored:
+        request = Request(group, sample, stream.at(group))
+        return Scored(Trajectory(request, (1,), (-1.0,), "", "stop", (), 0.0, 0.0), float(sample))
+
+    async def main() -> list[str]:
+        books = Books(cfg, stream, 4, 0, (scored(3, 0), scored(1, 1)))
+        sent: list[Request] = []
+        admitting = asyncio.create_task(books.admit(sent.append))
+        await asyncio.sleep(0)
+        assert [request.id for request in sent] == ["g0s0", "g0s1", "g1s0"]
+        for request in sent[:2]:
+            books.add(scored(request.group, request.sample))
+        assert len(books.steps) == 1
+        admitting.cancel()
+        return [each.id for each in books.finished]
+
+    stream = PromptStream(fake_prompts(5), 0)
+    assert run_virtual(main()) == ["g0s0", "g0s1", "g1s1", "g3s0"]

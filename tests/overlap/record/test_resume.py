@@ -121,7 +121,17 @@ def test_changes_that_are_wanted_are_written_into_the_history(run):
 
 
 @pytest.mark.parametrize(
-    "override", ["run.steps=90", "run.save_every=7", "run.keep_last=9", "run.eval_samples=0", "data.train=moved.jsonl"]
+    "override",
+    [
+        "run.steps=90",
+        "run.save_every=7",
+        "run.keep_last=9",
+        "run.restarts=0",
+        "run.eval_samples=0",
+        "data.train=moved.jsonl",
+        "learn.ranks=2",
+        "learn.zero_stage=3",
+    ],
 )
 def test_what_does_not_make_it_another_run_may_change(run, override):
     opened, _ = reopen(config(run, override), DATA, fits=fits)

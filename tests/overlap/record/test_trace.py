@@ -213,6 +213,20 @@ def test_a_resumed_run_has_one_trace_whose_time_goes_on(tmp_path):
     assert work == [("step 1", 1e6, 1e6), ("step 2", 3e6, 2e6)]
 
 
+def test_what_began_before_a_run_was_cut_is_left_out_for_its_rows_are_taken(tmp_path):
+    path = tmp_path / "trace.json"
+    first = Tracer(path, origin_s=100.0)
+    first.span("generate", 101.0, 104.0, "g0s0")
+    first.flush()
+    second = Tracer(path, origin_s=5000.0, after=first.position)
+    first.close()
+    second.span("generate", 4998.0, 4999.0, "carried over")
+    second.span("generate", 5001.0, 5002.0, "g1s0")
+    second.close()
+    work = [(e["name"], e["ts"]) for e in load(path) if e["ph"] == "X"]
+    assert work == [("g0s0", 1e6), ("g1s0", 5e6)]
+
+
 def test_a_trace_that_is_shorter_than_it_was_is_begun_anew(tmp_path):
     path = tmp_path / "trace.json"
     path.write_text("[\n]\n")
