@@ -108,7 +108,7 @@ def recorded(run: str) -> Recorded:
     loads = _loads(spans, cfg)
     return Recorded(
         cfg,
-        _samples(spans, cfg.rollout.max_sequences, sorted(loads.values())),
+        _samples(spans, cfg, sorted(loads.values())),
         {step: (end - start, groups) for step, ((start, end), groups) in spans.learn.items()},
         {version: end - start for version, (start, end) in loads.items()},
         {version: end - start for version, (start, end) in spans.parity.items()},
@@ -175,15 +175,16 @@ def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
     return loads
 
 
-def _samples(spans: _Spans, sequences: int, loads: Sequence[Span]) -> dict[int, dict[int, Taken]]:
-    begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, sequences)
+def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, Taken]]:
+    begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, cfg.rollout.max_sequences)
+    held = held_s({place: span for place, (span, _) in spans.verify.items()}, cfg.verify.workers)
     groups: dict[int, dict[int, Taken]] = {}
     for place, ((_, end), args) in spans.generate.items():
         generate_s = end - begun[place] - _within(loads, (begun[place], end))
-        (start, judged), verdict = spans.verify.get(place, ((0.0, 0.0), {}))
+        _, verdict = spans.verify.get(place, (None, {}))
         groups.setdefault(place[0], {})[place[1]] = Taken(
             max(0.0, generate_s),
-            judged - start,
+            held.get(place, 0.0),
             None if verdict.get("reward") is None else float(verdict["reward"]),
             max(1, int(args["tokens"])),
             str(args["finish"]),
@@ -211,6 +212,19 @@ def decoding_since(spans: Mapping[tuple[int, int], Span], sequences: int) -> dic
                 since[first] = at
                 room -= 1
     return since
+
+
+def held_s(spans: Mapping[tuple[int, int], Span], workers: int) -> dict[tuple[int, int], float]:
+    """Seconds for which each sample (group, sample) held a verifier. Where more were judged at once than there are, as
+    equal programs that share one judgement, each held its part of one.
+    """
+    changes = [(start, 1) for start, _ in spans.values()] + [(end, -1) for _, end in spans.values()]
+    held, at, count = {}, 0.0, 0
+    clock = 0.0
+    for time, change in sorted(changes):
+        clock += (time - at) * min(1.0, workers / count) if count else 0.0
+        held[time], at, count = clock, time, count + change
+    return {place: held[end] - held[start] for place, (start, end) in spans.items()}
 
 
 def _within(loads: Sequence[Span], span: Span) -> float:

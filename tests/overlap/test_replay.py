@@ -11,7 +11,7 @@ import pytest
 from timed_run import LEARN_S, LOAD_S, config, leave, timed
 
 from overlap import cli
-from overlap.recorded import configured, decoding_since, recorded
+from overlap.recorded import configured, decoding_since, held_s, recorded
 from overlap.replay import measured, replay, schedule, simulate
 
 STALE = "rollout.max_staleness=1"
@@ -101,6 +101,14 @@ def test_the_engine_has_room_for_the_oldest_group_first() -> None:
     spans = {(1, 0): (0.0, 4.0), (2, 0): (0.0, 5.0), (0, 0): (1.0, 6.0), (0, 1): (2.0, 2.5)}
     assert decoding_since(spans, 1) == {(1, 0): 0.0, (0, 1): 2.0, (0, 0): 4.0, (2, 0): 0.0}
     assert decoding_since(spans, 9) == {place: start for place, (start, _) in spans.items()}
+
+
+def test_samples_that_share_a_judgement_hold_one_verifier_between_them() -> None:
+    spans = {(0, 0): (1.0, 5.0), (0, 1): (2.0, 4.0), (1, 0): (3.0, 4.0), (1, 1): (6.0, 6.5)}
+    assert held_s(spans, 3) == {(0, 0): 4.0, (0, 1): 2.0, (1, 0): 1.0, (1, 1): 0.5}
+    assert held_s(spans, 1) == pytest.approx(
+        {(0, 0): 1 + 1 / 2 + 1 / 3 + 1, (0, 1): 1 / 2 + 1 / 3, (1, 0): 1 / 3, (1, 1): 0.5}
+    )
 
 
 def test_the_command_shows_the_run_beside_its_simulations(run: Path, capsys: pytest.CaptureFixture) -> None:
