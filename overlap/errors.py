@@ -4,6 +4,7 @@
     ├── ConfigError        the caller's input is wrong            exit code 2, nothing was lost
     │   └── DataError      a row of a problem file is malformed   (names the file and the line)
     ├── EngineError        the generator failed or died           exit code 1
+    │   ├── EngineLost     the engine died that had the weights: load them again
     │   └── ParityError    engine and learner disagree after a sync
     ├── LearnerError       the learner refused, for a reason      exit code 1
     │   └── LearnerDiedError  a rank died, hung or broke: another try may go well
@@ -44,6 +45,10 @@ class DataError(ConfigError):
 
 class EngineError(OverlapError, RuntimeError):
     """The rollout engine failed, died, or has an API shape that this adapter does not know."""
+
+
+class EngineLost(EngineError):
+    """The engine died that had the weights in question; another one is on its way, and wants them anew."""
 
 
 class ParityError(EngineError):

@@ -148,14 +148,18 @@ class Session:
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
         """Make the doors, start them side by side, and see to it that all are closed."""
-        from overlap.generate import VllmGenerator
+        from overlap.generate import SteadyGenerator, VllmGenerator
         from overlap.learner import DeepSpeedLearner
         from overlap.verify import SandboxVerifier
 
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
         verifier = SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
-        generator = VllmGenerator(p.cfg, p.policy, self.scratch, log=log)
+        generator = SteadyGenerator(
+            lambda: VllmGenerator(p.cfg, p.policy, self.scratch, log=log),
+            tell=self.console.note,
+            watch=self.warden.watch_pid,
+        )
         learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}

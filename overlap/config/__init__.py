@@ -12,6 +12,7 @@ from overlap.config.fields import (
     RolloutConfig,
     RunConfig,
     VerifyConfig,
+    check_sharing,
 )
 from overlap.config.load import HISTORY, config_from_dict, load_config
 
@@ -26,6 +27,7 @@ __all__ = [
     "RunConfig",
     "VerifyConfig",
     "changes",
+    "check_sharing",
     "config_from_dict",
     "load_config",
 ]

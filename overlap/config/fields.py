@@ -87,6 +87,11 @@ class RolloutConfig(_Section):
     """Strings that end a response (kept in its text)."""
     max_staleness: int = at_least(0, 0)
     """Oldest sample that the learner may see, in policy versions; 0 is on-policy."""
+    landing: Literal["keep", "recompute", "drain"] = "recompute"
+    """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
+    their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
+    error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
+    requests for the weights."""
     refill_groups: int = at_least(0, 0)
     """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""
@@ -103,6 +108,18 @@ class RolloutConfig(_Section):
 
     In bfloat16 99 % of the confident tokens keep it, and the mean over all tokens twice it; in float32 all do.
     """
+
+
+def check_sharing(backend: str, max_staleness: int) -> None:
+    """Raise ConfigError where an engine that sleeps while the learner learns is to generate meanwhile.
+
+    For a backend that "auto" may turn out to be, too: the engine asks once it has seen the machine.
+    """
+    way_out = (
+        "the engine sleeps while the learner has its GPUs (weight_backend=ipc), so no sample is made ahead: use 0, "
+    )
+    way_out += "or weight_backend=nccl with rollout.tensor_parallel + learn.ranks GPUs"
+    require(max_staleness == 0 or backend != "ipc", "rollout.max_staleness", max_staleness, way_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +270,7 @@ class Config:
             r.weight_backend,
             "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
         )
+        check_sharing(r.weight_backend, r.max_staleness)
         require(
             le.updates_per_step <= r.groups_per_step,
             "learn.updates_per_step",

@@ -7,5 +7,6 @@ Woken by  ``load``, the end of a response, the death of the engine
 
 from overlap.generate.generator import VllmGenerator
 from overlap.generate.serve import Host, serve
+from overlap.generate.steady import PATIENCE, Patience, SteadyGenerator
 
-__all__ = ["Host", "VllmGenerator", "serve"]
+__all__ = ["PATIENCE", "Host", "Patience", "SteadyGenerator", "VllmGenerator", "serve"]

@@ -10,8 +10,10 @@ The engine lives in a process of its own (``serve.py``), which this one calls.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,6 +27,7 @@ from overlap.process import Life, Peer, RemoteFault, see
 _START_S = READY_S + 30
 _LOAD_S = 600.0
 _CALL_S = 120.0
+_DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
 
 
 class VllmGenerator:
@@ -56,8 +59,10 @@ class VllmGenerator:
         self._backend, self._shares_gpus = "", False
         self._loading = asyncio.Lock()
         self._gate = asyncio.Event()
-        self._loads = self._probes = 0
-        self._connected = False
+        self._inside, self._empty = 0, asyncio.Event()
+        self._empty.set()
+        self._probes = 0
+        self._connected = self._frozen = False
 
     async def start(self) -> None:
         """Bring the engine up; the first caller does it, the others wait."""
@@ -76,19 +81,16 @@ class VllmGenerator:
             await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others
 
     async def generate(self, request: Request) -> Trajectory:
-        """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine."""
+        """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine.
+
+        The engine serves older groups (lower numbers) first.
+        """
         await self.start()
-        await self._open_gate()
-        started, prompt = monotonic(), request.prompt.token_ids
-        sample: Sample = await self._ask(
-            f"request {request.id}",
-            "sample",
-            prompt,
-            request.id,
-            self._sampling(request),
-            f"{self._loads}",
-            within=None,
-        )
+        async with self._admitted():
+            started, prompt = monotonic(), request.prompt.token_ids
+            sample: Sample = await self._ask(
+                f"request {request.id}", "sample", prompt, request.id, self._sampling(request), within=None
+            )
         return Trajectory(
             request=request,
             token_ids=sample.token_ids,
@@ -103,23 +105,27 @@ class VllmGenerator:
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version in full, resume and open the gate.
 
-        Requests in flight are frozen with their KV cache and go on under the new weights (their spans say from where).
-        After a failure nothing is sampled, neither new nor frozen, until a load has succeeded: the weights may be half
-        old and half new.
+        Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.landing``
+        says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
+        as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
+        the weights may be half old and half new.
         """
         await self.start()
         if update.backend != self._backend:
             raise EngineError(f"a {update.backend} update for an engine that was opened for {self._backend}")
         async with self._loading:
             self._gate.clear()
+            if self._cfg.rollout.landing == "drain" and not self._frozen:
+                await self._drained()
+            self._frozen = True
             await self._ask("pause", "pause")
             if "init" in update.info and not self._connected:
                 await self._ask("joining the weight transfer", "connect", update.info["init"], within=_LOAD_S)
                 self._connected = True
             info = dict(update.info.get("update", update.info))
             await self._ask(f"version {update.version}", "replace_weights", info, update.version, within=_LOAD_S)
-            self._loads += 1
             await self._ask("resume", "resume")
+            self._frozen = False
             self._gate.set()
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
@@ -128,8 +134,8 @@ class VllmGenerator:
         if len(token_ids) < 2:
             return []
         self._probes += 1
-        await self._open_gate()
-        values: list[float] = await self._ask("probe", "prompt_logprobs", token_ids, f"probe{self._probes}")
+        async with self._admitted():
+            values: list[float] = await self._ask("probe", "prompt_logprobs", token_ids, f"probe{self._probes}")
         return values
 
     async def sleep(self) -> None:
@@ -176,9 +182,26 @@ class VllmGenerator:
             self._life.fail(error)
             raise
 
-    async def _open_gate(self) -> None:
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncIterator[None]:
+        """Wait for the gate, then be counted among what the engine has."""
         with self._life.guard():
-            await self._gate.wait()
+            while not self._gate.is_set():  # it may be shut again before those who waited go on
+                await self._gate.wait()
+        self._inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    async def _drained(self) -> None:
+        """Wait until the engine has nothing left, not for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await self._empty.wait()
 
     def _sampling(self, request: Request) -> Sampling:
         model, rollout = self._cfg.model, self._cfg.rollout
@@ -190,7 +213,7 @@ class VllmGenerator:
             )
         seed = hash((self._cfg.run.seed, request.group, request.sample)) & 0x7FFFFFFF
         temperature = rollout.temperature if request.temperature is None else request.temperature
-        return Sampling(temperature, min(model.response_tokens, room), rollout.stop, seed)
+        return Sampling(temperature, min(model.response_tokens, room), rollout.stop, request.group, seed)
 
     async def _ask(self, what: str, name: str, *args: Any, within: float | None = _CALL_S) -> Any:
         """Call the engine; any failure becomes an EngineError that says ``what`` was asked."""
@@ -222,6 +245,8 @@ def _spec(cfg: Config, policy: Path, standalone: bool) -> EngineSpec:
         gpu_memory=cfg.rollout.gpu_memory,
         tensor_parallel=cfg.rollout.tensor_parallel,
         weight_backend=cfg.rollout.weight_backend,
+        landing=cfg.rollout.landing,
+        max_staleness=cfg.rollout.max_staleness,
         devices_wanted=cfg.rollout.tensor_parallel + cfg.learn.ranks,
         load_weights=standalone,
     )

@@ -12,6 +12,7 @@ from overlap.generate import child
 
 READY_S = 600.0
 """Longest start of an engine, s."""
+KEEP_SCHEDULER = "overlap.generate.scheduler.KeepScheduler"
 CPU_BLOCK_TOKENS = 32
 """Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
 
@@ -30,17 +31,20 @@ class EngineSpec:
     gpu_memory: float
     tensor_parallel: int
     weight_backend: str
+    landing: str
+    max_staleness: int
     devices_wanted: int
     load_weights: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How one response is sampled; ``seed=None`` leaves it to the engine."""
+    """How one response is sampled; ``seed=None`` leaves it to the engine. Those of lower ``priority`` go first."""
 
     temperature: float
     max_tokens: int
     stop: tuple[str, ...]
+    priority: int
     seed: int | None = None
 
 
@@ -69,7 +73,10 @@ def engine_args(spec: EngineSpec, backend: str, cpu_kv_bytes: int) -> dict[str, 
         "worker_extension_cls": "overlap.generate.receive.Worker",
         "enable_prefix_caching": True,
         "disable_log_stats": True,
+        "scheduling_policy": "priority",
     }
+    if spec.landing == "keep":
+        args |= {"scheduler_cls": KEEP_SCHEDULER, "async_scheduling": True}
     if cpu_kv_bytes:
         return args | {
             "enforce_eager": True,

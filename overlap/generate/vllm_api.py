@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
+from overlap.config import check_sharing
 from overlap.core import Finish, VersionSpan
 from overlap.errors import ConfigError, EngineError
 from overlap.generate.start import EngineSpec, Sample, Sampling, engine_args, kv_bytes
 from overlap.weights import choose_backend
 
 _TAIL_TOKENS = 4
+_FIRST = -(2**31)  # before all groups: who probes waits for the answer
 TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "nccl"}
 """Our weight backends by the names under which vLLM knows them (see ``receive``)."""
 
@@ -25,7 +27,7 @@ _WAY_OUT = "install the vLLM that requirements/ names"
 
 CALLS: Mapping[str, tuple[str, ...]] = {
     "from_engine_args": ("engine_args",),
-    "generate": ("prompt", "sampling_params", "request_id"),
+    "generate": ("prompt", "sampling_params", "request_id", "priority"),
     "pause_generation": ("mode", "clear_cache"),
     "resume_generation": (),
     "init_weight_transfer_engine": ("request",),
@@ -33,12 +35,18 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "update_weights": ("request",),
     "finish_weight_update": ("weight_version",),
     "update_weight_version": ("new_version",),
+    "reset_prefix_cache": ("reset_running_requests",),
     "collective_rpc": ("method", "args"),
-    "sleep": ("level",),
+    "sleep": ("level", "mode"),
     "wake_up": (),
     "get_tokenizer": (),
 }
 """What is called of ``AsyncLLM``, and the parameters that are passed by name."""
+SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
+    "add_request": ("request",),
+    "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
+}
+"""What our scheduler (``scheduler``) does in another way than vLLM's."""
 
 
 class Engine:
@@ -47,14 +55,14 @@ class Engine:
     They raise what vLLM raises; the host tells the door, which makes an EngineError of it and sets the deadlines.
     """
 
-    def __init__(self, llm: Any, vllm: Any, on_cpu: bool, backend: str) -> None:
+    def __init__(self, llm: Any, vllm: Any, on_cpu: bool, backend: str, landing: str) -> None:
         self.backend, self.shares_gpus = backend, backend == "ipc"
-        self._on_cpu = on_cpu
+        self._on_cpu, self._keeps = on_cpu, landing == "keep"
         self._llm, self._vllm = llm, vllm
         self._tokenizer = llm.get_tokenizer()
 
-    async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling, salt: str) -> Sample:
-        """One response. ``salt`` keeps prefixes that were computed under other weights out of the prompt's cache."""
+    async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> Sample:
+        """One response."""
         params = self._vllm.SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
@@ -66,7 +74,7 @@ class Engine:
             flat_logprobs=True,
             output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
         )
-        output = (await self._final(prompt, id, params, salt)).outputs[0]
+        output = (await self._final(prompt, id, params, sampling.priority)).outputs[0]
         token_ids, logprobs = tuple(output.token_ids), tuple(output.logprobs.logprobs)
         if len(token_ids) != len(logprobs):
             raise EngineError(f"request {id}: {len(token_ids)} tokens but {len(logprobs)} log-probs")
@@ -91,12 +99,12 @@ class Engine:
             detokenize=False,
             output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
         )
-        rows = (await self._final(token_ids, id, params, salt=id)).prompt_logprobs
+        rows = (await self._final(token_ids, id, params, _FIRST)).prompt_logprobs
         return [row[token].logprob for row, token in zip(rows[1:], token_ids[1:], strict=True)]
 
-    async def _final(self, prompt: Sequence[int], id: str, params: Any, salt: str) -> Any:
-        tokens = self._vllm.TokensPrompt(prompt_token_ids=list(prompt), cache_salt=salt)
-        async for output in self._llm.generate(tokens, params, id):
+    async def _final(self, prompt: Sequence[int], id: str, params: Any, priority: int) -> Any:
+        tokens = self._vllm.TokensPrompt(prompt_token_ids=list(prompt))
+        async for output in self._llm.generate(tokens, params, id, priority=priority):
             if output.finished:
                 return output
         raise EngineError(f"request {id} ended without an output")
@@ -118,17 +126,24 @@ class Engine:
         await self._llm.resume_generation()
 
     async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
-        """Receive a full set of weights and commit it as ``version``. The engine must be paused."""
+        """Receive a full set of weights and commit it as ``version``. The engine must be paused.
+
+        Whatever was computed under other weights is forgotten, so that it is computed anew when it is needed; with
+        ``keep`` the requests that run have theirs still, and only those that wait do without.
+        """
         await self._llm.start_weight_update()
         await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
         await self._llm.finish_weight_update(str(version))
+        if not await self._llm.reset_prefix_cache(reset_running_requests=not self._keeps):
+            raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
 
     async def label(self, version: int) -> None:
         """Call the weights that are loaded ``version``."""
         await self._llm.update_weight_version(str(version))
 
     async def sleep(self) -> None:
-        await self._llm.sleep(level=1)
+        """Give up the memory. Requests inside go on after ``wake`` with a KV cache that is computed anew."""
+        await self._llm.sleep(level=1, mode="keep")
 
     async def wake(self) -> None:
         await self._llm.wake_up()
@@ -148,17 +163,21 @@ def open_engine(spec: EngineSpec) -> Engine:
     """
     vllm = _import()
     check_shape(vllm.AsyncLLM, CALLS)
+    if spec.landing == "keep":
+        check_shape(vllm.AsyncScheduler, SCHEDULER_CALLS)
+        check_shape(vllm.Request, {"update_block_hashes": ()})
     on_cpu = vllm.current_platform.is_cpu()
     if spec.device == ("cuda" if on_cpu else "cpu"):
         raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use auto")
     cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
     backend = choose_backend(spec.weight_backend, 0 if on_cpu else vllm.devices(), spec.devices_wanted)
+    check_sharing(backend, spec.max_staleness)
     args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, backend, cache if on_cpu else 0))
     if args.get("enforce_eager"):
         # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[backend])
-    return Engine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, backend)
+    return Engine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, backend, spec.landing)
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
@@ -182,12 +201,16 @@ def _import() -> SimpleNamespace:
         from vllm.distributed.weight_transfer import base as transfer
         from vllm.platforms import current_platform
         from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.request import Request
 
         return SimpleNamespace(
             AutoConfig=AutoConfig,
             AsyncEngineArgs=vllm.AsyncEngineArgs,
             AsyncLLM=AsyncLLM,
+            AsyncScheduler=AsyncScheduler,
+            Request=Request,
             RequestOutputKind=RequestOutputKind,
             SamplingParams=vllm.SamplingParams,
             TokensPrompt=vllm.TokensPrompt,

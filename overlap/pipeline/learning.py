@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from overlap.clock import now
 from overlap.config import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
-from overlap.errors import StageError, StaleBatchError, first_error
+from overlap.errors import EngineLost, StageError, StaleBatchError, first_error
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
 from overlap.pipeline.parity import check_parity
@@ -77,11 +77,16 @@ class Learning:
             report = await self.doors.learner.step(batch)
             await self.doors.generator.wake()
         learned = now()
-        await self._load(report.version)
-        loaded = now()
-        with named("load", f"version {report.version}"):
-            gap = await self.check_parity(probe(batch))
+        loaded, gap = await self._serve(report.version, probe(batch))
         return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap)
+
+    async def _serve(self, version: int, sample: Trajectory) -> tuple[float, float]:
+        """When ``version`` was loaded, and its ``check_parity``; both anew for each engine that dies over them."""
+        while True:
+            await self._load(version)
+            loaded = now()
+            with named("load", f"version {version}"), suppress(EngineLost):
+                return loaded, await self.check_parity(sample)
 
     async def first_load(self) -> None:
         """Bring the learner's version into the engine."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from overlap.config import Config
 from overlap.core import Request, Scored
-from overlap.errors import first_error
+from overlap.errors import EngineLost, first_error
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.books import Books
 from overlap.pipeline.control import Control
@@ -74,7 +75,8 @@ async def serial(
 ) -> None:
     """Generate all, then verify all, then learn, then load; step by step, one thing after the other."""
     assembler, admitted = Assembler(cfg, at.groups), at.groups
-    learning = await _begin(doors, cfg, at, prompts, on_ready)
+    learning = Learning(doors, cfg, at.step, at.version)
+    await _begin(learning, at, prompts, on_ready)
     for _ in range(at.step, cfg.run.steps):
         while (groups := assembler.next_step()) is None:
             requests: list[Request] = []
@@ -103,19 +105,18 @@ async def overlapped(
     on_stall: OnStall | None = None,
 ) -> None:
     """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
-    learning = await _begin(doors, cfg, at, prompts, on_ready)
+    learning = Learning(doors, cfg, at.step, at.version)
     books = Books(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
     control, pace = control or Control(), Pace(cfg)
     books.window.allowed = pace.leases
     try:
         async with asyncio.TaskGroup() as tasks:
+            beside = [tasks.create_task(learning.serve_again(), name="serve again")]
+            await _begin(learning, at, prompts, on_ready)
             flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.max_sequences)
             control.attach(books, flow)
             tasks.create_task(books.admit(flow.send), name="admit")
-            beside = [
-                tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"),
-                tasks.create_task(learning.serve_again(), name="serve again"),
-            ]
+            beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))
             while (groups := await control.next_step()) is not None:
                 result = await learning.learn(groups)
                 if on_weights is not None:
@@ -135,15 +136,21 @@ def _silent(pending: list[Pending], given_up: bool) -> None:
     """Nobody wants to know."""
 
 
-async def _begin(doors: Doors, cfg: Config, at: Position, prompts: PromptStream, on_ready: OnReady) -> Learning:
+async def _begin(learning: Learning, at: Position, prompts: PromptStream, on_ready: OnReady) -> None:
     """Bring the first version into the engine and check it on a response to the first prompt, which is thrown away."""
-    learning = Learning(doors, cfg, at.step, at.version)
     await learning.first_load()
     with named("load", f"version {at.version}"):
-        await learning.check_parity(await doors.generator.generate(Request(-1, 0, prompts.peek())))
+        await _first_parity(learning, Request(-1, 0, prompts.peek()))
     if on_ready is not None:
         await on_ready()
-    return learning
+
+
+async def _first_parity(learning: Learning, request: Request) -> None:
+    while True:
+        sample = await learning.doors.generator.generate(request)
+        with suppress(EngineLost):  # the next engine has its weights from ``serve_again``
+            await learning.check_parity(sample)
+            return
 
 
 async def _all(stage: str, work: Callable[[Item], Awaitable[Result]], items: Iterable[Item]) -> list[Result]:

@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from engine_bench import Bench
 from places import SUPPORT
 
 from overlap.config import Config, ModelConfig, RolloutConfig
@@ -18,7 +19,7 @@ from overlap.errors import EngineError
 from overlap.generate import VllmGenerator
 from overlap.pipeline.parity import logprob_gaps
 from overlap.process import alive, identify, read_proc, run_name, shared
-from overlap.weights import full_tensors, open_sender
+from overlap.weights import full_tensors
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -43,67 +44,17 @@ def largest_gap(ours, theirs):
     return max(logprob_gaps(ours, theirs))
 
 
-class Bench:
-    """An engine, the loop that it lives in, and a Hugging Face model that plays the learner."""
-
-    def __init__(self, policy, scratch):
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        self.torch = torch
-        self.runner = asyncio.Runner()
-        self.generator = VllmGenerator(CFG, policy, scratch, host="counting_host")
-        self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
-        self.sender = open_sender("shm", rank=0, world=1)
-        self.version = -1
-
-    def run(self, coroutine):
-        async def bounded():
-            async with asyncio.timeout(120):
-                return await coroutine
-
-        return self.runner.run(bounded())
-
-    def update(self):
-        self.version += 1
-        return WeightUpdate(self.version, "shm", self.sender.prepare(full_tensors(self.model, 0), self.version))
-
-    def learn(self, size=0.05):
-        """Changes every weight."""
-        with self.torch.no_grad():
-            for p in self.model.parameters():
-                p.add_(size * self.torch.randn_like(p))
-
-    def logprobs(self, token_ids, past=None):
-        """[T-1] of the Hugging Face model at the sampling temperature, and its key-value cache."""
-        torch = self.torch
-        with torch.no_grad():
-            out = self.model(torch.tensor([token_ids]), past_key_values=past, use_cache=True)
-        scores = (out.logits[0] / TEMPERATURE).log_softmax(-1)
-        return scores[range(len(token_ids) - 1), token_ids[1:]].tolist(), out.past_key_values
-
-    def close(self):
-        self.runner.run(self.generator.close())
-        self.runner.close()
-        self.sender.close()
-
-
 @pytest.fixture(scope="module")
 def bench(policy, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SUPPORT))  # the engine's process finds its host there
-        bench = Bench(policy, tmp_path_factory.mktemp("s"))
+        bench = Bench(CFG, policy, tmp_path_factory.mktemp("s"))
         yield bench
         bench.close()
 
 
 def request(sample=0):
     return Request(0, sample, Prompt("p", PROMPT))
-
-
-def gap_of(bench, trajectory):
-    theirs, _ = bench.logprobs([*PROMPT, *trajectory.token_ids])
-    return largest_gap(trajectory.logprobs, theirs[len(PROMPT) - 1 :])
 
 
 def test_dummy_weights_never_serve_a_token(bench):
@@ -116,7 +67,7 @@ def test_dummy_weights_never_serve_a_token(bench):
 
     trajectory = bench.run(main())
     assert [span.version for span in trajectory.spans] == [0]
-    assert gap_of(bench, trajectory) < BOUND
+    assert bench.gap(trajectory) < BOUND
 
 
 def test_logprobs_are_those_of_the_policy_at_the_sampling_temperature(bench):
@@ -126,7 +77,7 @@ def test_logprobs_are_those_of_the_policy_at_the_sampling_temperature(bench):
 
     trajectories, probe = bench.run(main())
     assert len({t.token_ids for t in trajectories}) > 1
-    assert max(gap_of(bench, t) for t in trajectories) < BOUND
+    assert max(bench.gap(t) for t in trajectories) < BOUND
     assert largest_gap(probe, bench.logprobs(PROMPT)[0]) < BOUND
     for t in trajectories:
         assert t.finish == ("stop" if t.token_ids[-1] == 258 else "length")
@@ -142,7 +93,7 @@ def test_greedy_answers_of_an_evaluation_leave_the_samples_beside_them_alone(ben
     first, second, *samples = bench.run(main())
     assert first.token_ids == second.token_ids
     assert samples[0].token_ids != samples[1].token_ids
-    assert max(gap_of(bench, t) for t in samples) < BOUND
+    assert max(bench.gap(t) for t in samples) < BOUND
     with bench.torch.no_grad():
         logits = bench.model(bench.torch.tensor([[*PROMPT, *first.token_ids]])).logits[0, len(PROMPT) - 1 : -1]
     chosen = logits[range(len(first.token_ids)), list(first.token_ids)]
@@ -159,39 +110,9 @@ def test_after_a_sync_sampling_and_probe_follow_the_new_weights(bench):
         bench.run(bench.generator.load(bench.update()))
         trajectory, probe = bench.run(both())
         assert {s.version for s in trajectory.spans} == {bench.version}, version
-        assert gap_of(bench, trajectory) < BOUND
+        assert bench.gap(trajectory) < BOUND
         assert largest_gap(probe, bench.logprobs(PROMPT)[0]) < BOUND
         assert largest_gap(probe, old) > 0.1
-
-
-def test_a_sync_in_the_middle_of_a_response_is_in_its_spans_to_the_token(bench):
-    async def main(update):
-        rollouts = [asyncio.create_task(bench.generator.generate(request(i))) for i in range(6)]
-        await bench.generator.logprobs(PROMPT[:4])  # answered by a step that also decodes the rollouts
-        await bench.generator.load(update)
-        return await asyncio.gather(*rollouts)
-
-    for _ in range(5):  # on a busy machine the load may come when all have ended
-        before = {name: p.detach().clone() for name, p in bench.model.named_parameters()}
-        old_version = bench.version
-        bench.learn(0.02)
-        update = bench.update()
-        after = {name: p.detach().clone() for name, p in bench.model.named_parameters()}
-        if crossed := [t for t in bench.run(main(update)) if len(t.spans) == 2]:
-            break
-    assert crossed
-    for t in crossed:
-        first, second = t.spans
-        assert (first.version, second.version) == (old_version, update.version)
-        assert (first.start, first.end, second.end) == (0, second.start, len(t.token_ids))
-        cut = len(PROMPT) + second.start - 1  # the first token that the new weights read
-        tokens = [*PROMPT, *t.token_ids]
-        bench.model.load_state_dict(before, strict=False)
-        old, past = bench.logprobs(tokens[:cut])
-        old_last, _ = bench.logprobs(tokens[: cut + 1])
-        bench.model.load_state_dict(after, strict=False)
-        new, _ = bench.logprobs(tokens[cut:], past)
-        assert largest_gap(t.logprobs, [*old[len(PROMPT) - 1 :], old_last[-1], *new]) < BOUND
 
 
 @pytest.mark.parametrize(
@@ -216,7 +137,7 @@ def test_a_failed_load_keeps_the_gate_shut_and_the_next_one_repairs_everything(b
         return await late, await bench.generator.logprobs(PROMPT)
 
     trajectory, probe = bench.run(main())
-    assert gap_of(bench, trajectory) < BOUND
+    assert bench.gap(trajectory) < BOUND
     assert largest_gap(probe, bench.logprobs(PROMPT)[0]) < BOUND
 
 

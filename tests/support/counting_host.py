@@ -1,4 +1,6 @@
-"""The engine's host, which also answers ``unfinished``: how many requests are in the engine."""
+"""The engine's host, which also answers ``unfinished``: how many requests are in the engine; and ``sampled``: how many
+tokens each of them has.
+"""
 
 from typing import Any
 
@@ -12,6 +14,9 @@ class CountingHost(Host):
     async def _do(self, call: Call) -> Any:
         if call.name == "unfinished":
             return self._engine._llm.get_num_unfinished_requests()
+        if call.name == "sampled":
+            states = self._engine._llm.output_processor.request_states.values()
+            return {s.external_req_id: s.detokenizer.num_output_tokens() for s in states}
         return await super()._do(call)
 
 

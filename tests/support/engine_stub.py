@@ -5,7 +5,7 @@ import select
 import time
 
 from overlap.config import Config, ModelConfig, RolloutConfig
-from overlap.core import VersionSpan, WeightUpdate
+from overlap.core import Prompt, Request, VersionSpan, WeightUpdate
 from overlap.generate.start import Sample
 from overlap.process import Life, RemoteFault
 
@@ -42,8 +42,8 @@ class StubEngine:
             raise self.open_error
         return "shm", self.shares_gpus
 
-    async def sample(self, prompt, id, sampling, salt):
-        self.calls.append(f"sample {id} salt {salt}")
+    async def sample(self, prompt, id, sampling):
+        self.calls.append(f"sample {id}")
         try:
             await self.release.wait()
         except asyncio.CancelledError:
@@ -77,6 +77,23 @@ class StubEngine:
 
     async def prompt_logprobs(self, token_ids, id):
         return [-1.0] * (len(token_ids) - 1)
+
+
+def request(sample=0, prompt=(1, 2, 3)):
+    return Request(7, sample, Prompt("p", prompt))
+
+
+async def turns(n=10):
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+def run(coroutine):
+    async def bounded():
+        async with asyncio.timeout(20):
+            return await coroutine
+
+    return asyncio.run(bounded())
 
 
 def poll(fd, seconds):

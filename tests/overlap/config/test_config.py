@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from overlap.config import check_sharing
 from overlap.config import fields as config_module
 from overlap.config.changes import changes
 from overlap.config.fields import Config, LearnConfig, RunConfig
@@ -179,6 +180,17 @@ def test_an_evaluation_samples_as_the_rollouts_do_unless_told_otherwise() -> Non
     assert load_config(None, ["run.eval_temperature=null"]).eval_temperature == 1.0
     assert load_config(None, ["run.eval_temperature=0", "run.eval_samples=1"]).eval_temperature == 0.0
     assert (Config().eval_k, load_config(None, ["run.eval_k=2"]).eval_k) == (4, 2)
+
+
+def test_an_engine_that_sleeps_while_the_learner_learns_makes_no_samples_ahead() -> None:
+    with pytest.raises(
+        ConfigError, match=r"rollout\.max_staleness=1: the engine sleeps .* use 0, or weight_backend=nccl"
+    ):
+        load_config(None, ["rollout.max_staleness=1", "rollout.weight_backend=ipc", "run.device=cuda"])
+    load_config(None, ["rollout.max_staleness=0", "rollout.weight_backend=ipc"])
+    load_config(None, ["rollout.max_staleness=1", "rollout.weight_backend=nccl"])
+    with pytest.raises(ConfigError, match=r"rollout\.max_staleness=2"):
+        check_sharing("ipc", 2)  # what "auto" came to
 
 
 @pytest.mark.parametrize(

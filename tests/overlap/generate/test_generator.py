@@ -5,53 +5,19 @@ import signal
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
-from engine_stub import CFG, UPDATE, StubEngine
+from engine_stub import CFG, UPDATE, request, run, turns
 
-from overlap.core import Generator, Prompt, Request, VersionSpan, WeightUpdate
+from overlap.core import Generator, VersionSpan, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import generator as generator_module
 from overlap.generate.generator import VllmGenerator
 from overlap.process import RemoteFault
 
 
 @pytest.fixture
-def stub(monkeypatch):
-    """Holds the engine once a generator has opened it; ``prepare`` is called with it first."""
-    opened = SimpleNamespace(engine=None, count=0, prepare=lambda engine: None)
-
-    async def open_host(life, module):
-        opened.count += 1
-        opened.engine = StubEngine(life)
-        opened.prepare(opened.engine)
-        return opened.engine
-
-    monkeypatch.setattr(generator_module, "open_host", open_host)
-    return opened
-
-
-@pytest.fixture
 def generator(tmp_path, stub):
     return VllmGenerator(CFG, tmp_path, tmp_path)
-
-
-def request(sample=0, prompt=(1, 2, 3)):
-    return Request(7, sample, Prompt("p", prompt))
-
-
-async def turns(n=10):
-    for _ in range(n):
-        await asyncio.sleep(0)
-
-
-def run(coroutine):
-    async def bounded():
-        async with asyncio.timeout(20):
-            return await coroutine
-
-    return asyncio.run(bounded())
 
 
 def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
@@ -102,7 +68,7 @@ def test_alone_it_opens_with_version_0(tmp_path, stub):
         await generator.close()
 
     run(main())
-    assert stub.engine.calls[:3] == ["probe at 1.0", "label 0", "sample g7s0 salt 0"]
+    assert stub.engine.calls[:3] == ["probe at 1.0", "label 0", "sample g7s0"]
 
 
 def test_the_first_of_many_callers_starts_the_engine_once(generator, stub):
@@ -125,7 +91,24 @@ def test_a_failed_load_keeps_the_gate_shut_and_the_engine_paused_until_one_succe
         assert stub.engine.calls[-1] == "pause"
         await generator.load(UPDATE)
         await task
-        assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s0 salt 2"]
+        assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s0"]
+        await generator.close()
+
+    run(main())
+
+
+def test_who_waited_at_the_gate_waits_on_when_it_is_shut_at_once(generator, stub):
+    async def main():
+        await generator.load(UPDATE)
+        generator._gate.clear()
+        waits = asyncio.create_task(generator.generate(request()))
+        await turns()
+        generator._gate.set()
+        generator._gate.clear()
+        await turns()
+        assert "sample g7s0" not in stub.engine.calls
+        generator._gate.set()
+        await waits
         await generator.close()
 
     run(main())

@@ -19,3 +19,9 @@ def test_a_request_is_sampled_at_its_own_temperature_or_at_that_of_the_rollouts(
 ) -> None:
     generator = VllmGenerator(load_config(None, ["rollout.temperature=0.8"]), tmp_path, tmp_path)
     assert generator._sampling(Request(-1, 0, PROMPT, asked)).temperature == sampled
+
+
+def test_an_older_group_goes_before_a_younger_and_an_evaluation_before_both(tmp_path: Path) -> None:
+    generator = VllmGenerator(load_config(), tmp_path, tmp_path)
+    first, *_, last = sorted((-1, 7, 3), key=lambda group: generator._sampling(Request(group, 0, PROMPT)).priority)
+    assert (first, last) == (-1, 7)

@@ -1,8 +1,10 @@
 """The adapter to vLLM's API and the engine's processes, without an engine."""
 
+import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -33,6 +35,78 @@ def test_an_output_without_weight_versions_or_with_an_unknown_end_is_an_error():
         generate_api._spans("r", SimpleNamespace(token_ids=[1], weight_versions=None))
     with pytest.raises(EngineError, match="'repetition'"):
         generate_api._finish("r", "repetition")
+
+
+class Llm:
+    """Says what it was asked to forget."""
+
+    def __init__(self, forgets=True):
+        self.calls, self._forgets = [], forgets
+
+    def get_tokenizer(self):
+        return None
+
+    def __getattr__(self, name):
+        async def call(*args, **kwargs):
+            self.calls.append((name, *args, kwargs) if kwargs else name)
+            return self._forgets
+
+        return call
+
+
+@pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("drain", True), ("keep", False)])
+def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
+    llm = Llm()
+    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
+    asyncio.run(generate_api.Engine(llm, vllm, True, "shm", landing).replace_weights({}, 3))
+    assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
+    assert llm.calls[0] == "start_weight_update"
+    forgetful = generate_api.Engine(Llm(forgets=False), vllm, True, "shm", landing)
+    with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
+        asyncio.run(forgetful.replace_weights({}, 3))
+
+
+def test_sleep_ends_no_request():
+    llm = Llm()
+    asyncio.run(generate_api.Engine(llm, None, False, "ipc", "recompute").sleep())
+    assert llm.calls == [("sleep", {"level": 1, "mode": "keep"})]
+
+
+def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
+    for landing in ("recompute", "drain", "keep"):
+        cfg = replace(CFG, rollout=replace(CFG.rollout, landing=landing))
+        args = generate_start.engine_args(VllmGenerator(cfg, tmp_path, tmp_path)._spec, "shm", 0)
+        assert ("scheduler_cls" in args) == (landing == "keep")
+        assert args["scheduling_policy"] == "priority"
+
+
+class Policy:
+    """A checkpoint of any size."""
+
+    num_hidden_layers, num_attention_heads, hidden_size = 2, 4, 64
+
+    @classmethod
+    def from_pretrained(cls, path):
+        return cls()
+
+    def get_text_config(self):
+        return self
+
+
+@pytest.fixture
+def vllm(monkeypatch):
+    """A vLLM for one GPU, of a known shape."""
+    names = dict.fromkeys(("AsyncLLM", "AsyncScheduler", "Request"))
+    platform = SimpleNamespace(is_cpu=lambda: False)
+    found = SimpleNamespace(AutoConfig=Policy, current_platform=platform, devices=lambda: 1, **names)
+    monkeypatch.setattr(generate_api, "_import", lambda: found)
+    monkeypatch.setattr(generate_api, "check_shape", lambda owner, calls: None)
+
+
+def test_where_engine_and_learner_turn_out_to_share_a_gpu_no_sample_can_be_made_ahead(tmp_path, vllm):
+    cfg = replace(CFG, rollout=replace(CFG.rollout, max_staleness=1))
+    with pytest.raises(ConfigError, match=r"rollout\.max_staleness=1: the engine sleeps"):
+        generate_api.open_engine(VllmGenerator(cfg, tmp_path, tmp_path)._spec)
 
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):

@@ -1,0 +1,23 @@
+"""The engine's double, in its place."""
+
+from types import SimpleNamespace
+
+import pytest
+from engine_stub import StubEngine
+
+from overlap.generate import generator as generator_module
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """Holds the engine once a generator has opened it; ``prepare`` is called with it first."""
+    opened = SimpleNamespace(engine=None, count=0, prepare=lambda engine: None)
+
+    async def open_host(life, module):
+        opened.count += 1
+        opened.engine = StubEngine(life)
+        opened.prepare(opened.engine)
+        return opened.engine
+
+    monkeypatch.setattr(generator_module, "open_host", open_host)
+    return opened

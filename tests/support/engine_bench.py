@@ -1,0 +1,73 @@
+"""A real engine with a tiny policy, the loop that it lives in, and a Hugging Face model that plays the learner."""
+
+import asyncio
+
+from overlap.core import WeightUpdate
+from overlap.generate import VllmGenerator
+from overlap.pipeline.parity import logprob_gaps
+from overlap.weights import full_tensors, open_sender
+
+
+class Bench:
+    """An engine, the loop that it lives in, and a Hugging Face model that plays the learner."""
+
+    def __init__(self, cfg, policy, scratch, host="counting_host"):
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.torch, self.temperature = torch, cfg.rollout.temperature
+        self.runner = asyncio.Runner()
+        self.generator = self.make(cfg, policy, scratch, host)
+        self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
+        self.sender = open_sender("shm", rank=0, world=1)
+        self.version = -1
+
+    def make(self, cfg, policy, scratch, host):
+        return VllmGenerator(cfg, policy, scratch, host=host)
+
+    def run(self, coroutine):
+        async def bounded():
+            async with asyncio.timeout(300):
+                return await coroutine
+
+        return self.runner.run(bounded())
+
+    def update(self):
+        self.version += 1
+        return WeightUpdate(self.version, "shm", self.sender.prepare(full_tensors(self.model, 0), self.version))
+
+    def learn(self, size=0.05):
+        """Changes every weight."""
+        with self.torch.no_grad():
+            for p in self.model.parameters():
+                p.add_(size * self.torch.randn_like(p))
+
+    def logprobs(self, token_ids, past=None):
+        """[T-1] of the Hugging Face model at the sampling temperature, and its key-value cache."""
+        torch = self.torch
+        with torch.no_grad():
+            out = self.model(torch.tensor([token_ids]), past_key_values=past, use_cache=True)
+        scores = (out.logits[0] / self.temperature).log_softmax(-1)
+        return scores[range(len(token_ids) - 1), token_ids[1:]].tolist(), out.past_key_values
+
+    def gap(self, trajectory):
+        """Of a whole response to the model as it stands, over all tokens, nats."""
+        return max(self.gaps(trajectory))
+
+    def gaps(self, trajectory):
+        """[T] absolute differences to the model as it stands, nats."""
+        prompt = trajectory.request.prompt.token_ids
+        ours, _ = self.logprobs([*prompt, *trajectory.token_ids])
+        return logprob_gaps(trajectory.logprobs, ours[len(prompt) - 1 :])
+
+    def weights(self):
+        """A copy, for ``put``."""
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def put(self, weights):
+        self.model.load_state_dict(weights, strict=False)
+
+    def close(self):
+        self.runner.run(self.generator.close())
+        self.runner.close()
+        self.sender.close()

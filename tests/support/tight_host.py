@@ -1,0 +1,19 @@
+"""The counting host with KV cache for one context and two blocks, whatever ``max_sequences`` is: some are put back."""
+
+from dataclasses import replace
+
+from counting_host import CountingHost
+
+from overlap.generate import serve, vllm_api
+from overlap.generate.start import CPU_BLOCK_TOKENS, kv_bytes
+
+
+def tight(spec, model):
+    blocks = -(-spec.context_tokens // CPU_BLOCK_TOKENS) + 1
+    whole = kv_bytes(replace(spec, max_sequences=1), model)
+    return whole // (8 + blocks) * (2 + blocks)
+
+
+if __name__ == "__main__":
+    vllm_api.kv_bytes = tight
+    serve(CountingHost)
