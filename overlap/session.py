@@ -274,7 +274,7 @@ class Session:
         names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
         more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
         what = "given up" if given_up else "begun again"
-        self.console.note(f"no sample ended for {self.prepared.cfg.run.stall_s:g} s; {what}: {names}{more}")
+        self.console.print(f"no sample ended for {self.prepared.cfg.run.stall_s:g} s; {what}: {names}{more}")
 
     async def _on_ready(self) -> None:
         await self._evaluator.begin(self.resumed.state.step)
