@@ -1,6 +1,6 @@
 """Work of our own that a cancel ends: a long comparison would else keep its worker for seconds.
 
-    with interruptible(cancel_fd, size) ──▶ a tick for every 20 ms of our own CPU time ──▶ is `cancel_fd` readable?
+    with interruptible(cancel_fd, size) ──▶ a tick for every 10 ms of our own CPU time ──▶ is `cancel_fd` readable?
 
 By a timer, so whatever computes need not ask; never for little work, so that costs nothing. What is interrupted may
 stop between any two of its steps: it computes only, and holds nothing that must be given back.
@@ -18,7 +18,7 @@ from typing import Final
 
 from sandbox.errors import Cancelled
 
-_TICK_S: Final = 0.02
+_TICK_S: Final = 0.01
 _LARGE: Final = 64 << 10  # bytes; the slowest comparison takes less than 50 ms for so many
 _NOTHING: Final = nullcontext()
 
