@@ -59,7 +59,7 @@ class Bench:
 
     def run(self, coroutine):
         async def bounded():
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(600):
                 return await coroutine
 
         return self.runner.run(bounded())
