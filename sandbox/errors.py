@@ -7,7 +7,9 @@ SandboxError                    we failed; no verdict may be drawn from it
 ├── ToolchainMissing                a compiler or interpreter is not installed
 ├── IsolationUnavailable            this machine cannot isolate as strongly as asked
 ├── WorkerDied                      a jail, worker or supervisor died too often under one job
+│   ├── WorkerHung                      a worker was ended when all the time that its work may take was over
 │   └── TookDown                        each time with the program handed to a jail: it may have been the program
+│       └── HeldUp                          and hung, which takes long and does not happen by chance
 ├── ProtocolError                   a peer process sent something unreadable
 ├── ProblemLost                     a problem did not reach the process that judges; it is sent anew to the next job
 └── PoolClosed                      judge() on a pool that is closed, or closed while it waited
@@ -47,19 +49,33 @@ class WorkerDied(SandboxError):
     """A sandbox process died, or stopped answering, under a job."""
 
 
+class WorkerHung(WorkerDied):
+    """A worker did not answer within what all limits of its job allow on an overloaded machine, and was ended."""
+
+
 class TookDown(WorkerDied):
     """It did so TRIES_MAX times, each time with the program handed to a jail: a control tells whose fault that is."""
 
 
+class HeldUp(TookDown):
+    """It hung HANGS_MAX times, each time with the program handed to a jail: after the control once more will do."""
+
+
 TRIES_MAX: Final = 3
+HANGS_MAX: Final = 2
 EARLY_MAX: Final = 6
 
 
 class Deaths:
-    """Of the judges under one job. Who dies before the program is handed to a jail does not die of it."""
+    """Of the judges under one job. Who dies before the program is handed to a jail does not die of it.
 
-    def __init__(self) -> None:
-        self.early = self.handed = 0
+    A worker dies by chance in a moment (memory, a signal), but hangs by chance only while the machine stands still for
+    longer than every margin: so fewer hangs say as much, and each costs a whole deadline.
+    """
+
+    def __init__(self, hangs_max: int = HANGS_MAX) -> None:
+        self.hangs_max = hangs_max
+        self.early = self.handed = self.hung = 0
 
     def add(self, error: SandboxError, *, handed: bool) -> SandboxError | None:
         """Count one. Returns what to raise if the job is not to be tried again."""
@@ -67,6 +83,9 @@ class Deaths:
             self.early += 1
             return error if self.early == EARLY_MAX else None
         self.handed += 1
+        self.hung += isinstance(error, WorkerHung)
+        if self.hung == self.hangs_max:
+            return HeldUp(str(error))
         return TookDown(str(error)) if self.handed == TRIES_MAX else None
 
 
@@ -95,7 +114,9 @@ _BY_NAME: dict[str, type[SandboxError]] = {
         ToolchainMissing,
         IsolationUnavailable,
         WorkerDied,
+        WorkerHung,
         TookDown,
+        HeldUp,
         ProtocolError,
         ProblemLost,
         PoolClosed,

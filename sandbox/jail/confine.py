@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sandbox.jail import landlock, linux
+from sandbox.jail import landlock, linux, procfs
 
 HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
 STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
 Rlimits = tuple[tuple[int, int], ...]
-_CAP_DAC_READ_SEARCH, _CAP_SETUID = 1 << 2, 1 << 7
+_CAP_DAC_READ_SEARCH, _CAP_SETUID, _CAP_CHECKPOINT_RESTORE = 1 << 2, 1 << 7, 1 << 40
 _SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole uid
 _TASKS_TO_COME: Final = 512
 _LIMITED: Final = (
@@ -156,8 +156,9 @@ def _drop_identity(how: Confinement, tool: str) -> None:
 
 
 def keep_only_identity(how: Confinement) -> None:
-    """Give up every capability but those that `enter` uses."""
-    linux.set_capabilities(_CAP_SETUID | (_CAP_DAC_READ_SEARCH if how.closed else 0))
+    """Give up every capability but those that `enter` uses, and the one to choose where pids go on."""
+    pids = _CAP_CHECKPOINT_RESTORE if procfs.scattered() else 0
+    linux.set_capabilities(_CAP_SETUID | pids | (_CAP_DAC_READ_SEARCH if how.closed else 0))
 
 
 def _reset_signals(*, native: bool) -> None:

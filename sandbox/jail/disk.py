@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from sandbox.jail import procfs
 from sandbox.jail.weigh import read
 
 FILES_MAX: Final = 4096
@@ -70,6 +71,6 @@ def _written(pids: Iterable[str]) -> int:
     total = 0
     for pid in pids:
         with suppress(OSError):
-            for cut, size in _WRITTEN.findall(read(f"/proc/{pid}/io")):
+            for cut, size in _WRITTEN.findall(read(procfs.at(f"{pid}/io"))):
                 total += -int(size) if cut else int(size)
     return total

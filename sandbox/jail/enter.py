@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.jail import _runner, landlock, linux, namespaces, seccomp, shown, uids, watch
+from sandbox.jail import _runner, landlock, linux, namespaces, procfs, seccomp, shown, uids, watch
 from sandbox.jail.clear import empty
 from sandbox.jail.confine import Confinement, high
 from sandbox.jail.disk import Disk
@@ -128,6 +128,7 @@ def _enter_namespaces(
         between=late,
     )
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
+    mechanisms += ["scattered pids"] * procfs.scattered()
     ruleset = None
     if landlock.abi():
         read = (

@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sandbox.jail import linux, uids
+from sandbox.jail import linux, procfs, uids
+from sandbox.jail.confine import high
 
 PROGRAM_ID: Final = 1000  # uid and gid that a program sees itself as
 WORK: Final = "/box/work"
@@ -103,7 +104,8 @@ def build_root(
         os.makedirs(root + path, exist_ok=True)
     os.symlink(WORK, f"{root}/tmp")
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-    linux.mount("proc", f"{root}/proc", "proc", flags, "subset=pid")
+    view = _keepers_view(f"{root}/proc", flags)
+    linux.mount("proc", f"{root}/proc", "proc", flags, "subset=pid,hidepid=2")
     linux.pivot_root(root, root + OLD)
     os.chdir("/")
     if between is not None:
@@ -113,11 +115,20 @@ def build_root(
     linux.mount_read_only("/", attributes=1 | 2, recursive=False)
     mount_work(work_bytes)
     _name_host()
+    procfs.look_through(*view)
+
+
+def _keepers_view(target: str, flags: int) -> tuple[int, int]:
+    """Of all processes of the room, without a name: for `procfs`."""
+    linux.mount("proc", target, "proc", flags, "")
+    place, last_pid = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), procfs.open_last_pid(target)
+    linux.umount(target)
+    return high(place), high(last_pid) if last_pid >= 0 else last_pid
 
 
 def mount_work(work_bytes: int) -> None:
     """A fresh, empty work directory: a tmpfs of `work_bytes` and 4096 inodes."""
-    data = f"size={work_bytes},nr_inodes=4096,mode=777"
+    data = f"size={work_bytes},nr_inodes=4096,mode=777,gid={PROGRAM_ID}"
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_MGC_VALUE  # the filter lets this mount pass, and no other
     linux.mount("tmpfs", WORK, "tmpfs", flags, data)
 

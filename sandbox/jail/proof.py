@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 
 from sandbox.jail import linux
 
@@ -18,6 +19,8 @@ def try_to_escape(tier: str) -> None:
         ("write to /", lambda: os.open("/escape", os.O_CREAT | os.O_WRONLY)),
         ("read /etc/passwd", lambda: os.open("/etc/passwd", os.O_RDONLY)),
         ("signal its keeper", lambda: _signal_keeper(tier)),
+        ("see its keeper", lambda: os.listdir("/proc/1/task") if tier == "A" else _refuse()),
+        ("time its keeper", lambda: time.clock_gettime((~os.getppid() << 3) | 2)),
         ("unshare", lambda: linux.unshare(linux.CLONE_NEWUSER)),
     ):
         try:

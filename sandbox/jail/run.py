@@ -115,7 +115,7 @@ class Sent:
         program = None
         if run.program is not None:
             program = len(fds)
-            fds.append(run.program if os.geteuid() == 0 else self._own_copy(run.program))
+            fds.append(self._young(run.program) if os.geteuid() == 0 else self._own_copy(run.program))
         files, packed = [], None
         if run.files:
             packed, offset = len(fds), 0
@@ -144,6 +144,12 @@ class Sent:
             "series": run.series,
         }
         return json.dumps(request).encode(), fds
+
+    def _young(self, program: int) -> int:
+        """It would tell each run how long ago it was compiled. What has a name is no memory of ours."""
+        if os.fstat(program).st_nlink == 0:
+            os.utime(program)
+        return program
 
     def _own_copy(self, program: int) -> int:
         """With our uid a program owns its binary, and could leave notes to its next case in times and mode."""

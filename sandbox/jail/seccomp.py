@@ -85,6 +85,13 @@ _OWN: Final[dict[str, tuple[int, int, int, int | None]]] = {
     "sched_setattr": (314, 274, 0, None), "sched_setaffinity": (203, 122, 0, None),
     "setpriority": (141, 140, 1, 0), "ioprio_set": (251, 30, 1, 1),
 }  # fmt: skip
+# Who asks for the clock of a keeper learns how many runs it has had, and who sets a timer by it slows it. errno: as for
+# a process that is not there. What a thread id names is a thread of the caller's own, or refused by the kernel.
+_CLOCKS: Final[_Table] = {
+    "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115), "timer_create": (222, 107),
+}  # fmt: skip
+_OF_A_PROCESS, _OF_ITSELF, _OF_A_THREAD = 0x80000000, 0xFFFFFFF8, 4
+_STATX, _MOUNTS_SO_FAR = (332, 291), 0x4000
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
 _PRCTL, _FCNTL, _SOCKETPAIR = (157, 167), (72, 25), (53, 199)
@@ -182,7 +189,7 @@ def _build(spare: Collection[str], told: bytes) -> _Program:
     code = _head(_return(_KILL)) + _refuse(_TOLD, told, spare)
     for table, error in ((_EPERM, errno.EPERM), (_EACCES, errno.EACCES), (_ENOSYS, errno.ENOSYS), (_FEIGNED, 0)):
         code += _refuse(table, _return(_ERRNO, error), spare)
-    return _program(code + _own_only() + _by_argument(spare, told) + _return(_ALLOW))
+    return _program(code + _own_only() + _uncounted_runs() + _by_argument(spare, told) + _return(_ALLOW))
 
 
 def _program(code: bytes) -> _Program:
@@ -213,6 +220,16 @@ def _own_only() -> bytes:
             own = _load(_argument(who - 1)) + _if_equal(kind, own) + no
         code += _if_equal((x86_64, aarch64)[_column()], own)
     return code
+
+
+def _uncounted_runs() -> bytes:
+    """What counts the runs before: clocks of other processes, and the number of a mount among all there ever were."""
+    yes, no = _return(_ALLOW), _return(_ERRNO, errno.EINVAL)
+    own = _load(_argument(0)) + _statement(0x35, _OF_A_PROCESS, 1, 0) + yes + _statement(0x35, _OF_ITSELF, 0, 1) + yes
+    own += _statement(0x45, _OF_A_THREAD, 0, 1) + yes + no
+    code = _refuse(_CLOCKS, own)
+    mask = _load(_argument(3)) + _statement(0x45, _MOUNTS_SO_FAR, 0, 1) + no + yes
+    return code + _if_equal(_STATX[_column()], mask)
 
 
 def _uncounted() -> bytes:

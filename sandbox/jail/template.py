@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
-from sandbox.jail import _runner, linux
+from sandbox.jail import _runner, linux, procfs
 from sandbox.jail.child import Request, Setting, become, fail, is_native, tool, turn
 from sandbox.jail.confine import Confinement, enter, keep_only_identity, plan_rlimits, restrain
 from sandbox.jail.watch import Child, Outcome, Run, Tribe, end_all
@@ -68,6 +68,7 @@ class Starter:
     def fork(self, request: Request, fds: list[int]) -> Run:
         """Start the program without a template."""
         rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native(request))
+        procfs.scatter_pids()
         child = os.fork()
         if child == 0:
             become(request, fds, self.setting, rlimits)
@@ -93,6 +94,7 @@ class Template:
         self._runs, runs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # No pipe: that could be opened once more through /proc.
         self._reports, reports = (s.detach() for s in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        procfs.scatter_pids()
         self.pid = os.fork()
         if self.pid == 0:
             self._runs.close()
@@ -108,6 +110,7 @@ class Template:
 
     def go(self, fds: list[int]) -> None:
         """Hand a run to a spare."""
+        procfs.scatter_pids()  # also for what the run itself will start
         with suppress(BrokenPipeError, ConnectionResetError):  # it died: `end` sees it
             socket.send_fds(self._runs, [_GO], fds)
 
@@ -228,9 +231,11 @@ def _report(ends: _Ends, status: int, usage: resource.struct_rusage) -> None:
 
 def _keep_spares(ends: _Ends, left: int, fork: Callable[[], None]) -> None:
     for _ in range(min(SPARES, left)):
+        procfs.scatter_pids()
         fork()
     while left:
         _, status, usage = os.wait4(-1, 0)
+        procfs.scatter_pids()
         _report(ends, status, usage)
         left -= 1
         if left >= SPARES:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sandbox.jail import seccomp
+from sandbox.jail import procfs, seccomp
 from sandbox.jail.disk import Disk
 from sandbox.jail.inbox import Inbox
 from sandbox.jail.weigh import read, weigh
@@ -179,7 +179,7 @@ def _starved_s(members: list[int]) -> float:
     waits = [0.0]
     for pid in members:
         with suppress(OSError, ValueError, IndexError):
-            waits.append(int(read(f"/proc/{pid}/schedstat").split()[1]) / 1e9)
+            waits.append(int(read(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
     return max(waits)
 
 
@@ -206,12 +206,11 @@ def _use(members: list[int]) -> tuple[float, int]:
 
 
 def _use_of(pid: int) -> tuple[float, int]:
-    fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = read(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
     waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
-    try:
-        cpu_s = time.clock_gettime((~pid << 3) | 2)  # the process's own clock, in nanoseconds
-    except OSError:
-        cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
+        cpu_s = max(cpu_s, int(read(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
     return cpu_s + waited_for, int(fields[17])
 
 
@@ -252,7 +251,7 @@ def namespace_tribe() -> Tribe:
     """Tier A: all of this pid namespace but pid 1, which is us. The kernel's kill(-1) is atomic against fork."""
 
     def members() -> list[int]:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+        return [int(name) for name in os.listdir(procfs.at("")) if name.isdigit() and name != "1"]
 
     return Tribe(members, lambda: _kill(-1), atomic=True)
 
@@ -302,8 +301,8 @@ def descendants(root: int | None = None) -> list[int]:
     while queue:
         pid = queue.pop()
         try:
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                queue += [int(item) for item in read(f"/proc/{pid}/task/{thread}/children", 1 << 20).split()]
+            for thread in os.listdir(procfs.at(f"{pid}/task")):
+                queue += [int(item) for item in read(procfs.at(f"{pid}/task/{thread}/children"), 1 << 20).split()]
         except (OSError, ValueError):
             continue
         found.append(pid)
@@ -313,7 +312,7 @@ def descendants(root: int | None = None) -> list[int]:
 def is_ending(pid: int) -> bool:
     """Every thread of the process has begun to end, or it is gone."""
     try:
-        return all(_ends(f"/proc/{pid}/task/{thread}/stat") for thread in os.listdir(f"/proc/{pid}/task"))
+        return all(_ends(procfs.at(f"{pid}/task/{thread}/stat")) for thread in os.listdir(procfs.at(f"{pid}/task")))
     except OSError:
         return True
 

@@ -15,6 +15,8 @@ import re
 from contextlib import suppress
 from typing import Final
 
+from sandbox.jail import procfs
+
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAPS_MAX: Final = 1 << 20  # who maps in more pieces than these tell, or hides them, is taken to use all that it maps
 _TABLES: Final = re.compile(rb"^VmPTE:\s+(\d+) kB", re.MULTILINE)
@@ -27,7 +29,7 @@ def weigh(pids: list[int], limit_bytes: int) -> int:
     mapped = resident = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            virtual, touched = read(f"/proc/{pid}/statm").split()[:2]
+            virtual, touched = read(procfs.at(f"{pid}/statm")).split()[:2]
             mapped += int(virtual) * _PAGE
             resident += int(touched) * _PAGE
     if mapped <= limit_bytes:
@@ -47,15 +49,15 @@ def weigh(pids: list[int], limit_bytes: int) -> int:
 def _shares(pid: int) -> tuple[int, int]:
     """Of one process: its share of private and file pages, and of shared memory."""
     try:
-        found = {name: int(size) << 10 for name, size in _SHARES.findall(read(f"/proc/{pid}/smaps_rollup"))}
+        found = {name: int(size) << 10 for name, size in _SHARES.findall(read(procfs.at(f"{pid}/smaps_rollup")))}
     except PermissionError:
-        return int(read(f"/proc/{pid}/statm").split()[1]) * _PAGE, 0
+        return int(read(procfs.at(f"{pid}/statm")).split()[1]) * _PAGE, 0
     return found.get(b"Anon", 0) + found.get(b"File", 0), found.get(b"Shmem", 0)
 
 
 def _tables(pid: int) -> int:
     with suppress(OSError):
-        if found := _TABLES.search(read(f"/proc/{pid}/status")):
+        if found := _TABLES.search(read(procfs.at(f"{pid}/status"))):
             return int(found[1]) << 10
     return 0
 
@@ -67,11 +69,11 @@ def _hidden(pids: list[int]) -> int:
         own: dict[bytes, int] = {}
         with suppress(OSError):
             try:
-                maps = read(f"/proc/{pid}/maps", _MAPS_MAX)
+                maps = read(procfs.at(f"{pid}/maps"), _MAPS_MAX)
             except PermissionError:  # of an executable that cannot be read
                 maps = b""
             if not 0 < len(maps) < _MAPS_MAX:
-                own[b"%d" % pid] = int(read(f"/proc/{pid}/statm").split()[0]) * _PAGE
+                own[b"%d" % pid] = int(read(procfs.at(f"{pid}/statm")).split()[0]) * _PAGE
             for start, end, name in _SHARED.findall(maps):
                 own[name] = own.get(name, 0) + int(end, 16) - int(start, 16)
         for name, size in own.items():

@@ -1,7 +1,8 @@
 """Whose fault is it that a judge dies? A control program tells: the language's own sample, judged by the same means.
 
 A program under which every judge died, before the control was judged well and after it, is what kills them: that is its
-verdict, for else it could have its failure taken for ours. Before and after it, for three deaths may be chance.
+verdict, for else it could have its failure taken for ours. Before and after it, for three deaths may be chance. How
+many there must be says `errors.Deaths`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sandbox.core import Case, CaseResult, Judgement, Limits, Problem, Program, Verdict, printable
-from sandbox.errors import TRIES_MAX, TookDown
+from sandbox.errors import TookDown
 from sandbox.languages import Language
 
 TOOK_DOWN: Final = "took down its judge"
@@ -22,7 +23,7 @@ def sample(language: Language) -> tuple[Problem, Program]:
 
 
 def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgement:
-    """The judgement of a program under which TRIES_MAX judges died, and after the control as many, the last by `error`.
+    """The judgement of a program under which judges died before the control and after it, the last by `error`.
 
     Raises that where it may be ours.
 
@@ -30,7 +31,7 @@ def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgemen
     """
     if control.verdict is not Verdict.AC:
         raise error
-    message = printable(f"{TOOK_DOWN}, {2 * TRIES_MAX} times of {2 * TRIES_MAX}: {error}")
+    message = printable(f"{TOOK_DOWN}, whenever it was tried: {error}")
     return Judgement(
         problem_id=problem.id,
         verdict=Verdict.RE,

@@ -21,6 +21,7 @@ from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import apart, interactive, passes, python_asserts, referee
 from sandbox.judging.frames import Frame
+from sandbox.judging.interrupt import interruptible
 from sandbox.judging.prepared import CompileError, Prepared, encode_files
 from sandbox.judging.verdicts import (
     ACCEPTED,
@@ -158,15 +159,17 @@ class _Course:
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
         if self.problem.kind != "stdio":
-            decision = decide_limits(done, limits) or decide_values(
-                self.problem, case, plan, done, frame, self.prepared.language
-            )
+            with interruptible(self.prepared.cancel_fd, len(done.result)):
+                decision = decide_limits(done, limits) or decide_values(
+                    self.problem, case, plan, done, frame, self.prepared.language
+                )
             self.weak |= plan is not None and plan.weak and decision == ACCEPTED
             return case_result(index, done, decision)
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
             ending = self.decider.check(case, done.stdout)
-        return case_result(index, done, ending or decide_output(self.problem, case, done))
+        with interruptible(self.prepared.cancel_fd, len(done.stdout)):
+            return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     @property
     def _alone(self) -> bool:

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from sandbox.core import Isolation, Judgement, Problem, Program
-from sandbox.errors import Deaths, PoolClosed, SandboxError, TookDown, WorkerDied
+from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
 from sandbox.jail import find_packages
 from sandbox.judging import control
 from sandbox.languages import Language, find
@@ -146,7 +146,7 @@ class Pool:
 
     async def _blame(self, job: _Job, ticket: Ticket, error: TookDown) -> Judgement:
         """Every judge died under it. Raises `error` where the control program says that we are to blame; else they may
-        have died by chance, and it is tried once more.
+        have died by chance, and it is tried once more: as often, or until one hangs again.
         """
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
@@ -155,9 +155,10 @@ class Pool:
         except WorkerDied:
             raise error from None
         try:
-            return await self._ask_whole(job, ticket)
-        except TookDown as again:
-            return control.take_down(job.problem, done, again)
+            again = dataclasses.replace(job, hangs_max=1) if isinstance(error, HeldUp) else job
+            return await self._ask_whole(again, ticket)
+        except TookDown as last:
+            return control.take_down(job.problem, done, last)
 
     async def _width(self, job: _Job) -> int:
         """How many workers to give it: more than one when its cases are slow and nobody else wants them."""
@@ -189,6 +190,7 @@ class Pool:
         head = {
             "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
+            "hangs_max": job.hangs_max,
             "turn": job.turn,
             "problem": job.written.digest,
         }
@@ -252,6 +254,8 @@ class _Job:
     language: Language
     written: Written
     turn: int
+    hangs_max: int = HANGS_MAX
+    """Workers that may hang under it."""
 
     def body(self, stop: bool, only: int | None) -> bytes:
         """All but the problem, which is sent on its own way."""

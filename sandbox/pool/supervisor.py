@@ -2,8 +2,8 @@
 
     caller ── socket ──▶ supervisor ── socket each ──▶ worker ──▶ jail
 
-consumes  head {"id", "deadline_s", "expected_s", "turn", "problem": its digest} with a body that it does not read, and
-          {"cancel": id}; the problems themselves come by a socket of their own (store.py)
+consumes  head {"id", "deadline_s", "expected_s", "turn", "hangs_max", "problem": its digest} with a body that it does
+          not read, and {"cancel": id}; the problems themselves come by a socket of their own (store.py)
 produces  {"started": id}, {"failed": id} for a try that our own fault ended, and for each job that was not cancelled
           exactly one of {"id", "judgement"} and {"id", "error"}
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
@@ -25,14 +25,18 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from typing import Final
 
-from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, from_wire, not_started, to_wire
+from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
 from sandbox.jail import end_children, linux, remove, start_process
 from sandbox.pool import wire
 from sandbox.pool.board import Board
 from sandbox.pool.parcel import Parcel
 from sandbox.pool.schedule import Backlog
 from sandbox.pool.store import Shelf
+
+_CANCEL_S: Final = 5.0
+"""A worker that is still busy so long after a cancel is replaced."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +60,8 @@ class _Worker:
     problems: socket.socket
     """By which it gets a job's problem, before the job."""
     job: _Job | None = field(default=None)
+    patience: asyncio.Timeout | None = field(default=None)
+    """Until when it may take for its job."""
     retires: bool = False
     """It has grown too large, and says so with its last answer."""
 
@@ -137,7 +143,7 @@ class Supervisor:
             if problem is None:  # of a job that is cancelled by what comes next, or we are out of descriptors
                 await self._tell({"id": head["id"], "error": to_wire(ProblemLost("a problem did not arrive"))})
                 continue
-            job = self.jobs[head["id"]] = _Job(head, body, problem)
+            job = self.jobs[head["id"]] = _Job(head, body, problem, Deaths(head["hangs_max"]))
             self._enqueue(job)
 
     def _look(self) -> None:
@@ -158,6 +164,9 @@ class Supervisor:
         for worker in self.workers:
             if worker.job is job:
                 worker.writer.write(wire.pack({"cancel": key}))
+                if worker.patience is not None and not worker.patience.expired():
+                    soon = asyncio.get_running_loop().time() + _CANCEL_S
+                    worker.patience.reschedule(min(worker.patience.when() or soon, soon))
 
     async def _next(self) -> _Job:
         while True:
@@ -191,12 +200,12 @@ class Supervisor:
                 return  # cancelled
             socket.send_fds(worker.problems, [b"+"], [job.problem.fd])
             worker.writer.write(wire.pack(job.head, job.body))
-            async with asyncio.timeout(job.head["deadline_s"]):  # wait_for could swallow our own end
+            async with asyncio.timeout(job.head["deadline_s"]) as worker.patience:  # wait_for could swallow our own end
                 reply = await self._reply(worker)
         except TimeoutError:
-            raise WorkerDied("a worker does not answer") from None
+            raise WorkerHung("a worker does not answer") from None
         finally:
-            worker.job = None
+            worker.job = worker.patience = None
         if "error" in reply and reply["error"]["type"] == "WorkerDied":
             end_children(self.hired)  # what a dead jail's program had started is ours now
             await self._failed(job, from_wire(reply["error"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from sandbox.core import MIB, Limits
+from sandbox.core import MIB, Case, Limits, Problem
 from sandbox.zoo import FAST, OPENED, Attack, Entry, python
 
 _CALL: Final = (
@@ -14,6 +14,8 @@ _CALL: Final = (
 )
 _SMALL: Final = replace(OPENED, limits=replace(FAST, memory_bytes=96 * MIB, wall_s=20.0))
 _MANY: Final = replace(OPENED, limits=Limits(cpu_s=8.0, wall_s=20.0, memory_bytes=128 * MIB, processes=32))
+_COUNTED: Final = Problem("counted", "stdio", tuple(Case(f"{answer}\n", answer) for answer in "012345"), limits=FAST)
+"""The attacks do not read the input, and answer by how many runs they think were before."""
 _DENIED: Final = "PermissionError"
 
 ENTRIES: Final = (
@@ -50,6 +52,35 @@ ENTRIES: Final = (
         ),
         python("import os, resource\nos.nice(1)\nos.sched_setaffinity(0, os.sched_getaffinity(0))\n"
                "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nprint('opened')\n"),
+    ),
+    Entry(
+        "which-run", 24, "tell from pids which run of the program it is, without a note from any",
+        "pids chosen by chance in tier A; in tier B they are the machine's", _COUNTED,
+        (
+            Attack("import os\nprint(0 if os.getppid() == 1 else os.getpid() - os.getppid())\n", "WA", "wrong output"),
+            Attack(
+                "#include <stdio.h>\n#include <unistd.h>\n"
+                'int main(void) { printf("%d\\n", getppid() == 1 ? 0 : getpid() - getppid()); }\n',
+                "WA", "wrong output", language="c",
+            ),
+        ),
+        python("import os\nchild = os.fork()\nif child == 0:\n    os._exit(os.getpid() == os.getppid())\n"
+               "print(int(input()) + os.waitpid(child, 0)[1])\n"),
+    ),
+    Entry(
+        "keepers-clock", 24, "read, set a timer by or look up in /proc what whoever keeps the runs has used",
+        "the filter, by the clock's number; a /proc that shows a program its own processes only", OPENED,
+        (
+            Attack("import os, time\ntime.clock_gettime((~os.getppid() << 3) | 2)\nprint('opened')\n", "RE",
+                   "Invalid"),
+            Attack(_CALL.format("222, ctypes.c_int((~os.getppid() << 3) | 2), 0, ctypes.byref(ctypes.c_long())"), "RE",
+                   "Invalid"),
+            Attack(_CALL.format("332, -100, b'.', 0, 0x4000, ctypes.create_string_buffer(256)"), "RE", "Invalid"),
+            Attack("import os\nopen(f'/proc/{os.getppid()}/stat').read()\nprint('opened')\n", "RE",
+                   "FileNotFoundError|PermissionError"),
+        ),
+        python("import os, threading, time\nown = time.pthread_getcpuclockid(threading.get_ident())\n"
+               "print('opened' if time.clock_gettime(own) > 0 and time.process_time() > 0 and os.times() else '')\n"),
     ),
     Entry(
         "machine", 23, "datagrams, watches, leases, requests to file systems, asynchronous input, a core's neighbour",

@@ -27,7 +27,7 @@ class Bench:
 
     def run(self, coroutine):
         async def bounded():
-            async with asyncio.timeout(300):
+            async with asyncio.timeout(600):
                 return await coroutine
 
         return self.runner.run(bounded())

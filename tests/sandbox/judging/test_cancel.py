@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,8 +13,10 @@ import pytest
 from toolchains import need
 
 from sandbox import Case, Limits, Problem, Program, Verdict
+from sandbox.compare import modes, values
 from sandbox.errors import Cancelled
-from sandbox.judging import Judge
+from sandbox.judging import Judge, assert_values
+from sandbox.judging.interrupt import interruptible
 
 # Nobody waits so long: a test that is not cancelled never ends.
 LIMITS = Limits(cpu_s=100_000, wall_s=100_000)
@@ -64,3 +69,68 @@ def test_a_cancel_ends_a_compilation(tiered_judge: Judge, cancelled: int) -> Non
         replace(tiered_judge, cancel_fd=cancelled).judge(
             SUM, Program(f"{source}int main() {{ return f<9999>(); }}", "cpp")
         )
+
+
+TEXT = "'x' * 100_000"
+WRITES = {
+    "an output": (Problem("p", "stdio", (Case("", "1"),)), f"print({TEXT})", modes, "parse_mode"),
+    "a value": (
+        Problem("p", "function", (Case("[]", "1"),), fn_name="f"),
+        f"def f(): return {TEXT}",
+        values,
+        "same",
+    ),
+    "what an assert is about": (
+        Problem("p", "assert", (Case("assert f() == 1"),)),
+        f"def f(): return {TEXT}",
+        assert_values,
+        "holds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_cancel_ends_a_comparison(tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    problem, source, room, compares = WRITES[name]
+    fd = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def compare(*_: object) -> None:
+        os.eventfd_write(fd, 1)
+        while True:
+            pass
+
+    before = signal.getsignal(signal.SIGVTALRM)
+    with monkeypatch.context() as patch:
+        patch.setattr(room, compares, compare)
+        with pytest.raises(Cancelled):
+            replace(tiered_judge, cancel_fd=fd).judge(problem, Program(source))
+    os.close(fd)
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGVTALRM) == before
+    assert gc.isenabled()
+    done = tiered_judge.judge(SUM, Program("print(sum(map(int, input().split())))"))
+    assert done.verdict is Verdict.AC, done.cases
+
+
+def test_where_no_cancel_comes_a_comparison_is_what_it_was(tiered_judge: Judge) -> None:
+    many = " ".join(f"{number}.50" for number in range(60_000))
+    problem = Problem("p", "stdio", (Case("", many),))
+    fd = os.eventfd(0, os.EFD_CLOEXEC)
+    source = "print(*(f'{{number}}.5' for number in range({})))"
+    judge = replace(tiered_judge, cancel_fd=fd)
+    assert judge.judge(problem, Program(source.format(60_000))).verdict is Verdict.AC
+    assert judge.judge(problem, Program(source.format(59_999))).verdict is Verdict.WA
+    os.close(fd)
+
+
+def test_work_in_a_thread_goes_on_to_its_end(cancelled: int) -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        with interruptible(cancelled, 1 << 30):
+            done.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert done
