@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 BOUND = 1e-4
 PROMPT = tuple(range(40, 90))  # a whole block of it is shared
-RUNNING, TRIES = 3, 5
+RUNNING, TRIES = 3, 60
+ROOM = 78  # so long are three responses when the memory is full: later ones may have been put back and read anew
 GROUPS = itertools.count()
 in_flight = pytest.mark.parametrize("bench", ["recompute", "keep"], indirect=True)
 kept = pytest.mark.parametrize("bench", ["keep"], indirect=True)
@@ -69,8 +70,10 @@ async def frozen(bench):
     return running, waiting
 
 
-def crossing(bench):
-    """Responses that were in flight during a load and those that waited, with the weights before and after it."""
+def crossing(bench, room=1000):
+    """Responses that were in flight during a load, with fewer tokens than ``room``, and those that waited, with the
+    weights before and after it.
+    """
     for _ in range(TRIES):  # all that run may have ended before the load
         before = bench.weights()
         bench.learn(0.02)
@@ -82,7 +85,7 @@ def crossing(bench):
             return await asyncio.gather(*running), await asyncio.gather(*waiting)
 
         running, waiting = bench.run(main())
-        if crossed := [t for t in running if len(t.spans) == 2]:
+        if crossed := [t for t in running if len(t.spans) == 2 and t.spans[1].start < room]:
             return crossed, waiting, before, after
     raise AssertionError("no response was in flight")
 
@@ -121,7 +124,7 @@ def test_what_waits_in_the_engine_reads_nothing_of_the_old_weights(bench):
 
 @kept
 def test_a_kept_response_goes_on_with_what_the_old_weights_made_of_its_tokens(bench):
-    crossed, _, before, after = crossing(bench)
+    crossed, _, before, after = crossing(bench, ROOM)
     for t in crossed:
         start = t.spans[1].start
         cut = len(PROMPT) + start - 1  # the first token that the new weights read
@@ -131,7 +134,7 @@ def test_a_kept_response_goes_on_with_what_the_old_weights_made_of_its_tokens(be
         bench.put(after)
         new, _ = bench.logprobs(tokens[cut:], past)
         gaps = [abs(a - b) for a, b in zip(t.logprobs[start:], new, strict=True)]
-        assert max(gaps) < BOUND
+        assert max(gaps[: ROOM - start]) < BOUND
 
 
 @drained
