@@ -180,7 +180,7 @@ class Session:
         p, log = self.prepared, self.run.log
         generator = SteadyGenerator(
             lambda: VllmGenerator(p.cfg, p.policy, self.scratch, log=log),
-            tell=self.console.note,
+            tell=self.console.print,
             watch=self.warden.watch_pid,
         )
         return generator, SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
