@@ -267,7 +267,7 @@ while waiting:
         seen[id(found)] = found
         waiting += gc.get_referents(found)
 for found in list(seen.values()):
-    plain = type(found) in (int, float, str, bytes)
+    plain = type(found) in (int, float, str, bytes) and found not in seen
     texts[type(found).__name__, repr(found) if plain else ''] += 1
     if hasattr(found, '_co_code_adaptive'):
         texts['code', repr((found.co_qualname, found._co_code_adaptive))] += 1
