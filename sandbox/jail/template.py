@@ -223,11 +223,16 @@ def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
 
 
 def _report(ends: _Ends, status: int, usage: resource.struct_rusage) -> None:
-    os.write(ends.reports, _ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10))
+    os.write(ends.reports, _pack(status, usage))
+
+
+def _pack(status: int, usage: resource.struct_rusage) -> bytes:
+    return _ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
 
 
 def _keep_spares(ends: _Ends, left: int) -> bool:
     """Returns True in a spare; in the template, False when we are let go."""
+    _pack(ends.reports, resource.getrusage(resource.RUSAGE_SELF))  # what a first report leaves behind, before any spare
     spares = 0
     while left:
         while spares < min(SPARES, left):
