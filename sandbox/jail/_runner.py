@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import _thread
 import ast
+import ctypes
 import functools
+import gc
 import io
 import json
 import marshal
@@ -55,6 +57,7 @@ def prepare(modules: str) -> None:
     _join_threads = sys.modules["threading"]._shutdown
     _at_thread_exit = sys.modules["threading"]._threading_atexits
     _fresh_interpreter()
+    _hide_counters()
     code = _compile("pass")  # the first call of a kind makes what all later ones use
     marshal.loads(marshal.dumps(code))
     _dumps(json.loads("{}"))
@@ -73,14 +76,17 @@ def _hooked(fork: Callable[[], Any]) -> Callable[[], Any]:
 _fork, _forkpty = _hooked(os.fork), _hooked(os.forkpty)
 
 
-def run(code: types.CodeType | None = None) -> NoReturn:
-    """Run the job and exit; never returns, whatever the program does. `code`: what `kept` returned, if it was asked."""
+def run(codes: list[types.CodeType | None]) -> NoReturn:
+    """Run the job and exit; never returns, whatever the program does. `codes`: what `kept` returned, or None.
+
+    It is taken out of the list, so that what the frames below hold is the same in every run.
+    """
     try:
         os.fork, os.forkpty = _fork, _forkpty
         job = marshal.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
         sys.argv += job.get("argv", ())
         sys.set_int_max_str_digits(job.get("digits", 0))
-        loaded = code or _load(job["source"])
+        loaded = codes.pop() or _load(job["source"])
         os.close(CODE_FD)
         if isinstance(loaded, str):
             _answer(False, error=loaded, stage="compile")
@@ -112,6 +118,14 @@ def _fresh_interpreter() -> None:
     builtins["help"] = _Helper()
     for name in ("copyright", "credits", "license"):
         builtins[name] = _Printer(name, sys.copyright if name == "copyright" else "See www.python.org.")
+
+
+def _hide_counters() -> None:
+    """The interpreter counts in a function's code how often it ran. Ours counts runs, and programs can find it."""
+    (attributes,) = gc.get_referents(vars(types.CodeType))
+    if "_co_code_adaptive" in attributes:
+        attributes["_co_code_adaptive"] = attributes["co_code"]
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(types.CodeType))
 
 
 _plain_set_limit: Final = sys.setrecursionlimit

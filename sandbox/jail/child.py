@@ -3,6 +3,9 @@
     in one go     restrain ─▶ turn ─▶ the program                               compilations, the first run of a program
     in halves     restrain ─▶ fork ─▶ wait for the run ─▶ turn ─▶ the program   its other runs (template.py)
 
+A Python program can walk the frames below its own, and what they hold would tell it of the runs before. So a fork never
+goes on where it was made: it raises `Forked`, and begins again at `live`, with what it needs and nothing else.
+
 Whatever fails on the way is told to the worker, as our fault; but that the kernel will not have the program's own
 binary is the program's.
 """
@@ -13,6 +16,7 @@ import errno
 import gc
 import os
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -32,6 +36,25 @@ class Setting:
     environment: dict[str, str]
     voice: int
     """Where a child complains."""
+
+
+class Forked(BaseException):
+    """In a fork: end all frames that were there before it, and do `step` instead."""
+
+    def __init__(self, step: Callable[..., None], *given: Any) -> None:
+        super().__init__()
+        self.step, self.given = step, list(given)
+
+
+def live(step: Callable[..., None]) -> None:
+    """Do it; in a fork, what that is for. The one frame of ours below every program: it holds nothing of a run."""
+    given: list[Any] = []
+    while True:
+        try:
+            step(*given)
+            return
+        except Forked as forked:
+            step, given = forked.step, forked.given
 
 
 def become(request: Request, fds: list[int], setting: Setting, rlimits: Rlimits) -> NoReturn:
@@ -58,7 +81,7 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
         gc.enable()
     except BaseException as error:
         fail(setting, error)
-    _runner.run(code)
+    raise Forked(_runner.run, [code])
 
 
 def _check_files(request: Request) -> None:

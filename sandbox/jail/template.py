@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
 from sandbox.jail import _runner, linux, procfs
-from sandbox.jail.child import Request, Setting, become, fail, is_native, tool, turn
+from sandbox.jail.child import Forked, Request, Setting, become, fail, is_native, tool, turn
 from sandbox.jail.confine import Confinement, enter, keep_only_identity, plan_rlimits, restrain
 from sandbox.jail.watch import Child, Outcome, Run, Tribe, end_all
 
@@ -71,7 +71,7 @@ class Starter:
         procfs.scatter_pids()
         child = os.fork()
         if child == 0:
-            become(request, fds, self.setting, rlimits)
+            raise Forked(become, request, fds, self.setting, rlimits)
         return Child(child, self.tribe)
 
     def forget(self) -> None:
@@ -99,7 +99,7 @@ class Template:
         if self.pid == 0:
             self._runs.close()
             os.close(self._reports)
-            _serve(request, fds, setting, _Ends(runs, reports), left)
+            raise Forked(_serve, request, fds, setting, _Ends(runs, reports), left)
         runs.close()
         os.close(reports)
 
@@ -190,14 +190,11 @@ def _serve(request: Request, fds: list[int], setting: Setting, ends: _Ends, left
         for fd in fds:
             os.close(fd)
         gc.freeze()
-
-        def fork() -> None:
-            if os.fork() == 0:
-                _await_run(request, setting, ends, code)
-
-        _keep_spares(ends, left, fork)
+        spare = _keep_spares(ends, left)
     except BaseException as error:
         fail(setting, error)
+    if spare:
+        raise Forked(_await_run, request, setting, ends, code)
     os._exit(0)
 
 
@@ -226,21 +223,29 @@ def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
 
 
 def _report(ends: _Ends, status: int, usage: resource.struct_rusage) -> None:
-    os.write(ends.reports, _ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10))
+    os.write(ends.reports, _pack(status, usage))
 
 
-def _keep_spares(ends: _Ends, left: int, fork: Callable[[], None]) -> None:
-    for _ in range(min(SPARES, left)):
-        procfs.scatter_pids()
-        fork()
+def _pack(status: int, usage: resource.struct_rusage) -> bytes:
+    return _ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
+
+
+def _keep_spares(ends: _Ends, left: int) -> bool:
+    """Returns True in a spare; in the template, False when we are let go."""
+    _pack(ends.reports, resource.getrusage(resource.RUSAGE_SELF))  # what a first report leaves behind, before any spare
+    spares = 0
     while left:
+        while spares < min(SPARES, left):
+            procfs.scatter_pids()
+            if os.fork() == 0:
+                return True
+            spares += 1
         _, status, usage = os.wait4(-1, 0)
         procfs.scatter_pids()
         _report(ends, status, usage)
-        left -= 1
-        if left >= SPARES:
-            fork()
-    ends.runs.recv(1)  # until we are let go
+        left, spares = left - 1, spares - 1
+    ends.runs.recv(1)
+    return False
 
 
 def _await_run(request: Request, setting: Setting, ends: _Ends, code: types.CodeType | None) -> NoReturn:
@@ -250,6 +255,7 @@ def _await_run(request: Request, setting: Setting, ends: _Ends, code: types.Code
         go, fds = linux.recv_fds(ends.runs, len(_GO), _GO_FDS)
         if not go:
             os._exit(0)
+        ends.runs.close()
     except BaseException as error:
         fail(setting, error)
     turn(request, fds, setting, code)

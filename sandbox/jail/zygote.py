@@ -20,7 +20,7 @@ import time
 from typing import Any, Final
 
 from sandbox.jail import cgroup, files, guard, linux, template, watch
-from sandbox.jail.child import Setting
+from sandbox.jail.child import Forked, Setting, live
 from sandbox.jail.confine import STREAMS, high
 from sandbox.jail.enter import Entered, enter, moved, reach_library, warm_up
 from sandbox.jail.inbox import Inbox, OwnerGone, Request
@@ -30,6 +30,11 @@ _OWN_PROCESSES: Final = 10
 
 
 def main() -> None:
+    """argv: as `_keep` reads it."""
+    live(_keep)
+
+
+def _keep() -> None:
     """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show, whose.
 
     What more to show is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
@@ -111,10 +116,8 @@ class Keeper:
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
         request |= {"series": (0, 0), "gather": None}
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            reply, fds = self.run(request, [null] * STREAMS)
-        finally:
-            os.close(null)
+        reply, fds = self.run(request, [null] * STREAMS)
+        os.close(null)
         assert not fds
         assert not reply["error"], reply["error"]
         if self.listener is not None:  # its last act is a forbidden call, which must be told and be its end
@@ -130,18 +133,14 @@ class Keeper:
                 if request["mode"] == "forget":
                     self.starter.forget()
                     continue
-                try:
-                    reply, out = self.run(request, fds)
-                finally:
-                    for fd in fds:
-                        os.close(fd)
+                reply, out = self.run(request, fds)
             except OwnerGone:
                 return
             except OSError as error:  # who runs here next would pay for it: say why, and end
                 self.inbox.sock.send(json.dumps(_reply(watch.Outcome(), f"{type(error).__name__}: {error}")).encode())
                 return
             socket.send_fds(self.inbox.sock, [json.dumps(reply).encode()], out)
-            for fd in out:
+            for fd in (*fds, *out):
                 os.close(fd)
 
     def run(self, request: Request, fds: list[int]) -> tuple[dict[str, Any], list[int]]:
@@ -170,7 +169,11 @@ class Keeper:
         if self.disk is not None:
             self.disk.begin()
         spent = self._spending()
-        run = begin(request, fds)
+        try:
+            run = begin(request, fds)
+        except Forked:
+            self.inbox.sock.close()  # no part of a fork's
+            raise
         if request.get("pipes"):
             _let_go(fds[:2])
         outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener, self.disk, spent)

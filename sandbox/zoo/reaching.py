@@ -16,6 +16,12 @@ _SMALL: Final = replace(OPENED, limits=replace(FAST, memory_bytes=96 * MIB, wall
 _MANY: Final = replace(OPENED, limits=Limits(cpu_s=8.0, wall_s=20.0, memory_bytes=128 * MIB, processes=32))
 _COUNTED: Final = Problem("counted", "stdio", tuple(Case(f"{answer}\n", answer) for answer in "012345"), limits=FAST)
 """The attacks do not read the input, and answer by how many runs they think were before."""
+_TO_COME: Final = replace(_COUNTED, cases=tuple(Case(f"{answer}\n", answer) for answer in "055555"))
+"""How many runs its keeper expects after the first, at which none is told."""
+_FRAMES: Final = (
+    "import sys\nframe, left = {}, 'none'\nwhile frame:\n    left = frame.f_locals.get('left', left)\n"
+    "    frame = frame.f_back\nprint(left)\n"
+)
 _DENIED: Final = "PermissionError"
 
 ENTRIES: Final = (
@@ -66,6 +72,16 @@ ENTRIES: Final = (
         ),
         python("import os\nchild = os.fork()\nif child == 0:\n    os._exit(os.getpid() == os.getppid())\n"
                "print(int(input()) + os.waitpid(child, 0)[1])\n"),
+    ),
+    Entry(
+        "keepers-frames", 24, "look in the frames of whoever forked the program's process how many runs are to come",
+        "a fork begins anew, so that no frame of a keeper is left below a program", _TO_COME,
+        (
+            Attack(_FRAMES.format("sys._getframe()"), "WA", "wrong output"),
+            Attack(_FRAMES.format("next(iter(sys._current_frames().values()))"), "WA", "wrong output"),
+        ),
+        python("import sys\nframe = sys._getframe()\nwhile frame.f_back:\n    frame = frame.f_back\n"
+               "print(int(input()) + ('left' in frame.f_locals))\n"),
     ),
     Entry(
         "keepers-clock", 24, "read, set a timer by or look up in /proc what whoever keeps the runs has used",

@@ -10,7 +10,7 @@ from toolchains import need
 from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import IsolationUnavailable
-from sandbox.jail import Jail
+from sandbox.jail import Jail, RunResult
 from sandbox.judging import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=20)
@@ -20,6 +20,22 @@ x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call 
 def judged(judge: Judge, source: str, answers: list[str], language: str = "python") -> Judgement:
     cases = tuple(Case("same\n", answer) for answer in answers)
     return judge.judge(Problem("counting", "stdio", cases, limits=LIMITS), Program(source, language))
+
+
+def printed(judge: Judge, source: str, monkeypatch: pytest.MonkeyPatch, *, runs: int = 6) -> list[str]:
+    """By each of the program's runs."""
+    finish, outputs = judge.jail.finish, list[str]()
+
+    def finish_and_note(*, cancel_fd: int | None = None) -> RunResult:
+        done = finish(cancel_fd=cancel_fd)
+        outputs.append(done.stdout.decode())
+        return done
+
+    monkeypatch.setattr(judge.jail, "finish", finish_and_note)
+    every = Judge(judge.jail, judge.builder, stop_at_first_failure=False)
+    assert judged(every, source, ["another"] * runs).verdict is Verdict.WA
+    assert len(outputs) == runs
+    return outputs
 
 
 def jail_of_its_own() -> Jail:
@@ -199,3 +215,70 @@ int main(void) {
 }
 """
     assert judged(tiered_judge, source, ["new"] * 5, "c").verdict is Verdict.AC
+
+
+FRAMES = """
+import re, sys, threading
+def chain(frame):
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+def traced():
+    try:
+        raise ValueError
+    except ValueError as error:
+        return error.__traceback__.tb_frame.f_back
+def stepped():
+    yield from chain(sys._getframe())
+hooked = []
+sys.setprofile(lambda frame, event, arg: hooked.append(frame))
+threading.current_thread()
+sys.setprofile(None)
+starts = [sys._getframe(), traced(), sys._current_frames()[threading.main_thread().ident], hooked[0]]
+seen = [*(frame for start in starts for frame in chain(start)), *stepped()]
+for frame in seen:
+    if frame.f_globals is not globals():
+        print(frame.f_code.co_name, re.sub('0x[0-9a-f]+', '', repr(sorted(frame.f_locals.items()))))
+"""
+
+
+def test_the_frames_below_a_program_are_the_same_in_every_run(
+    tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *later = printed(tiered_judge, FRAMES, monkeypatch)
+    assert {"_stdio", "run", "live", "main"} <= {line.partition(" ")[0] for line in first.splitlines()}
+    assert "'left'" not in first
+    assert "'request'" not in first
+    assert set(later) == {first}
+
+
+REACHED = """
+import collections, gc, sys
+counted = [gc.get_count(), gc.get_freeze_count(), gc.get_stats(), sys.getallocatedblocks(), sys.getrefcount(0)]
+counted += [sys.getrefcount(None), id(object()) % 4096]
+gc.disable()
+gc.unfreeze()
+seen, waiting, texts = {}, [*gc.get_objects(), sys._getframe()], collections.Counter()
+own = {id(seen), id(waiting), id(texts), id(globals())}
+own.add(id(own))
+while waiting:
+    found = waiting.pop()
+    if id(found) not in seen and id(found) not in own:
+        seen[id(found)] = found
+        waiting += gc.get_referents(found)
+for found in list(seen.values()):
+    plain = type(found) in (int, float, str, bytes) and found not in seen
+    texts[type(found).__name__, repr(found) if plain else ''] += 1
+    if hasattr(found, '_co_code_adaptive'):
+        texts['code', repr((found.co_qualname, found._co_code_adaptive))] += 1
+print(counted, *sorted(texts.items()), sep='\\n')
+"""
+
+
+def test_no_object_that_a_program_reaches_counts_its_runs(tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first may differ, and does: it is where the program is compiled."""
+    for _ in range(2):
+        _, first, *later = (set(text.splitlines()) for text in printed(tiered_judge, REACHED, monkeypatch))
+        assert len(first) > 1000
+        assert [sorted(lines ^ first) for lines in later] == [[]] * 4
+        monkeypatch.undo()
