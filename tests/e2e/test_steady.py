@@ -27,6 +27,17 @@ def core_of(pids):
     return next(pid for pid in pids if b"EngineCore" in read_proc(pid, "cmdline"))
 
 
+async def in_flight(steady):
+    """Requests, some of which have tokens and some have not ended."""
+    for group in range(60):  # all may have ended before one is looked at
+        samples = [asyncio.create_task(steady.generate(Request(group, i, Prompt("p", PROMPT)))) for i in range(16)]
+        while not all(task.done() for task in samples):
+            tokens = await steady._engine._peer.call("sampled")
+            if any(tokens.values()) and sum(not task.done() for task in samples) > CFG.rollout.max_sequences:
+                return samples
+    raise AssertionError("no request was in flight")
+
+
 class SteadyBench(Bench):
     def make(self, cfg, policy, scratch, host):
         self.told, self.watched = [], []
@@ -45,9 +56,7 @@ def test_a_killed_engine_costs_no_sample_and_the_next_one_samples_from_newer_wei
     steady = bench.generator
 
     async def work():
-        samples = [asyncio.create_task(steady.generate(Request(0, i, Prompt("p", PROMPT)))) for i in range(16)]
-        while not any((await steady._engine._peer.call("sampled")).values()):
-            pass
+        samples = await in_flight(steady)
         first = [identify(pid) for pid in steady.pids()]
         os.kill(core_of(steady.pids()), signal.SIGKILL)
         await steady.wants_weights()
