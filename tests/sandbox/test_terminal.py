@@ -25,7 +25,7 @@ WAITS = """
 import os, subprocess, time
 
 def reward(problem, program, language):
-    child = subprocess.Popen(["sleep", "1000"])
+    child = subprocess.Popen(["sleep", "120"])
     with open(os.environ["FIFO"], "w") as fifo:
         fifo.write(str(child.pid))
     time.sleep(1000)
