@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from overlap import core, fakes
-from overlap.generate import VllmGenerator
+from overlap import core, fakes, saved
+from overlap.generate import SteadyGenerator, VllmGenerator
 from overlap.learner import DeepSpeedLearner
 from overlap.verify import SandboxVerifier
 
@@ -16,8 +16,11 @@ from overlap.verify import SandboxVerifier
     ("protocol", "door"),
     [
         (core.Generator, VllmGenerator),
+        (core.Generator, SteadyGenerator),
+        (core.Generator, saved.SavedGenerator),
         (core.Generator, fakes.FakeGenerator),
         (core.Verifier, SandboxVerifier),
+        (core.Verifier, saved.SavedVerifier),
         (core.Verifier, fakes.FakeVerifier),
         (core.Learner, DeepSpeedLearner),
         (core.Learner, fakes.FakeLearner),

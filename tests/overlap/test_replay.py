@@ -72,7 +72,7 @@ def test_what_was_not_recorded_is_drawn_from_what_was_the_same_each_time(run: Pa
     more = ["run.steps=30", "rollout.samples_per_group=6", "rollout.groups_per_step=5"]
     cfg = configured(str(run), more)
     simulated = simulate(found, cfg)
-    samples = [s for r in simulated.results for g in (*r.batch.groups, *r.batch.dropped) for s in g.samples]
+    samples = [s for r in simulated.results for s in r.batch.all_samples]
     assert len(samples) == 30 * 5 * 6
     known = {round(taken.verify_s, 4) for group in found.groups.values() for taken in group.values()}
     assert {round(s.finished_s - s.started_s, 4) for s in samples} <= known

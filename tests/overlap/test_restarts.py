@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from journal import essence
-from sessions import Generator, Learner, Stage, Verifier
+from sessions import Generator, Learner, Stage, Verifier, play
 
 from overlap import restarts
 from overlap.core import Batch, WeightUpdate
@@ -52,20 +52,7 @@ class Troupe:
 
     def play(self) -> tuple[Session, dict[str, Any]]:
         session = self.stage.session()
-
-        async def within_a_minute() -> None:
-            async with asyncio.timeout(60):
-                await session()
-
-        try:
-            asyncio.run(within_a_minute())
-        except BaseException as error:
-            session.ended_by(error)
-            session.summarize(1.0)
-            raise
-        finally:
-            session.run.close()
-        return session, session.summarize(1.0)
+        return session, play(session)
 
     @property
     def shown(self) -> list[str]:

@@ -82,7 +82,7 @@ def again(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
 
 def _whole(batch: Batch) -> Any:
     """Also the versions of tokens, and how each test was judged: all but times."""
-    samples = [s for g in (*batch.groups, *batch.dropped) for s in g.samples]
+    samples = batch.all_samples
     return essence(batch), [(s.trajectory.spans, s.judgement) for s in samples]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Stage
+from sessions import Stage, play
 
 from overlap import keeping
 from overlap import session as session_module
@@ -28,24 +28,6 @@ Make = Callable[..., Stage]
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return lambda *overrides: Stage(tmp_path, monkeypatch, *overrides)
-
-
-def play(session: Session) -> dict[str, Any]:
-    """Run a session to its end, as ``train`` does; returns the summary. Raises what it raised."""
-
-    async def within_a_minute() -> None:
-        async with asyncio.timeout(60):
-            await session()
-
-    try:
-        asyncio.run(within_a_minute())
-    except BaseException as error:
-        session.ended_by(error)
-        session.summarize(1.0)
-        raise
-    finally:
-        session.run.close()
-    return session.summarize(1.0)
 
 
 def cancel_at(step: int) -> Callable[[Any], None]:

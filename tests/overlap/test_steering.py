@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Stage
+from sessions import Stage, play
 
 from overlap.cli import main
 from overlap.errors import ConfigError, OverlapError
@@ -27,18 +27,6 @@ Make = Callable[..., Stage]
 @pytest.fixture
 def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return lambda *overrides: Stage(tmp_path, monkeypatch, *overrides)
-
-
-def play(session: Session) -> dict[str, Any]:
-    async def within_a_minute() -> None:
-        async with asyncio.timeout(60):
-            await session()
-
-    try:
-        asyncio.run(within_a_minute())
-        return session.summarize(1.0)
-    finally:
-        session.run.close()
 
 
 def meanwhile(made: Stage, step: int, work: Callable[[], Any]) -> Future[Any]:

@@ -100,3 +100,21 @@ class Stage:
         prepared = Prepared(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         return Session(prepared, run, self._folder, Console(self.shown), warden, resumed=resumed, data="digest")
+
+
+def play(session: Session) -> dict[str, Any]:
+    """Run a session to its end, as ``train`` does; returns the summary. Raises what it raised."""
+
+    async def within_a_minute() -> None:
+        async with asyncio.timeout(60):
+            await session()
+
+    try:
+        asyncio.run(within_a_minute())
+    except BaseException as error:
+        session.ended_by(error)
+        session.summarize(1.0)
+        raise
+    finally:
+        session.run.close()
+    return session.summarize(1.0)

@@ -20,4 +20,6 @@ def stub(monkeypatch):
         return opened.engine
 
     monkeypatch.setattr(generator_module, "open_host", open_host)
-    return opened
+    yield opened
+    if opened.engine is not None:
+        opened.engine.process.kill()

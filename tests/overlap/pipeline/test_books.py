@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -103,7 +104,7 @@ def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config,
         return  # nothing to learn from, three times in a row: told, and the end
     assert len(results) == cfg.run.steps
     check(cfg, doors, results, prompts.position)
-    lost = {s.id: s.failure for r in results for g in (*r.batch.groups, *r.batch.dropped) for s in g.samples}
+    lost = {s.id: s.failure for r in results for s in r.batch.all_samples}
     assert {p.id for p in stalls} == {name for name, failure in lost.items() if failure.startswith("no end of")}
 
 
@@ -140,7 +141,7 @@ def test_what_hangs_is_begun_again_once_and_then_fails_by_name() -> None:
         )
 
     run_virtual(main())
-    samples = {s.id: s for g in (*results[0].batch.groups, *results[0].batch.dropped) for s in g.samples}
+    samples = {s.id: s for s in results[0].batch.all_samples}
     assert told == [(["g0s0", "g1s1"], False), (["g1s1"], True)]
     assert samples["g0s0"].reward is not None
     assert samples["g1s1"].reward is None
@@ -151,52 +152,49 @@ def small(*overrides: str) -> Config:
     return load_config(None, ["rollout.groups_per_step=2", "rollout.samples_per_group=2", "run.steps=6", *overrides])
 
 
-def test_a_paused_loop_finishes_what_is_underway_and_begins_nothing() -> None:
-    control, seen = Control(), list[int]()
+class Steered:
+    """A loop over the fakes that ``act`` steers when its second step is learned."""
 
-    async def main() -> None:
+    def __init__(self, act: Callable[[Control], None]) -> None:
+        self.control, self.seen, self._act = Control(), list[int](), act
+        self.prompts = PromptStream(fake_prompts(3), 0)
+
+    async def run(self) -> None:
         doors = Doors(FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0))
-        prompts = PromptStream(fake_prompts(3), 0)
+        await overlapped(doors, small("rollout.max_staleness=1"), self.prompts, self._on_step, control=self.control)
 
-        async def on_step(result: StepResult) -> None:
-            seen.append(result.batch.step)
-            if result.batch.step == 2:
-                control.pause()
+    async def _on_step(self, result: StepResult) -> None:
+        self.seen.append(result.batch.step)
+        if result.batch.step == 2:
+            self._act(self.control)
 
-        running = asyncio.create_task(
-            overlapped(doors, small("rollout.max_staleness=1"), prompts, on_step, control=control)
-        )
+
+def test_a_paused_loop_finishes_what_is_underway_and_begins_nothing() -> None:
+    async def main() -> None:
+        loop = Steered(Control.pause)
+        running = asyncio.create_task(loop.run())
         await asyncio.sleep(1000.0)
-        state = control.state()
-        assert seen == [1, 2]
+        state = loop.control.state()
+        assert loop.seen == [1, 2]
         assert state is not None
         assert (state.generating, state.verifying) == (0, 0)
-        assert control.status()["paused"]
-        admitted = prompts.position
+        assert loop.control.status()["paused"]
+        admitted = loop.prompts.position
         await asyncio.sleep(1000.0)
-        assert prompts.position == admitted
-        control.resume()
+        assert loop.prompts.position == admitted
+        loop.control.resume()
         await running
-        assert seen == [1, 2, 3, 4, 5, 6]
+        assert loop.seen == [1, 2, 3, 4, 5, 6]
 
     run_virtual(main())
 
 
 def test_a_drained_loop_learns_what_is_complete_and_ends() -> None:
-    control, seen = Control(), list[int]()
-
     async def main() -> None:
-        doors = Doors(FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0))
-        prompts = PromptStream(fake_prompts(3), 0)
-
-        async def on_step(result: StepResult) -> None:
-            seen.append(result.batch.step)
-            if result.batch.step == 2:
-                control.drain()
-
-        await overlapped(doors, small("rollout.max_staleness=1"), prompts, on_step, control=control)
-        assert seen == list(range(1, prompts.position // 2 + 1))
-        assert 2 <= len(seen) < 6
+        loop = Steered(Control.drain)
+        await loop.run()
+        assert loop.seen == list(range(1, loop.prompts.position // 2 + 1))
+        assert 2 <= len(loop.seen) < 6
 
     run_virtual(main())
 
