@@ -131,6 +131,11 @@ class Request:
     def id(self) -> str:
         return f"g{self.group}s{self.sample}"
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Group and sample: the order of requests."""
+        return self.group, self.sample
+
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:
@@ -230,6 +235,11 @@ class Batch:
         return tuple(s for g in self.groups for s in g.samples)
 
     @property
+    def all_samples(self) -> tuple[Scored, ...]:
+        """Those of dropped groups too, which stand behind the others."""
+        return tuple(s for g in (*self.groups, *self.dropped) for s in g.samples)
+
+    @property
     def staleness(self) -> tuple[int, ...]:
         """Age in versions of each sample, by its oldest token."""
         return tuple(self.version - s.trajectory.version_min for s in self.samples if s.trajectory.spans)
@@ -291,6 +301,9 @@ class Generator(Protocol):
 
     async def wake(self) -> None:
         """Take device memory back, so that weights can be loaded."""
+
+    async def wants_weights(self) -> None:
+        """Return each time an engine has come up again and needs weights; never where none comes up again."""
 
     async def wait_dead(self) -> None:
         """Raise with the cause when a process of the engine dies; return when it is closed."""

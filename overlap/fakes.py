@@ -16,6 +16,7 @@ from typing import Literal
 
 from overlap.clock import now
 from overlap.core import Batch, Finish, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
+from overlap.processless import Processless, ProcesslessEngine
 from sandbox.pool import Places
 
 Seconds = Callable[[random.Random], float]
@@ -35,7 +36,7 @@ def _rng(*key: object) -> random.Random:
     return random.Random(zlib.crc32("/".join(map(str, key)).encode()))
 
 
-class FakeGenerator:
+class FakeGenerator(ProcesslessEngine):
     """An engine that needs no model. ``slots`` requests decode at once, each for a time drawn from ``seconds``: those
     of the oldest group first. A load takes ``load_s`` seconds, in which nothing is decoded; by ``landing`` it first
     waits for all that is running ("drain"), or takes ``recompute_s`` longer for each running sample ("recompute").
@@ -52,19 +53,17 @@ class FakeGenerator:
         load_s: float = 0.0,
         recompute_s: float = 0.0,
     ) -> None:
+        super().__init__()
         self._seed, self._seconds, self._truncated = seed, seconds, truncated
         self._landing, self._load_s, self._recompute_s = landing, load_s, recompute_s
         self._slots = Places(slots)
-        self._open, self._closed, self._empty = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._open, self._empty = asyncio.Event(), asyncio.Event()
         self._since: float | None = None
         self._stood_s = 0.0
         self._landed: list[tuple[float, int]] = []
         self.version = -1
         self.running = 0
         self.loads: list[int] = []
-
-    async def start(self) -> None:
-        return None
 
     async def generate(self, request: Request) -> Trajectory:
         async with self._slots.place(request.group):
@@ -138,23 +137,8 @@ class FakeGenerator:
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         return fake_logprobs(self.version, token_ids)
 
-    async def sleep(self) -> None:
-        return None
 
-    async def wake(self) -> None:
-        return None
-
-    async def wait_dead(self) -> None:
-        await self._closed.wait()
-
-    def pids(self) -> tuple[int, ...]:
-        return ()
-
-    async def close(self) -> None:
-        self._closed.set()
-
-
-class FakeVerifier:
+class FakeVerifier(Processless):
     """``workers`` verifiers, each busy for a time drawn from ``seconds``; rewards are 1 with chance ``solved``.
 
     Of the samples that wait, those of the oldest group are next, and of these the longest.
@@ -169,11 +153,9 @@ class FakeVerifier:
         solved: float = 0.5,
         failed: float = 0.0,
     ) -> None:
+        super().__init__()
         self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
         self._workers = Places(workers)
-
-    async def start(self) -> None:
-        return None
 
     async def score(self, trajectory: Trajectory) -> Scored:
         queued = now()
@@ -193,26 +175,17 @@ class FakeVerifier:
     def _judged(self, request: Request, rng: random.Random) -> float | None:
         return None if rng.random() < self._failed else float(rng.random() < self._solved)
 
-    def pids(self) -> tuple[int, ...]:
-        return ()
 
-    async def close(self) -> None:
-        return None
-
-
-class FakeLearner:
+class FakeLearner(Processless):
     """A learner that only counts. It keeps every batch it was given in ``batches``."""
 
     def __init__(self, *, seed: int = 0, seconds: Seconds = _no_time, first_version: int = 0) -> None:
+        super().__init__()
         self._seed, self._seconds = seed, seconds
         self.version = first_version
-        self._closed = asyncio.Event()
         self.batches: list[Batch] = []
         self.published: list[int] = []
         self.retired: list[int] = []
-
-    async def start(self) -> None:
-        return None
 
     async def step(self, batch: Batch) -> StepReport:
         began = now()
@@ -244,15 +217,6 @@ class FakeLearner:
 
     async def restore(self, path: Path) -> None:
         self.version = int(await asyncio.to_thread((path / "state").read_text))
-
-    async def wait_dead(self) -> None:
-        await self._closed.wait()
-
-    def pids(self) -> tuple[int, ...]:
-        return ()
-
-    async def close(self) -> None:
-        self._closed.set()
 
 
 def fake_logprobs(version: int, token_ids: Sequence[int]) -> list[float]:

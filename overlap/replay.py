@@ -107,8 +107,7 @@ def schedule(simulated: Simulated) -> Schedule:
         ended = result.parity_span[1]
         batch = result.batch
         rows.append((result_timing(result, (began, ended), engine_spans=simulated.engine), batch.staleness))
-        samples = [s for group in (*batch.groups, *batch.dropped) for s in group.samples]
-        busy_s += math.fsum(s.finished_s - s.started_s for s in judged(samples))
+        busy_s += math.fsum(s.finished_s - s.started_s for s in judged(batch.all_samples))
         began = ended
     return _schedule(
         [

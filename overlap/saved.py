@@ -8,7 +8,6 @@ check: where the loop compares log-probs, both sides give the same number.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -20,6 +19,7 @@ from overlap.config import Config
 from overlap.core import Learner, Prompt, Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.pipeline import Assembler
+from overlap.processless import Processless, ProcesslessEngine
 from overlap.record import ROLLOUTS, Rollouts, resolve
 
 NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.eval_k=0", "run.keep_rollouts=false", "verify.workers=1")
@@ -87,20 +87,17 @@ def _check_age(age: int, step: int, cfg: Config) -> None:
         raise ConfigError("rollout.max_staleness", staleness, way_out)
 
 
-class SavedGenerator:
+class SavedGenerator(ProcesslessEngine):
     """Gives back the response of (group, sample), its tokens and log-probs as they were, at once."""
 
     def __init__(self, rollouts: Rollouts) -> None:
+        super().__init__()
         self._rollouts = rollouts
-        self._closed = asyncio.Event()
-
-    async def start(self) -> None:
-        return None
 
     async def generate(self, request: Request) -> Trajectory:
         """One that was not kept, as the loop's parity probe or what it has in reserve, comes back empty: cut off."""
         began = now()
-        if (request.group, request.sample) not in self._rollouts.known:
+        if request.place not in self._rollouts.known:
             return Trajectory(request, (), (), "", "abort", (), began, began)
         trajectory = self._rollouts.scored(request, began).trajectory
         return replace(trajectory, started_s=began, finished_s=now())
@@ -111,43 +108,20 @@ class SavedGenerator:
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         return [0.0]
 
-    async def sleep(self) -> None:
-        return None
 
-    async def wake(self) -> None:
-        return None
-
-    async def wait_dead(self) -> None:
-        await self._closed.wait()
-
-    def pids(self) -> tuple[int, ...]:
-        return ()
-
-    async def close(self) -> None:
-        self._closed.set()
-
-
-class SavedVerifier:
+class SavedVerifier(Processless):
     """Gives back the reward of (group, sample), and why there is none where there is none."""
 
     def __init__(self, rollouts: Rollouts) -> None:
+        super().__init__()
         self._rollouts = rollouts
-
-    async def start(self) -> None:
-        return None
 
     async def score(self, trajectory: Trajectory) -> Scored:
         request, began = trajectory.request, now()
-        if (request.group, request.sample) not in self._rollouts.known:
+        if request.place not in self._rollouts.known:
             return Scored(trajectory, None, None, f"not in {self._rollouts.path.name}", began, began, began)
         kept = self._rollouts.scored(request, began)
         return Scored(trajectory, kept.reward, kept.judgement, kept.failure, began, began, now())
-
-    def pids(self) -> tuple[int, ...]:
-        return ()
-
-    async def close(self) -> None:
-        return None
 
 
 class Unsent:

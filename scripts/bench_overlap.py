@@ -76,7 +76,7 @@ async def measure(loop, cfg: Config, seed: int) -> Arm:  # type: ignore[no-untyp
     await loop(doors, cfg, PromptStream(fake_prompts(GROUPS), seed), on_step)
     arms = []
     for result in results:
-        samples = [s for g in (*result.batch.groups, *result.batch.dropped) for s in g.samples]
+        samples = result.batch.all_samples
         begin = min(s.trajectory.started_s for s in samples)
         timing = result_timing(result, (begin, time.monotonic()))
         wall = max(s.finished_s for s in samples) - begin

@@ -16,14 +16,16 @@ from overlap.config import Config, load_config
 from overlap.core import Generator, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
+from overlap.processless import ProcesslessEngine
 from overlap.record import result_timing
 from overlap.standalone import Parts, run_standalone
 
 
-class Frozen:
+class Frozen(ProcesslessEngine):
     """A standalone engine behind the generator door: it never changes its weights, so syncs are no-ops."""
 
     def __init__(self, inner: Generator) -> None:
+        super().__init__()
         self._inner = inner
 
     async def generate(self, request: Request) -> Trajectory:
@@ -34,12 +36,6 @@ class Frozen:
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         return [0.0]
-
-    async def sleep(self) -> None:
-        return None
-
-    async def wake(self) -> None:
-        return None
 
 
 class Idle(FakeLearner):
@@ -58,7 +54,7 @@ async def measure(loop, parts: Parts, cfg: Config, seed: int) -> list[tuple[floa
     rows = []
 
     async def on_step(result: StepResult) -> None:
-        samples = [s for g in (*result.batch.groups, *result.batch.dropped) for s in g.samples]
+        samples = result.batch.all_samples
         begin = min(s.trajectory.started_s for s in samples)
         timing = result_timing(result, (begin, time.monotonic()))
         wall = max(s.finished_s for s in samples) - begin

@@ -151,6 +151,10 @@ class VllmGenerator:
         if self._shares_gpus:
             await self._ask("wake", "wake")
 
+    async def wants_weights(self) -> None:
+        """Never: an engine that died does not come up again (see ``steady``). Waits until it is cancelled."""
+        await asyncio.Event().wait()
+
     async def wait_dead(self) -> None:
         """Raise EngineError with the cause when the engine dies; return when it is closed."""
         await self._life.wait_dead()

@@ -55,10 +55,9 @@ class Assembler:
 
     @property
     def finished(self) -> tuple[Scored, ...]:
-        """Results that no step has taken yet, by group and sample."""
+        """Results that no step has taken yet, in no order."""
         waiting = [s for group in self._done.values() for s in group.samples]
-        waiting += [s for open_ in self._open.values() for s in open_.samples]
-        return tuple(sorted(waiting, key=lambda s: (s.trajectory.request.group, s.trajectory.request.sample)))
+        return (*waiting, *(s for open_ in self._open.values() for s in open_.samples))
 
     @property
     def missing(self) -> int:

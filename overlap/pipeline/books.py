@@ -41,7 +41,7 @@ class Books:
         """
         waiting = [scored for known in self._carried.values() for scored in known.values()]
         waiting += [scored for groups in self.steps.waiting for group in groups for scored in group.samples]
-        return tuple(sorted((*self.assembler.finished, *waiting), key=_place))
+        return tuple(sorted((*self.assembler.finished, *waiting), key=lambda s: s.trajectory.request.place))
 
     async def admit(self, send: Callable[[Request], None]) -> None:
         """Let prompt groups in, and ``send`` the requests of each.
@@ -88,8 +88,3 @@ class Books:
     def _replace(self) -> None:
         for group in self.assembler.replaceable():
             self.window.drop(group)
-
-
-def _place(scored: Scored) -> tuple[int, int]:
-    request = scored.trajectory.request
-    return request.group, request.sample

@@ -88,19 +88,16 @@ class Learning:
             with named("load", f"version {version}"), suppress(EngineLost):
                 return loaded, await self.check_parity(sample)
 
-    async def first_load(self) -> None:
+    async def load(self) -> None:
         """Bring the learner's version into the engine."""
         async with self._turn:
             await self._load(self.version)
 
     async def serve_again(self) -> None:
         """Without end: an engine that has come up again gets the weights that it lacks, between two steps."""
-        wants = getattr(self.doors.generator, "wants_weights", None)
-        while wants is not None:
-            version = await wants()
-            async with self._turn:
-                if version is None or version != self.version:
-                    await self._load(self.version)
+        while True:
+            await self.doors.generator.wants_weights()
+            await self.load()
 
     async def _load(self, version: int) -> None:
         generator, learner = self.doors.generator, self.doors.learner

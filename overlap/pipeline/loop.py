@@ -138,7 +138,7 @@ def _silent(pending: list[Pending], given_up: bool) -> None:
 
 async def _begin(learning: Learning, at: Position, prompts: PromptStream, on_ready: OnReady) -> None:
     """Bring the first version into the engine and check it on a response to the first prompt, which is thrown away."""
-    await learning.first_load()
+    await learning.load()
     with named("load", f"version {at.version}"):
         await _first_parity(learning, Request(-1, 0, prompts.peek()))
     if on_ready is not None:

@@ -47,9 +47,7 @@ class Pace:
 
     def note(self, result: StepResult, decoded_s: MutableMapping[str, float]) -> None:
         """``decoded_s`` is each sample's generation, by id, without the wait for the engine; they are taken out."""
-        batch = result.batch
-        samples = [s for g in (*batch.groups, *batch.dropped) for s in g.samples]
-        times = [(decoded_s.pop(s.id, 0.0), _verified_s(s)) for s in samples]
+        times = [(decoded_s.pop(s.id, 0.0), _verified_s(s)) for s in result.batch.all_samples]
         learned_s = sum(end - start for start, end in (result.learn_span, result.sync_span, result.parity_span))
         generated_s, verified_s = (math.fsum(column) for column in zip(*times, strict=True))
         busy_s = verified_s / self._verifiers

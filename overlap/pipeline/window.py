@@ -44,11 +44,6 @@ class Window:
         return frozenset(self._out)
 
     @property
-    def holds(self) -> frozenset[str]:
-        """Why nothing is admitted, whatever leases are free."""
-        return frozenset(self._holds)
-
-    @property
     def allowed(self) -> int:
         """Leases that may be out now, at most ``capacity``."""
         return self._allowed

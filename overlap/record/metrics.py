@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overlap.core import Batch, Scored
+    from overlap.core import Scored
     from overlap.pipeline import StepResult
     from overlap.record.looplag import Lag
 
@@ -138,7 +138,7 @@ def step_timing(
 
 def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence[Span] | None = None) -> StepTiming:
     """``step_timing`` of a step's result: all samples of its batch count, those of dropped groups too."""
-    samples = _samples(result.batch)
+    samples = result.batch.all_samples
     return step_timing(
         [(s.trajectory.started_s, s.trajectory.finished_s) for s in samples],
         [(s.started_s, s.finished_s) for s in judged(samples)],
@@ -235,7 +235,7 @@ def reward_row(result: StepResult) -> Row:
     """``reward/``: mean, std, solved_share (of scored samples), any_solved_share (of groups), masked (unscored)."""
     batch = result.batch
     groups = (*batch.groups, *batch.dropped)
-    samples = _samples(batch)
+    samples = batch.all_samples
     rewards = [s.reward for s in samples if s.reward is not None]
     centre = mean(rewards)
     return {
@@ -258,7 +258,7 @@ def solved(sample: Scored) -> bool:
 def rollout_row(result: StepResult) -> Row:
     """``rollout/``: samples, tokens, lengths, truncated_share, groups kept and dropped by reason, staleness."""
     batch = result.batch
-    samples = _samples(batch)
+    samples = batch.all_samples
     lengths = [len(s.trajectory.token_ids) for s in samples]
     ages = batch.staleness
     row: Row = {
@@ -287,7 +287,7 @@ def staleness_row(result: StepResult) -> Row:
 @measure
 def verify_row(result: StepResult) -> Row:
     """``verify/``: samples by verdict, failures of ours, seconds in the queue and in the sandbox per sample."""
-    samples = _samples(result.batch)
+    samples = result.batch.all_samples
     verdicts = Counter(str(s.judgement.verdict) for s in samples if s.judgement)
     times = [(s.started_s - s.queued_s, s.finished_s - s.started_s) for s in judged(samples)]
     run = [seconds for _, seconds in times]
@@ -308,7 +308,3 @@ def slug(reason: str) -> str:
 def judged(samples: Iterable[Scored]) -> list[Scored]:
     """Samples whose verification began and ended; one that failed before it began has no times."""
     return [s for s in samples if s.started_s and s.finished_s >= s.started_s]
-
-
-def _samples(batch: Batch) -> list[Scored]:
-    return [s for g in (*batch.groups, *batch.dropped) for s in g.samples]

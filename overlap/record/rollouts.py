@@ -77,7 +77,7 @@ class Rollouts:
         """The sample of a request, whole; ``at_s`` is when its step is learned. Raises ConfigError."""
         try:
             with self.path.open("rb") as file:
-                file.seek(self._lines[request.group, request.sample])
+                file.seek(self._lines[request.place])
                 return sample_of(json.loads(file.readline()), request.prompt, at_s)
         except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
             raise _unreadable(self.path, exc) from exc

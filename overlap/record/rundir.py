@@ -146,7 +146,7 @@ class RunDir:
         """Write all samples of a batch to rollouts.jsonl, whole; ``data`` is the digest of the prompts, ``at_s`` when
         the batch was learned.
         """
-        samples = sorted((s for g in (*batch.groups, *batch.dropped) for s in g.samples), key=_place)
+        samples = sorted(batch.all_samples, key=lambda s: s.trajectory.request.place)
         with self.losses.spared(ROLLOUTS):
             if not self._kept.offset:
                 self._kept.append(head(data))
@@ -184,10 +184,6 @@ class RunDir:
 def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What the history keeps of a start: when, after which step, with which changes."""
     return {"at": time.strftime("%Y-%m-%d %H:%M:%S %z"), "step": step, "changes": dict(changes or {})}
-
-
-def _place(scored: Scored) -> tuple[int, int]:
-    return scored.trajectory.request.group, scored.trajectory.request.sample
 
 
 def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str) -> dict[str, Any]:

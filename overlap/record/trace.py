@@ -103,10 +103,9 @@ class Tracer:
         """
         batch, report = result.batch, result.report
         groups = (*batch.groups, *batch.dropped)
-        samples = [sample for group in groups for sample in group.samples]
-        for scored in sorted(samples, key=lambda s: s.trajectory.finished_s):
+        for scored in sorted(batch.all_samples, key=lambda s: s.trajectory.finished_s):
             self._generated(scored.trajectory)
-        for scored in sorted(judged(samples), key=lambda s: s.finished_s):
+        for scored in sorted(judged(batch.all_samples), key=lambda s: s.finished_s):
             self._verified(scored)
         for group in sorted((g for g in groups if judged(g.samples)), key=_completed_s):
             began_s = min(s.finished_s for s in judged(group.samples))

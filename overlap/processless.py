@@ -1,0 +1,41 @@
+"""What a door owes that has no process and so cannot die: the part of the protocols in ``core`` that is about life."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Processless:
+    """To derive from; belongs to the event loop that awaits it."""
+
+    def __init__(self) -> None:
+        self._closed = asyncio.Event()
+
+    async def start(self) -> None:
+        """Nothing has to be started."""
+
+    async def wait_dead(self) -> None:
+        """It does not die: returns when it is closed."""
+        await self._closed.wait()
+
+    def pids(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    async def close(self) -> None:
+        """Safe to call twice."""
+        self._closed.set()
+
+
+class ProcesslessEngine(Processless):
+    """A generator door without an engine: it holds no memory, and loses no weights."""
+
+    async def sleep(self) -> None:
+        """There is no memory to give."""
+
+    async def wake(self) -> None:
+        """Nor to take back."""
+
+    async def wants_weights(self) -> None:
+        """Never: waits until it is cancelled."""
+        await asyncio.Event().wait()
