@@ -93,9 +93,13 @@ class Nest:
     """A steady generator and all of its engines."""
 
     def __init__(self, broken=(), **patience):
-        self.engines, self.told, self.watched, self._broken = [], [], [], dict(broken)
+        self.engines, self.told, self.watched, self.outages, self._broken = [], [], [], [], dict(broken)
         self.steady = SteadyGenerator(
-            self._make, patience=Patience(**patience), tell=self.told.append, watch=self.watched.append
+            self._make,
+            patience=Patience(**patience),
+            tell=self.told.append,
+            watch=self.watched.append,
+            went_on=self.outages.append,
         )
 
     def _make(self):

@@ -53,8 +53,58 @@ def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_wei
     assert {t.spans[0].version for t in done} == {4}
     assert (nest.steady.restarts, nest.steady.resent) == (1, 5)
     assert [e.closed > 0 for e in nest.engines] == [True, True]
-    assert nest.told == ["engine 0 was killed by signal 9; another engine is started, 1 of 3 within 3600 s"]
+    assert nest.told == [
+        "engine 0 was killed by signal 9; another engine is started, 1 of 3 within 3600 s",
+        "generation goes on, 21.0 s after the death of the engine",
+    ]
     assert nest.watched == [1001]
+
+
+def test_an_outage_lasts_from_the_first_death_to_the_next_response_and_is_told_once():
+    nest = Nest(broken={1: EngineError("no memory")})
+
+    async def main():
+        tasks = await begun(nest, 3)
+        nest.last.die()
+        await nest.steady.wants_weights()
+        await asyncio.sleep(100)
+        await nest.steady.load(update(1))
+        await asyncio.gather(*tasks)
+        assert nest.outages == [1 + 20 + 2 + 20 + 100]
+        await asyncio.gather(*nest.send(2))
+        (task,) = nest.send()
+        nest.last.release.clear()
+        nest.last.die()
+        await reload(nest, 2)
+        await task
+        await nest.steady.close()
+
+    run(main())
+    assert nest.outages == [143, 4 + 20]
+    assert sum("generation goes on" in line for line in nest.told) == 2
+
+
+def test_a_response_that_the_dead_engine_had_ready_ends_no_outage():
+    nest = Nest()
+
+    async def main():
+        await nest.steady.load(update(0))
+        dead, generate = nest.last, nest.last.generate
+
+        async def late(request):
+            trajectory = await generate(request)
+            await asyncio.sleep(0.5)
+            return trajectory
+
+        dead.generate = late
+        (task,) = nest.send()
+        await turns()
+        dead.die()
+        await task
+        assert (nest.last, nest.outages) == (dead, [])
+        await nest.steady.close()
+
+    run(main())
 
 
 def test_nothing_is_sent_to_an_engine_without_weights_and_weights_are_wanted_until_they_are_loaded():
