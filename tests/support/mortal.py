@@ -125,3 +125,19 @@ def update(version, backend="shm"):
 async def turns(n=20):
     for _ in range(n):
         await asyncio.sleep(0)
+
+
+async def begun(nest, count=1):
+    """Requests in flight in a first engine that serves version 0."""
+    await nest.steady.load(update(0))
+    nest.last.release.clear()
+    tasks = nest.send(count)
+    await turns()
+    assert len(nest.last.sent) == count
+    return tasks
+
+
+async def reload(nest, version):
+    """What the loop does for it."""
+    await nest.steady.wants_weights()
+    await nest.steady.load(update(version))

@@ -4,28 +4,12 @@ import asyncio
 import inspect
 
 import pytest
-from mortal import Nest, request, turns, update
+from mortal import Nest, begun, reload, request, turns, update
 
 from overlap.clock import run_virtual as run
 from overlap.core import Generator
 from overlap.errors import ConfigError, EngineError, EngineLost
 from overlap.generate.steady import SteadyGenerator
-
-
-async def begun(nest, count=1):
-    """Requests in flight in a first engine that serves version 0."""
-    await nest.steady.load(update(0))
-    nest.last.release.clear()
-    tasks = nest.send(count)
-    await turns()
-    assert len(nest.last.sent) == count
-    return tasks
-
-
-async def reload(nest, version):
-    """What the loop does for it."""
-    await nest.steady.wants_weights()
-    await nest.steady.load(update(version))
 
 
 def test_it_is_a_generator():
@@ -58,53 +42,6 @@ def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_wei
         "generation goes on, 21.0 s after the death of the engine",
     ]
     assert nest.watched == [1001]
-
-
-def test_an_outage_lasts_from_the_first_death_to_the_next_response_and_is_told_once():
-    nest = Nest(broken={1: EngineError("no memory")})
-
-    async def main():
-        tasks = await begun(nest, 3)
-        nest.last.die()
-        await nest.steady.wants_weights()
-        await asyncio.sleep(100)
-        await nest.steady.load(update(1))
-        await asyncio.gather(*tasks)
-        assert nest.outages == [1 + 20 + 2 + 20 + 100]
-        await asyncio.gather(*nest.send(2))
-        (task,) = nest.send()
-        nest.last.release.clear()
-        nest.last.die()
-        await reload(nest, 2)
-        await task
-        await nest.steady.close()
-
-    run(main())
-    assert nest.outages == [143, 4 + 20]
-    assert sum("generation goes on" in line for line in nest.told) == 2
-
-
-def test_a_response_that_the_dead_engine_had_ready_ends_no_outage():
-    nest = Nest()
-
-    async def main():
-        await nest.steady.load(update(0))
-        dead, generate = nest.last, nest.last.generate
-
-        async def late(request):
-            trajectory = await generate(request)
-            await asyncio.sleep(0.5)
-            return trajectory
-
-        dead.generate = late
-        (task,) = nest.send()
-        await turns()
-        dead.die()
-        await task
-        assert (nest.last, nest.outages) == (dead, [])
-        await nest.steady.close()
-
-    run(main())
 
 
 def test_nothing_is_sent_to_an_engine_without_weights_and_weights_are_wanted_until_they_are_loaded():
