@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TOY = ROOT / "tests" / "support"
 GROUPS, SAMPLES, STALENESS = 4, 6, 1
 PROMPTS = 8  # of the toy task
-STEPS = 400
+STEPS = 200
 """A run that nobody drains ends by itself."""
 MOMENT_S = 300.0  # an engine starts in half a minute, and in many times that where others work
 END_S = 60.0
@@ -167,9 +167,14 @@ class Training:
             if (code := self.process.wait(END_S)) != -signal.SIGKILL:
                 raise Failed(f"the run ended with {code} before the kill")
             return
-        found: list[int] = []
-        self.until(lambda: found.extend(self._of(MEMBERS[kind])) or found, f"a process of the {kind}")
-        os.kill(found[-1], signal.SIGKILL)
+        self.until(lambda: self._killed(MEMBERS[kind]), f"a process of the {kind}")
+
+    def _killed(self, text: str) -> bool:
+        """Whether there was one to kill."""
+        found = self._of(text)
+        for pid in found[-1:]:
+            os.kill(pid, signal.SIGKILL)
+        return bool(found)
 
     def go_on(self, seconds: float) -> None:
         """Leave it alone for so long. Raises Failed."""
