@@ -8,8 +8,8 @@ others behind it. One learner and both verifiers serve all arms; each landing ha
 Each arm is compared with the best possible schedule of its own measured stages (``bench_schedule.best_s``). Where parts
 share cores, what one takes is also what it lost to the others: the best is then that of parts that are as slow. Of the
 stages, "generate" is from the first request of a step to its last response, "engine" the part of a step's time in which
-the engine had requests, "load" publishing, loading and checking the new weights; the wait of "drain" for the engine to be
-empty is in neither of these two, for it is what the schedule costs.
+the engine had requests, "load" publishing, loading and checking the new weights; the wait of "drain" for an empty
+engine is in neither of these two, for it is what the schedule costs.
 """
 
 from __future__ import annotations
