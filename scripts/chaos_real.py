@@ -43,9 +43,11 @@ MOMENT_S = 300.0  # an engine starts in half a minute, and in many times that wh
 END_S = 60.0
 MADE_GOOD = 2
 """Steps after a kill: the first may have been on its way."""
-LATER_S, MEANWHILE_S = 2.0, 10.0
+LATER_S, MEANWHILE_S = 2.0, 8.0
 """The longest wait before a kill, and before one that does not wait for the last to be made good."""
 ENGINE = ("engine core", "engine worker", "engine host")
+STARTS = 3
+"""Of engines and whole runs that are waited for; each takes more than half a minute."""
 MEMBERS = {
     "engine core": "EngineCore",
     "engine worker": "VLLM::Worker",
@@ -260,24 +262,38 @@ def wrong_ages(samples: list[Row]) -> int:
     return sum(map(wrong, samples))
 
 
+def schedule(rng: random.Random) -> list[tuple[str, list[str]]]:
+    """Kinds in the order in which one of each is killed, and which of those before it are being made good then.
+
+    One of those in which ``STARTS`` are waited for, not more.
+    """
+    while True:
+        kills, starts, pending = list[tuple[str, list[str]]](), 0, list[str]()
+        for kind in (*rng.sample(KINDS, len(KINDS)), ""):
+            final = {"learner rank", DRIVER}.intersection(pending) and kind != DRIVER
+            again = kind in ENGINE and set(ENGINE).intersection(pending)
+            if not kind or final or again or rng.random() < 0.5:
+                starts += any(not before.startswith("sandbox") for before in pending)
+                pending = []
+            kills.append((kind, pending))
+            pending = [*pending, kind]
+        if starts <= STARTS:
+            return kills[:-1]
+
+
 def play(run: Training, rng: random.Random) -> None:
     """Kill one of each kind, and end. Raises Failed."""
-    began, silent, last = time.monotonic(), False, ""
+    began = time.monotonic()
     run.start()
-    run.until_steps(MADE_GOOD)
-    for kind in rng.sample(KINDS, len(KINDS)):
-        alone = last in ("learner rank", DRIVER) and kind != DRIVER
-        meanwhile = bool(last) and not alone and not (silent and kind in ENGINE) and rng.random() < 0.5
-        if last and not meanwhile:
+    for kind, pending in schedule(rng):
+        if not pending:
             run.until_steps(MADE_GOOD)
-            silent = False
-        run.go_on(rng.random() * (MEANWHILE_S if meanwhile else LATER_S))
+        run.go_on(rng.random() * (MEANWHILE_S if pending else LATER_S))
         run.kill(kind)
-        when = f"{time.monotonic() - began:6.1f} s, {run.rows():3} steps"
-        print(f"{when}: {kind}{f', while the {last} was being made good' if meanwhile else ''}", flush=True)
+        meanwhile = f"; not yet made good: {', '.join(pending)}" if pending else ""
+        print(f"{time.monotonic() - began:6.1f} s, {run.rows():3} steps: {kind}{meanwhile}", flush=True)
         if kind == DRIVER:
             run.resume()
-        silent, last = silent or kind in ENGINE, kind
     run.until_steps(MADE_GOOD)
     run.drain()
 
