@@ -69,6 +69,8 @@ class Session:
     recorder: Recorder | None = None
     taken: int = 0
     """Steps taken by this session."""
+    outages: list[float] = field(default_factory=list)
+    """Seconds from each death of the engine to the next response."""
 
     def __post_init__(self) -> None:
         self.course = Course.from_dict(self.resumed.state.evaluation)
@@ -182,6 +184,7 @@ class Session:
             lambda: VllmGenerator(p.cfg, p.policy, self.scratch, log=log),
             tell=self.console.print,
             watch=self.warden.watch_pid,
+            went_on=self.outages.append,
         )
         return generator, SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
 
@@ -391,5 +394,6 @@ class Session:
             "data": {split: intake.to_json() for split, intake in self.prepared.intakes.items()},
             "policy": self.keeper.figures(),
             "restarts": self.restarts.told,
+            "engine_outages_s": self.outages,
             "not_written": list(self.run.losses),
         }

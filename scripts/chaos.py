@@ -1,18 +1,14 @@
-"""Kill a run at random moments, go on with it, and check the books.
+"""Kill a run at random moments, go on with it, and check the books (``chaos_books``).
 
     python scripts/chaos.py --fakes [--kills 50] [--steps 60] [--seed 0]
+    python scripts/chaos.py --real [--rounds 1] [--seed RANDOM]
 
-Runs of ``overlap.train`` on the fakes, each in a process of its own, with a checkpoint every one to three steps. Two
+On the fakes: runs of ``overlap.train``, each in a process of its own, with a checkpoint every one to three steps. Two
 kills in three come at a random time, one in three at a random file operation; then ``--resume`` goes on. Its learner
 dies up to twice, from which the run recovers by itself. A run that has come to its end is followed by one of the next
-staleness (0 to 4) and seed, until all kills are spent. Each is compared with the same run unbroken:
+staleness (0 to 4) and seed, until all kills are spent. Each is compared with the same run unbroken.
 
-    lost, twice      prompts that no step of the final history took, or more than one
-    differ           steps that were learned, those rewound included, with another batch than the unbroken run's
-    rows             steps whose row in metrics.jsonl is missing or double, spans of the trace that overlap
-    left             processes, scratch directories and hidden files that are there when the run has ended
-
-Exit code 1 when any of these is not 0.
+On real parts: see ``chaos_real``. Exit code 1 when a book is not 0.
 """
 
 from __future__ import annotations
@@ -30,17 +26,14 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import psutil
+from chaos_books import Entry, check, left_in, rows_of
 
 ROOT = Path(__file__).resolve().parents[1]
 CHILD = Path(__file__).with_name("chaos_child.py")
 STALENESS = range(5)
 END_S = 120.0  # for a run of seconds
-LEFT_S = 15.0  # for the warden of a killed run to clear up
 FURTHER = 8  # a kill comes within so many steps after the begin of the training
 WITHIN_S = 0.05  # and so long after the last of them
 OPERATIONS = 400  # or at one of so many file operations, the start included
@@ -63,10 +56,9 @@ class Run:
     def journal(self) -> Path:
         return self.folder / "journal.jsonl"
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[Entry]:
         """Steps that the learner took, in the order in which it took them."""
-        lines = self.journal.read_text().splitlines() if self.journal.exists() else []
-        return [json.loads(line) for line in lines]
+        return rows_of(self.journal) if self.journal.exists() else []
 
     def child(self, *, resume: bool, kill_at: int = 0, deaths: Sequence[int] = ()) -> subprocess.Popen[bytes]:
         """Start it. It writes a line to its stdout when training begins; its learners die after so many steps."""
@@ -132,55 +124,10 @@ def _wait_for_steps(run: Run, process: subprocess.Popen[bytes], further: int) ->
         time.sleep(0.001)
 
 
-def check(run: Run, whole: Run) -> dict[str, int]:
+def books_of(run: Run, whole: Run) -> dict[str, int]:
     """The books of a run that was broken off, against the unbroken one's."""
     expected = {entry["step"]: entry for entry in whole.entries()}
-    taken = run.entries()
-    history = {entry["step"]: entry for entry in taken}
-    groups = Counter(group for entry in history.values() for group in entry["groups"])
-    consumed = {group for entry in expected.values() for group in entry["groups"]}
-    return {
-        "lost": len(consumed - groups.keys()),
-        "twice": sum(count - 1 for count in groups.values()) + len(groups.keys() - consumed),
-        "differ": sum(entry != expected[entry["step"]] for entry in taken)
-        + sum(entry["version"] != step - 1 for step, entry in history.items()),
-        "rows": _wrong_rows(run, len(expected)),
-        "left": _left(run),
-    }
-
-
-def _wrong_rows(run: Run, learned_steps: int) -> int:
-    def rows(name: str) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (run.directory / name).read_text().splitlines()]
-
-    steps = Counter(row["step"] for row in rows("metrics.jsonl"))
-    samples = Counter((row["step"], row["id"]) for row in rows("trajectories.jsonl"))
-    spans = json.loads((run.directory / "trace.json").read_text())
-    learned = [span for span in spans if span.get("cat") == "learn"]
-    late = sum(a["ts"] + a["dur"] > b["ts"] for a, b in pairwise(learned))
-    wrong = sum(steps[step] != 1 for step in range(1, run.steps + 1)) + len(steps.keys() - set(range(1, run.steps + 1)))
-    return wrong + sum(count > 1 for count in samples.values()) + late + abs(len(learned) - learned_steps)
-
-
-def _left(run: Run) -> int:
-    """What is there besides the files that a run leaves, after a while."""
-    scratch, until = run.folder / "tmp", time.monotonic() + LEFT_S
-    while (found := [*scratch.iterdir(), *_processes(scratch)]) and time.monotonic() < until:
-        time.sleep(0.1)
-    hidden = [path for path in run.directory.rglob("*") if path.name.startswith(".") or path.is_socket()]
-    for thing in (*found, *hidden):
-        print(f"left: {thing}", file=sys.stderr)
-    return len(found) + len(hidden)
-
-
-def _processes(scratch: Path) -> list[psutil.Process]:
-    def ours(process: psutil.Process) -> bool:
-        try:
-            return process.environ().get("TMPDIR") == str(scratch)
-        except (psutil.Error, OSError):
-            return False
-
-    return [process for process in psutil.process_iter() if ours(process)]
+    return check(run.directory, run.steps, run.entries(), expected, left_in(run.folder / "tmp"))
 
 
 def unbroken(folder: Path, number: int, steps: int, seed: int) -> Run:
@@ -189,33 +136,45 @@ def unbroken(folder: Path, number: int, steps: int, seed: int) -> Run:
     return whole
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fakes", action="store_true", required=True, help="runs on the fakes")
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    rng, left, number = random.Random(options.seed), options.kills, 0
+def on_fakes(kills: int, steps: int, first: int) -> int:
+    """Exit code 1 when something is wrong."""
+    rng, left, number = random.Random(first), kills, 0
     total: Counter[str] = Counter()
     print("staleness  kills  steps learned  lost  twice  differ  rows  left")
     with tempfile.TemporaryDirectory(prefix="chaos-") as place:
         while left > 0:
-            seed = options.seed + number
-            whole = unbroken(Path(place), number, options.steps, seed)
-            run = Run(Path(place) / f"broken-{number}", number, options.steps, seed)
-            kills, most = 0, min(left, -(-options.kills // len(STALENESS)))
-            while kills < most and break_off(run, rng):
-                kills += 1
+            seed = first + number
+            whole = unbroken(Path(place), number, steps, seed)
+            run = Run(Path(place) / f"broken-{number}", number, steps, seed)
+            spent, most = 0, min(left, -(-kills // len(STALENESS)))
+            while spent < most and break_off(run, rng):
+                spent += 1
             if not (run.directory / "summary.json").exists():
                 _finish(run)
-            books = check(run, whole)
+            books = books_of(run, whole)
             total.update(books)
-            left, number = left - kills, number + 1
+            left, number = left - spent, number + 1
             staleness, learned = STALENESS[run.number % len(STALENESS)], len(run.entries())
-            print(f"{staleness:9}  {kills:5}  {learned:13}" + "".join(f"  {n:>{len(k)}}" for k, n in books.items()))
-    print(f"{options.kills} kills: " + ", ".join(f"{count} {name}" for name, count in total.items()))
+            print(f"{staleness:9}  {spent:5}  {learned:13}" + "".join(f"  {n:>{len(k)}}" for k, n in books.items()))
+    print(f"{kills} kills: " + ", ".join(f"{count} {name}" for name, count in total.items()))
     return 1 if sum(total.values()) else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parts = parser.add_mutually_exclusive_group(required=True)
+    parts.add_argument("--fakes", action="store_true", help="runs on the fakes")
+    parts.add_argument("--real", action="store_true", help="a run on engine, learner and sandbox")
+    parser.add_argument("--kills", type=int, default=50, help="on the fakes (50)")
+    parser.add_argument("--steps", type=int, default=60, help="of a run on the fakes (60)")
+    parser.add_argument("--rounds", type=int, default=1, help="runs on real parts, one kill of each kind in each (1)")
+    parser.add_argument("--seed", type=int, default=None, help="(0 on the fakes, another one each time on real parts)")
+    options = parser.parse_args()
+    if options.fakes:
+        return on_fakes(options.kills, options.steps, options.seed or 0)
+    import chaos_real
+
+    return chaos_real.main(options.rounds, options.seed)
 
 
 def _finish(run: Run) -> None:

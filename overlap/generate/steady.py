@@ -46,10 +46,12 @@ PATIENCE = Patience()
 class SteadyGenerator:
     """A :class:`~overlap.core.Generator` that outlives its engines; each of them comes from ``make``.
 
-    ``tell`` gets a line for each death, ``watch`` the processes of each further engine (those of the first are told by
-    ``pids``, as of any door). ``restarts`` and ``resent`` count engines and requests since the beginning. Every method
-    but the constructor belongs to one event loop; they raise what the engine raises for a fault, and EngineError with
-    the cause when the patience is at its end. A first start that fails is final.
+    ``tell`` gets a line for each death, and one when generation goes on after it; ``watch`` the processes of each
+    further engine (those of the first are told by ``pids``, as of any door); ``went_on`` the seconds from a death,
+    which is noticed within one, to the next response, deaths in between included. ``restarts`` and ``resent`` count
+    engines and requests since the beginning. Every method but the constructor belongs to one event loop; they raise
+    what the engine raises for a fault, and EngineError with the cause when the patience is at its end. A first start
+    that fails is final.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class SteadyGenerator:
         patience: Patience = PATIENCE,
         tell: Callable[[str], None] = lambda line: None,
         watch: Callable[[int], None] = lambda pid: None,
+        went_on: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        self._make, self._patience, self._tell, self._watch = make, patience, tell, watch
+        self._make, self._patience = make, patience
+        self._tell, self._watch, self._went_on = tell, watch, went_on
         self._engine = make()
         self._life: asyncio.Task[None] | None = None
         self._up, self._ended = asyncio.Event(), asyncio.Event()
@@ -70,6 +74,7 @@ class SteadyGenerator:
         self._backend, self._bare = "", False
         self._loads, self._wanted = 0, asyncio.Event()
         self.restarts = self.resent = 0
+        self._silent_since: float | None = None
 
     async def start(self) -> None:
         """Bring the first engine up; the first caller does it, the others wait."""
@@ -77,7 +82,10 @@ class SteadyGenerator:
 
     async def generate(self, request: Request) -> Trajectory:
         """Sample one response. One whose engine dies is sent to the next, once that has weights."""
-        return await self._steadily(f"request {request.id}", lambda engine: engine.generate(request), resend=True)
+        trajectory = await self._steadily(f"request {request.id}", lambda engine: engine.generate(request), resend=True)
+        if self._silent_since is not None and not self._bare:  # else the dead one had it ready
+            self._break_silence(self._silent_since)
+        return trajectory
 
     async def load(self, update: WeightUpdate) -> None:
         """As the engine's ``load``; where that dies, the next one gets ``update``."""
@@ -215,6 +223,8 @@ class SteadyGenerator:
         """Count a death, make room for the next engine, and wait a while. EngineError when it is one too many."""
         allowed, window, now = self._patience.restarts, self._patience.window_s, asyncio.get_running_loop().time()
         self._deaths.append(now)
+        if self._silent_since is None:
+            self._silent_since = now
         while self._deaths[0] <= now - window:
             self._deaths.popleft()
         count = len(self._deaths)
@@ -240,6 +250,12 @@ class SteadyGenerator:
                 self._watch(pid)
         self.restarts += 1
         return await self._serve()
+
+    def _break_silence(self, since: float) -> None:
+        """The first response after a death."""
+        seconds, self._silent_since = asyncio.get_running_loop().time() - since, None
+        self._tell(f"generation goes on, {seconds:.1f} s after the death of the engine")
+        self._went_on(seconds)
 
     def _look_for_weights(self) -> None:
         """Ask for weights when there is an engine without, and nobody is about to load it."""

@@ -146,10 +146,18 @@ def final_table(summary: Mapping[str, Any]) -> str:
         ("loop lag", f"p99 {_f(summary['loop_lag_ms'].get('p99'), '.1f')} ms"),
         *_policy_rows(summary.get("policy") or {}, str(summary["run_dir"])),
         *(("went back", line) for line in summary.get("restarts") or ()),
+        *_outage_rows(summary.get("engine_outages_s") or ()),
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
     ]  # fmt: skip
     return table(rows)
+
+
+def _outage_rows(seconds: Sequence[float]) -> list[tuple[str, str]]:
+    """How long generation stood still for dead engines."""
+    if not seconds:
+        return []
+    return [("engine died", f"{', '.join(f'{s:.1f}' for s in seconds)} s until the next response")]
 
 
 def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str]]:

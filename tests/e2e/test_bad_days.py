@@ -171,6 +171,9 @@ def test_a_killed_engine_comes_up_again_and_no_sample_is_lost(run) -> None:
     code, err = r.end()
     assert code == 130
     assert "the engine died" in err or "engine process" in err
+    assert err.count("generation goes on, ") == 1
+    (outage_s,) = json.loads((r.dir / "summary.json").read_text())["engine_outages_s"]
+    print(f"from the death of the engine to the next response: {outage_s:.1f} s")
     rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
     assert all(row["rollout/samples"] == 24 for row in rows)
     assert sum(row["reward/masked"] for row in rows) == 0

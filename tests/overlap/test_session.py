@@ -81,6 +81,21 @@ def test_a_run_whose_engine_died_keeps_what_it_learned(stage: Make) -> None:
     assert loaded is not None
 
 
+def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
+    stage: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage()
+
+    def dies_once(make: Callable[[], Any], *, went_on: Callable[[float], None], **_: Any) -> Any:
+        made.learner.on_step = lambda batch: went_on(21.5) if batch.step == 2 else None
+        return make()
+
+    monkeypatch.setattr("overlap.generate.SteadyGenerator", dies_once)
+    session = made.session()
+    assert play(session)["engine_outages_s"] == [21.5]
+    assert written(session)["engine_outages_s"] == [21.5]
+
+
 def _stuck_after(load: Callable[..., Awaitable[None]], count: int) -> Any:
     done = 0
 

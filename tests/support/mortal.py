@@ -93,9 +93,13 @@ class Nest:
     """A steady generator and all of its engines."""
 
     def __init__(self, broken=(), **patience):
-        self.engines, self.told, self.watched, self._broken = [], [], [], dict(broken)
+        self.engines, self.told, self.watched, self.outages, self._broken = [], [], [], [], dict(broken)
         self.steady = SteadyGenerator(
-            self._make, patience=Patience(**patience), tell=self.told.append, watch=self.watched.append
+            self._make,
+            patience=Patience(**patience),
+            tell=self.told.append,
+            watch=self.watched.append,
+            went_on=self.outages.append,
         )
 
     def _make(self):
@@ -121,3 +125,19 @@ def update(version, backend="shm"):
 async def turns(n=20):
     for _ in range(n):
         await asyncio.sleep(0)
+
+
+async def begun(nest, count=1):
+    """Requests in flight in a first engine that serves version 0."""
+    await nest.steady.load(update(0))
+    nest.last.release.clear()
+    tasks = nest.send(count)
+    await turns()
+    assert len(nest.last.sent) == count
+    return tasks
+
+
+async def reload(nest, version):
+    """What the loop does for it."""
+    await nest.steady.wants_weights()
+    await nest.steady.load(update(version))

@@ -4,28 +4,12 @@ import asyncio
 import inspect
 
 import pytest
-from mortal import Nest, request, turns, update
+from mortal import Nest, begun, reload, request, turns, update
 
 from overlap.clock import run_virtual as run
 from overlap.core import Generator
 from overlap.errors import ConfigError, EngineError, EngineLost
 from overlap.generate.steady import SteadyGenerator
-
-
-async def begun(nest, count=1):
-    """Requests in flight in a first engine that serves version 0."""
-    await nest.steady.load(update(0))
-    nest.last.release.clear()
-    tasks = nest.send(count)
-    await turns()
-    assert len(nest.last.sent) == count
-    return tasks
-
-
-async def reload(nest, version):
-    """What the loop does for it."""
-    await nest.steady.wants_weights()
-    await nest.steady.load(update(version))
 
 
 def test_it_is_a_generator():
@@ -53,7 +37,10 @@ def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_wei
     assert {t.spans[0].version for t in done} == {4}
     assert (nest.steady.restarts, nest.steady.resent) == (1, 5)
     assert [e.closed > 0 for e in nest.engines] == [True, True]
-    assert nest.told == ["engine 0 was killed by signal 9; another engine is started, 1 of 3 within 3600 s"]
+    assert nest.told == [
+        "engine 0 was killed by signal 9; another engine is started, 1 of 3 within 3600 s",
+        "generation goes on, 21.0 s after the death of the engine",
+    ]
     assert nest.watched == [1001]
 
 

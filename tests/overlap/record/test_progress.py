@@ -173,6 +173,12 @@ def test_the_final_table_shows_before_and_after():
     assert "runs/x" in text
 
 
+def test_the_final_table_shows_how_long_generation_stood_still_for_a_dead_engine():
+    made = summary([], reason="finished", seconds=60, run_dir=Path("r"), extra={"engine_outages_s": [24.04, 31.5]})
+    assert "engine died         24.0, 31.5 s until the next response\n" in final_table(made)
+    assert "engine died" not in final_table(made | {"engine_outages_s": []})
+
+
 def test_the_table_of_a_run_that_never_took_a_step_has_dashes():
     text = final_table(summary([], reason="error: engine died", seconds=3, run_dir=Path("r")))
     assert "0 in 3 s (error: engine died)" in text

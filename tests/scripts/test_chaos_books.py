@@ -1,0 +1,84 @@
+"""The books of a run that was broken off show what is wrong with it, each fault where it belongs."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+STEPS = 3
+
+
+class Books:
+    """A run of two groups a step, as it was and as it should have been."""
+
+    def __init__(self, folder: Path, check: Callable[..., dict[str, int]]) -> None:
+        self.folder, self._check = folder, check
+        self.expected = {k: {"step": k, "version": k - 1, "groups": [2 * k, 2 * k + 1]} for k in range(1, STEPS + 1)}
+        self.taken: list[dict[str, Any]] = copy.deepcopy([*self.expected.values()])
+        self.rows = [{"step": k} for k in self.expected]
+        self.samples = [{"step": k, "id": f"g{2 * k}s0"} for k in self.expected]
+        self.spans = [{"cat": "learn", "ts": 10.0 * k, "dur": 9.0} for k in self.expected]
+        self.left: list[object] = []
+
+    def found(self) -> dict[str, int]:
+        for name, rows in (("metrics", self.rows), ("trajectories", self.samples)):
+            (self.folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (self.folder / "trace.json").write_text(json.dumps([{"ph": "M"}, *self.spans]))
+        counted = self._check(self.folder, STEPS, self.taken, self.expected, self.left)
+        return {name: count for name, count in counted.items() if count}
+
+
+@pytest.fixture
+def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Books:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return Books(tmp_path, importlib.import_module("chaos_books").check)
+
+
+def test_a_run_that_is_as_it_should_be_has_clean_books(books: Books) -> None:
+    assert books.found() == {}
+    books.taken.insert(2, copy.deepcopy(books.taken[1]))  # it went back, and took the same step again
+    assert books.found() == {}
+
+
+def test_a_group_that_no_step_took_is_lost_and_the_step_differs(books: Books) -> None:
+    books.taken[1]["groups"] = [4]
+    assert books.found() == {"lost": 1, "differ": 1}
+
+
+def test_a_group_that_two_steps_took_was_taken_twice(books: Books) -> None:
+    books.taken[2]["groups"] = [5, 6, 7]
+    assert books.found() == {"twice": 1, "differ": 1}
+
+
+def test_a_step_that_was_rewound_may_not_have_been_another(books: Books) -> None:
+    books.taken.insert(1, {"step": 2, "version": 1, "groups": [8, 9]})
+    assert books.found() == {"differ": 1}
+
+
+def test_versions_count_the_steps(books: Books) -> None:
+    for entry in (books.taken[2], books.expected[3]):
+        entry["version"] = 1
+    assert books.found() == {"differ": 1}
+
+
+def test_rows_samples_and_spans_are_there_once(books: Books) -> None:
+    books.rows.append({"step": 3})
+    books.samples.append(books.samples[0])
+    books.spans[1]["dur"] = 11.0
+    assert books.found() == {"rows": 3}
+    del books.spans[1]
+    assert books.found() == {"rows": 3}
+
+
+def test_what_is_left_is_counted_and_hidden_files_are_left(books: Books, capsys: pytest.CaptureFixture[str]) -> None:
+    books.left.append("pid 7")
+    (books.folder / ".policy.former").mkdir()
+    assert books.found() == {"left": 2}
+    assert "left: pid 7" in capsys.readouterr().err
