@@ -237,11 +237,10 @@ def _dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) ->
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
-    if rollouts:
-        open_rollouts(prepared, rollouts, resume=resume)
+    kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
     if resume:
         check_resume(prepared, with_changes=with_changes)
-    lines = (f"{name:<10} {value}" for name, value in plan(prepared))
+    lines = (f"{name:<10} {value}" for name, value in plan(prepared, kept))
     _print(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     return 0
 

@@ -191,8 +191,6 @@ def announce(console: Console, prepared: Prepared, run: RunDir, rollouts: Rollou
     from overlap.plan import plan
     from overlap.record import banner
 
-    lines = plan(prepared)
-    if rollouts is not None:
-        told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
-        lines = [*(line for line in lines if line[0] != "verifier"), ("rollouts", told)]
-    banner(console, "overlap train", [*lines, ("run directory", str(run.path)), ("log", str(run.log))])
+    banner(
+        console, "overlap train", [*plan(prepared, rollouts), ("run directory", str(run.path)), ("log", str(run.log))]
+    )
