@@ -49,5 +49,5 @@ def test_leaving_the_block_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(handle, "train", train)
     with overlap.start(CFG) as run:
-        assert run.status() == {"state": "starting or ended"}
+        assert run.status()["state"] == "preparing"
     assert run.wait(0) == {"exit": "stopped"}
