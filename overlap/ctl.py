@@ -189,7 +189,7 @@ def _told(run: str) -> Iterator[None]:
     except PermissionError as error:
         raise ConfigError("RUN", run, "is another user's: a run obeys the one that began it") from error
     except TimeoutError as error:
-        way_out = "it is stopped (kill -CONT goes on), or starved"
+        way_out = "it is stopped (kill -CONT lets it go on), or starved"
         raise OverlapError(f"the run in {run} did not answer within {ASK_S:g} s: {way_out}") from error
     except OSError as error:
         raise OverlapError(f"the run in {run} cannot be asked ({error.strerror or error})") from error

@@ -215,7 +215,11 @@ def test_a_run_that_has_ended_says_how(tmp_path: Path) -> None:
     ("fault", "code", "said"),
     [
         (PermissionError(errno.EACCES, "Permission denied"), 2, "is another user's"),
-        (TimeoutError("timed out"), 1, "did not answer within 15 s: it is stopped (kill -CONT goes on), or starved"),
+        (
+            TimeoutError("timed out"),
+            1,
+            "did not answer within 15 s: it is stopped (kill -CONT lets it go on), or starved",
+        ),
         (BlockingIOError(errno.EAGAIN, "try again"), 1, "cannot be asked (try again)"),
     ],
 )
