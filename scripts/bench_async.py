@@ -4,6 +4,8 @@ Generation, verification and learning have resources of their own and take 180 :
 long tail. A load takes 2 s; recomputing what is in flight 20 ms a sequence. The best possible schedule is bounded by a
 step's own chain over the steps that may be on their way, and by the busiest part; loads are left out of it.
 Nothing here depends on the machine: the clock is virtual, every figure is the median over seeds.
+
+With ``--driver`` it tells what does: the CPU that the loop itself takes for a trajectory, by how many are in flight.
 """
 
 from __future__ import annotations
@@ -11,13 +13,16 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import resource
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from overlap.clock import now, run_virtual
 from overlap.config import Config, load_config
+from overlap.core import Request, Trajectory
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
 
@@ -111,11 +116,64 @@ def best_s(arm: Arm) -> float:
     return max(chain / (arm.staleness + 1), reward_s, LEARN_S)
 
 
+class Counted(FakeGenerator):
+    """Knows how many samples it was asked for at once, at most."""
+
+    asked = most = 0
+
+    async def generate(self, request: Request) -> Trajectory:
+        self.asked += 1
+        self.most = max(self.most, self.asked)
+        try:
+            return await super().generate(request)
+        finally:
+            self.asked -= 1
+
+
+def driver_us(groups: int, samples: int, steps: int = 3) -> tuple[int, float]:
+    """Samples in flight at once, and microseconds of CPU for each of all that are learned from; fakes included."""
+    cfg = load_config(
+        None,
+        [
+            f"rollout.groups_per_step={groups}",
+            f"rollout.samples_per_group={samples}",
+            "rollout.max_staleness=1",
+            f"rollout.max_sequences={2 * groups * samples}",
+            f"run.steps={steps}",
+            "run.stall_s=100000",
+        ],
+    )
+    generator = Counted(seconds=lambda rng: 100.0 * rng.random())
+    doors = Doors(generator, FakeVerifier(), FakeLearner(seconds=lambda _: 100.0))
+
+    async def on_step(result: StepResult) -> None:
+        pass
+
+    began = time.process_time()
+    run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(groups), 0), on_step))
+    return generator.most, (time.process_time() - began) * 1e6 / (groups * samples * steps)
+
+
+def driver(rounds: int) -> None:
+    """Print the driver's CPU, the median of ``rounds``, and the most memory that it has held by then."""
+    print(f"{'in flight':>10s} {'us a trajectory':>16s} {'MiB':>8s}")
+    for in_flight in (1000, 5000, 10_000):
+        found = [driver_us(in_flight // 16, 8) for _ in range(rounds)]
+        most_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(
+            f"{max(most for most, _ in found):10d} {statistics.median(us for _, us in found):16.0f} {most_mib:8.0f}",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=45, help="steps per arm and seed (45)")
     parser.add_argument("--seeds", type=int, default=3, help="seeds (3)")
+    parser.add_argument("--driver", action="store_true", help="measure the loop's own CPU instead")
     args = parser.parse_args()
+    if args.driver:
+        return driver(args.seeds)
     found = {arm.name: [measure(arm, args.steps, seed) for seed in range(args.seeds)] for arm in ARMS}
     base = statistics.median(f.step_s for f in found[ARMS[1].name])
     parts = f"generation {GENERATE_S:g} : reward {REWARD_S:g} : learning {LEARN_S:g} s"
