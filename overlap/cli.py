@@ -23,7 +23,15 @@ if TYPE_CHECKING:  # what takes time to import is imported where signals are hea
     from overlap.config import Config
 
 
-_WISHES = ("pause", "resume", "drain", "save", "status", "stop")
+_COMMANDS = {
+    "pause": "finish what is underway, and take no further step until resume",
+    "resume": "go on after a pause",
+    "drain": "admit no prompt any more; the run ends when its complete steps are learned",
+    "save": "write a checkpoint between two steps",
+    "status": "print what the run is doing, where it stands and how full it is, as JSON",
+    "stop": "end the run as Ctrl-C does, and keep what it learned",
+}
+"""What ``overlap ctl`` takes."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -139,11 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--step", type=_positive, default=None, metavar="N", help="step of the state (the newest)")
     export.add_argument("--out", type=Path, default=None, metavar="DIR", help="where to (RUN/policy-step-N)")
     export.set_defaults(run_command=_export)
-    text = "pause, resume, drain, save, stop a run that goes on, or ask how it stands"
-    ctl = commands.add_parser("ctl", help=text, description=text)
-    ctl.add_argument("run", metavar="RUN", help="its run directory, for instance runs/latest")
-    ctl.add_argument("wish", metavar="|".join(_WISHES), choices=_WISHES, help="what it shall do")
-    ctl.set_defaults(run_command=_ctl)
+    _add_ctl(commands)
     text = "simulate the schedule of a run from what its parts took, also by another configuration; starts nothing"
     replay = commands.add_parser("replay", help=text, description=text)
     replay.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
@@ -156,6 +160,21 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
     _add_config(check, _check_data)
     return parser
+
+
+def _add_ctl(commands) -> None:  # type: ignore[no-untyped-def]
+    text = "pause, resume, drain, save, stop a run that goes on, or ask how it stands"
+    rows = "\n".join(f"  {name:<7} {what}" for name, what in _COMMANDS.items())
+    more = (
+        f"commands:\n{rows}\n\n"
+        "A run that is starting keeps a command until it is up; one that is about to end refuses it.\n"
+        "Exit codes: 0 done, 1 refused or not answered, 2 no run goes on there."
+    )
+    layout = argparse.RawDescriptionHelpFormatter
+    ctl = commands.add_parser("ctl", help=text, description=text, epilog=more, formatter_class=layout)
+    ctl.add_argument("run", metavar="RUN", help="its run directory, for instance runs/latest")
+    ctl.add_argument("wish", metavar="COMMAND", choices=tuple(_COMMANDS), help="one of those below")
+    ctl.set_defaults(run_command=_ctl)
 
 
 def _command(commands, name, run, text) -> argparse.ArgumentParser:  # type: ignore[no-untyped-def]
@@ -237,11 +256,10 @@ def _dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) ->
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
-    if rollouts:
-        open_rollouts(prepared, rollouts, resume=resume)
+    kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
     if resume:
         check_resume(prepared, with_changes=with_changes)
-    lines = (f"{name:<10} {value}" for name, value in plan(prepared))
+    lines = (f"{name:<10} {value}" for name, value in plan(prepared, kept))
     _print(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     return 0
 
@@ -257,7 +275,7 @@ def _export(args: argparse.Namespace) -> int:
 def _ctl(args: argparse.Namespace) -> int:
     import json
 
-    from overlap.steering import ask
+    from overlap.ctl import ask
 
     answer = ask(args.run, args.wish)
     _print(answer["done"] if "done" in answer else json.dumps(answer, indent=1))

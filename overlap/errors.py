@@ -10,6 +10,7 @@
     │   └── LearnerDiedError  a rank died, hung or broke: another try may go well
     ├── VerifierError      the verifier fails too often           exit code 1
     ├── RunDirError        the run directory cannot be written    exit code 1
+    ├── StoppedError       the run was stopped before it could keep anything
     ├── StaleBatchError    a lease failed: a batch is older than promised
     ├── EmptyBatchesError  too many steps in a row had nothing to learn from
     └── StageError         a stage of the pipeline died; names the stage and the sample
@@ -69,6 +70,10 @@ class VerifierError(OverlapError, RuntimeError):
 
 class RunDirError(OverlapError, OSError):
     """The run directory cannot be written, for instance because the disk is full."""
+
+
+class StoppedError(OverlapError, RuntimeError):
+    """The run was stopped, as its owner asked, in a moment in which it had nothing to keep."""
 
 
 class StaleBatchError(OverlapError, AssertionError):

@@ -8,12 +8,13 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.prepared import Prepared
+from overlap.record import Rollouts
 
 GIB = 2**30
 
 
-def plan(prepared: Prepared) -> list[tuple[str, str]]:
-    """Lines "what, value" for a person."""
+def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str, str]]:
+    """Lines "what, value" for a person. With ``rollouts``, no engine and no verifier will start."""
     cfg = prepared.cfg
     r, le = cfg.rollout, cfg.learn
     shape = policy_shape(prepared.policy)
@@ -31,9 +32,16 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
         ),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
-        ("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test"),
-        ("memory", memory_line(cfg, shape)),
+        *_verifier(cfg, rollouts),
+        ("memory", memory_line(cfg, shape, engine=rollouts is None)),
     ]
+
+
+def _verifier(cfg: Config, rollouts: Rollouts | None) -> list[tuple[str, str]]:
+    if rollouts is None:
+        return [("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test")]
+    told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
+    return [("rollouts", told)]
 
 
 def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
@@ -88,16 +96,19 @@ def _figure(config: dict[str, Any], *names: str) -> int:
     return next((value for name in names if isinstance(value := config.get(name), int)), 0)
 
 
-def memory_line(cfg: Config, shape: dict[str, Any]) -> str:
-    """Estimated memory: engine weights and KV cache, learner weights with optimizer state, largest chunk excluded."""
+def memory_line(cfg: Config, shape: dict[str, Any], *, engine: bool = True) -> str:
+    """Estimated memory: engine weights and KV cache (where there is an ``engine``), learner weights with optimizer
+    state, largest chunk excluded.
+    """
     width = 2 if cfg.model.dtype == "bfloat16" else 4
     n, tokens = shape["parameters"], cfg.rollout.max_sequences * cfg.model.context_tokens
-    engine = n * width + shape["layers"] * shape["kv_width"] * width * tokens
+    engine_bytes = n * width + shape["layers"] * shape["kv_width"] * width * tokens
     sharded = 12 * n / cfg.learn.ranks if cfg.learn.zero_stage else 12 * n
     weights = width * n / (cfg.learn.ranks if cfg.learn.zero_stage == 3 else 1)
     gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)
     learner = weights + gradients + sharded
-    return f"engine about {engine / GIB:.1f} GiB, each learner rank about {learner / GIB:.1f} GiB and activations"
+    parts = [f"engine about {engine_bytes / GIB:.1f} GiB"] if engine else []
+    return ", ".join([*parts, f"each learner rank about {learner / GIB:.1f} GiB and activations"])
 
 
 def _tensor_sizes(policy: Path) -> list[int]:

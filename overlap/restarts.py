@@ -35,7 +35,11 @@ class Restarts:
 
     def possible(self, taken: int) -> bool:
         """``taken`` steps by this session are lost unless there is a checkpoint."""
-        return self.begun and len(self.told) < self._cfg.run.restarts and (taken == 0 or self._goal is not None)
+        return self.begun and len(self.told) < self._cfg.run.restarts and (taken == 0 or self.goal is not None)
+
+    def count(self, coming: int = 0) -> str:
+        """How many there were, with those to come, of how many there may be: "1 of 2"."""
+        return f"{len(self.told) + coming} of {self._cfg.run.restarts}"
 
     def refuse(self) -> None:
         """Say why the run does not go back after a death, unless it was not asked to."""
@@ -50,7 +54,7 @@ class Restarts:
     async def back(self, death: LearnerDiedError) -> Resumed:
         """Wait, then rewind the directory; returns where the run goes on. Raises ``death`` when that cannot be done."""
         pause_s = PAUSE_S * 2 ** len(self.told)
-        goal = f"checkpoint {self._goal}" if self._goal else "its beginning"
+        goal = f"checkpoint {self.goal}" if self.goal else "its beginning"
         times = f"{len(self.told) + 1} of run.restarts={self._cfg.run.restarts}"
         self.told.append(f"{' '.join(str(death).split())}; the run goes back to {goal} ({times})")
         self._say(f"{self.told[-1]} in {pause_s:g} s")
@@ -62,7 +66,7 @@ class Restarts:
             raise death from second
 
     @property
-    def _goal(self) -> str | None:
+    def goal(self) -> str | None:
         """Name of the newest checkpoint."""
         try:
             newest = latest(self._run.checkpoints)

@@ -14,7 +14,7 @@ from typing import Any, cast
 from overlap.atomic import threaded, to_its_end
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
-from overlap.errors import LearnerDiedError, OverlapError
+from overlap.errors import LearnerDiedError, OverlapError, StoppedError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
@@ -38,13 +38,17 @@ from overlap.record import (
     path_of,
     save_carried,
     save_state,
+    stall_line,
     summary,
     write_picture,
     writing,
 )
 from overlap.restarts import Restarts, death_in
 from overlap.saved import SavedGenerator, SavedVerifier, Unsent
-from overlap.steering import SOCKET, Steering, listening
+from overlap.steering import Steering
+
+_STOPPED_AT_THE_START = "the run was stopped before its first step"
+_STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"
 
 
 @dataclass
@@ -81,7 +85,9 @@ class Session:
 
     def ended_by(self, error: BaseException) -> None:
         """Note in ``reason`` what ended the run early."""
-        if isinstance(error, OverlapError):
+        if isinstance(error, StoppedError):
+            self.reason = "stopped"
+        elif isinstance(error, OverlapError):
             self.reason = f"error: {error}"
         elif not isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
             self.reason = f"error: {type(error).__name__}: {error}"
@@ -94,15 +100,18 @@ class Session:
         """
         self._began_s = time.monotonic()
         self.run.losses.say_to(self.console.print)
-        while True:
-            try:
-                return await self._attempt()
-            except OverlapError as error:
-                await self._go_back(error)
+        async with self.steering.attached(self._about, self._on_save, self.console.print):
+            while True:
+                try:
+                    return await self._attempt()
+                except OverlapError as error:
+                    await self._go_back(error)
 
     def _goes_back(self, error: BaseException) -> bool:
-        """Whether the error that ends an attempt is a death of the learner that another attempt can mend."""
-        return self._death_behind(error) is not None and self.restarts.possible(self.taken)
+        """Whether the error that ends an attempt is a death of the learner that another attempt shall mend."""
+        return (
+            self._death_behind(error) is not None and not self.steering.stopped and self.restarts.possible(self.taken)
+        )
 
     def _death_behind(self, error: BaseException) -> LearnerDiedError | None:
         return death_in(error) or self._death
@@ -110,49 +119,64 @@ class Session:
     async def _go_back(self, error: OverlapError) -> None:
         """Make ready for another attempt after the error that ended one; raises it where there is none."""
         death = self._death_behind(error)
-        if death is None:
-            raise error
-        if not self.restarts.possible(self.taken):
-            self.restarts.refuse()
+        if death is None or self.steering.phase != "restarting":  # as was decided when it ended
+            if death is not None and not self.steering.stopped:
+                self.restarts.refuse()
             raise error
         self.keeper.kept = {"failure": str(death)}  # until there is a learner again
-        self.resumed = await self.restarts.back(death)
+        self.resumed = await self.steering.unless_stopped(self.restarts.back(death), _STOPPED_ON_ITS_WAY_BACK)
         self.course = Course.from_dict(self.resumed.state.evaluation)
 
     async def _attempt(self) -> None:
-        cfg, at = self.prepared.cfg, self.resumed.state
+        at = self.resumed.state
         self._step, self._consumed, self._version, self._death = at.step, at.groups, at.version, None
+        again = bool(self.restarts.told)
+        self.steering.enter(*(("restarting", self.restarts.count()) if again else ("starting", "")))
         async with AsyncExitStack() as stack:
-            progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
-            self._progress = progress
-            self._lag = await stack.enter_async_context(LoopLag())
-            self.recorder = Recorder(
-                self.run,
-                progress,
-                self._lag,
-                self._decode,
-                earlier=self.resumed.rows,
-                traced=(at.trace_offset, at.trace_end_us),
-                keep=self.data if cfg.run.keep_rollouts else None,
+            progress = self._progress = stack.enter_context(
+                Progress(self.console, self.prepared.cfg.run.steps, done=at.step)
             )
-            stack.callback(self.recorder.close)
-            stack.callback(self.keeper.sweep)
-            await self._heed(stack)
-            progress.phase(f"starting {'engine, learner and verifier' if self.rollouts is None else 'the learner'}")
-            self.doors = await self._unless_stopped(self._open(stack))
-            self.restarts.begun = True
-            self.keeper.kept = {}
-            self._evaluator = self._evaluations(progress)
             try:
+                await self._begin(stack, _STOPPED_ON_ITS_WAY_BACK if again else _STOPPED_AT_THE_START)
                 await self._guarded(self._train())
             except BaseException as error:
-                if self.taken and not self._goes_back(error):
-                    await self.keeper.rescue(progress.say)
+                if self._goes_back(error):
+                    self.steering.enter("restarting", self.restarts.count(coming=1))
+                else:
+                    self.steering.enter("ending")
+                    await self._rescue()
                 raise
-            if self.steering.stopped and self.taken:
-                await self.keeper.rescue(progress.say)
+            if self.steering.stopped:
+                await self._rescue()
             self.reason = self._how_it_ended()
+            self.steering.enter("ending")
             progress.phase("closing")
+
+    async def _begin(self, stack: AsyncExitStack, stopped: str) -> None:
+        """Open the recorder and the doors; ``stack`` closes them."""
+        progress, at = self._progress, self.resumed.state
+        self._lag = await stack.enter_async_context(LoopLag())
+        self.recorder = Recorder(
+            self.run,
+            progress,
+            self._lag,
+            self._decode,
+            earlier=self.resumed.rows,
+            traced=(at.trace_offset, at.trace_end_us),
+            keep=self.data if self.prepared.cfg.run.keep_rollouts else None,
+        )
+        stack.callback(self.recorder.close)
+        stack.callback(self.keeper.sweep)
+        progress.phase(f"starting {'engine, learner and verifier' if self.rollouts is None else 'the learner'}")
+        self.doors = await self.steering.unless_stopped(self._open(stack), stopped)
+        self.restarts.begun = True
+        self.keeper.kept = {}
+        self._evaluator = self._evaluations(progress)
+
+    async def _rescue(self) -> None:
+        """Keep what this session has learned, if that can be."""
+        if self.taken:
+            await self.keeper.rescue(self._progress.say)
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
         """Make the doors, start them side by side, and see to it that all are closed."""
@@ -193,26 +217,6 @@ class Session:
         p, run = self.prepared, self.run
         return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
 
-    async def _heed(self, stack: AsyncExitStack) -> None:
-        """From here on the run does what ``overlap ctl`` says."""
-        self.steering.control.on_save = self._on_save
-        await stack.enter_async_context(self.steering.attached(self._about))
-        self.warden.watch_path(self.run.path / SOCKET)
-        with self.run.losses.spared("ctl (overlap ctl cannot reach this run)"):
-            await stack.enter_async_context(listening(self.steering, self.run.path))
-
-    async def _unless_stopped(self, opening: Coroutine[Any, Any, Doors]) -> Doors:
-        work, stop = asyncio.create_task(opening), asyncio.create_task(self.steering.wanted_end())
-        try:
-            await asyncio.wait([work, stop], return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise OverlapError("the run was stopped before its first step")
-            return work.result()
-        finally:
-            for task in (work, stop):
-                task.cancel()
-            await asyncio.gather(work, stop, return_exceptions=True)
-
     def _about(self) -> dict[str, Any]:
         return {
             "run": str(self.run.path),
@@ -220,6 +224,8 @@ class Session:
             "steps": self.prepared.cfg.run.steps,
             "version": self._version,
             "seconds": round(self.seconds, 1),
+            "checkpoint": self.restarts.goal,
+            "restarts": len(self.restarts.told),
             "not_written": list(self.run.losses),
         }
 
@@ -238,7 +244,7 @@ class Session:
         watchers.append(asyncio.create_task(self.steering.wanted_end()))
         try:
             await asyncio.wait([main, *watchers], return_when=asyncio.FIRST_COMPLETED)
-            if not main.done():
+            if not main.done() and not self.steering.stopped:
                 await asyncio.wait([main], timeout=2.0)  # its own error names the stage and the sample
             for task in (main, *watchers):
                 if task.done():
@@ -274,12 +280,10 @@ class Session:
         await self._evaluator.end(self._step)
 
     def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
-        names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
-        more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
-        what = "given up" if given_up else "begun again"
-        self.console.print(f"no sample ended for {self.prepared.cfg.run.stall_s:g} s; {what}: {names}{more}")
+        self.console.print(stall_line(pending, self.prepared.cfg.run.stall_s, given_up))
 
     async def _on_ready(self) -> None:
+        self.steering.enter("running")
         await self._evaluator.begin(self.resumed.state.step)
         assert self.recorder is not None
         self.recorder.begin()

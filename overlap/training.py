@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
+from overlap.ctl import listening
 from overlap.errors import ConfigError
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
@@ -19,6 +22,8 @@ from overlap.record import Console, Rollouts, RunDir, quiet
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.session import Session
 from overlap.steering import Steering
+
+_ONE = threading.Lock()
 
 
 def train(
@@ -49,19 +54,36 @@ def train(
     May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
     ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
     """
-    began = time.monotonic()
+    began, steering = time.monotonic(), steering or Steering()
+    steering.refuse_stopped()
     check_place(cfg, resume=resume)
-    with interruptible() as interrupts, scratch_directory() as (scratch, warden):
+    with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = prepare(cfg, task, scratch)
         kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
+        steering.refuse_stopped()
         run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
             stack.callback(run.close)
             console = stack.enter_context(quiet(run.log))
-            steering = steering or Steering()
+            steering.enter("starting")
+            with run.losses.spared("ctl (overlap ctl cannot reach this run)"):
+                stack.enter_context(listening(steering, run.ctl))
+                warden.watch_file(run.ctl)
             session = Session(prepared, run, scratch, console, warden, steering=steering, rollouts=kept, **session_args)
             announce(console, prepared, run, kept)
             return _conduct(session, interrupts, console, began)
+
+
+@contextmanager
+def alone(cfg: Config) -> Iterator[None]:
+    """Refuse a second run of this process while one goes on: they would share its output and its signals."""
+    if not _ONE.acquire(blocking=False):
+        way_out = "another run goes on in this process: wait for it, or begin this one in a process of its own"
+        raise ConfigError("run.dir", cfg.run.dir, way_out)
+    try:
+        yield
+    finally:
+        _ONE.release()
 
 
 def _conduct(session: Session, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
@@ -191,8 +213,5 @@ def announce(console: Console, prepared: Prepared, run: RunDir, rollouts: Rollou
     from overlap.plan import plan
     from overlap.record import banner
 
-    lines = plan(prepared)
-    if rollouts is not None:
-        told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
-        lines = [*(line for line in lines if line[0] != "verifier"), ("rollouts", told)]
-    banner(console, "overlap train", [*lines, ("run directory", str(run.path)), ("log", str(run.log))])
+    where = [("run directory", str(run.path)), ("log", str(run.log))]
+    banner(console, "overlap train", [*plan(prepared, rollouts), *where])

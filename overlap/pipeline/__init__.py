@@ -6,7 +6,7 @@ Woken by  the end of any of them: all run in one task group, and the first failu
 """
 
 from overlap.pipeline.assemble import Assembler
-from overlap.pipeline.control import Control, LoopState
+from overlap.pipeline.control import Control, LoopState, OnSave
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.intake import Intake, check_intake, take_in
 from overlap.pipeline.learning import Doors, StepResult, named
@@ -19,6 +19,7 @@ __all__ = [
     "Doors",
     "Intake",
     "LoopState",
+    "OnSave",
     "Pending",
     "Position",
     "PromptStream",

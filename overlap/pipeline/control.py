@@ -57,7 +57,9 @@ class Control:
     def __init__(self) -> None:
         self.on_save: OnSave | None = None
         self.paused = self.draining = False
-        self._saves = False
+        self.saves = False
+        """A save was asked for, and is not made."""
+        self._over = self._stands = False
         self._changed = asyncio.Event()
         self._books: Books | None = None
         self._flow: Flow | None = None
@@ -76,13 +78,31 @@ class Control:
         self._apply()
 
     def save(self) -> None:
-        self._saves = True
+        self.saves = True
         self._apply()
 
+    def begin(self) -> None:
+        """By the loop, before anything else."""
+        self._over = False
+
     def attach(self, books: Books, flow: Flow) -> None:
-        """By the loop, when it begins."""
+        """By the loop, when it may admit."""
         self._books, self._flow = books, flow
         self._apply()
+
+    def detach(self) -> None:
+        """By the loop, however it ended."""
+        self._books = self._flow = None
+
+    @property
+    def doing(self) -> str:
+        """What a run does that has this loop: "paused" where nothing moves, "finishing" behind the last step."""
+        if self._over:
+            return "finishing"
+        if self.paused:
+            moves = self._flow is not None and self._flow.pending
+            return "paused" if self._stands and not moves else "pausing"
+        return "draining" if self.draining else "running"
 
     async def next_step(self) -> tuple[Group, ...] | None:
         """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to."""
@@ -90,16 +110,24 @@ class Control:
         steps = self._books.steps
         while True:
             self._changed.clear()
-            if self._saves:
-                self._saves = False
+            if self.saves:
                 if self.on_save is not None:
                     await self.on_save(self._books.finished)
+                self.saves = False  # one that was asked for meanwhile is the same
             elif self.paused:
-                await self._changed.wait()
+                await self._stand()
             elif len(steps) or steps.ended:
+                self._over = steps.ended
                 return await anext(steps, None)
             else:
                 await first_of(steps.ready(), self._changed.wait())
+
+    async def _stand(self) -> None:
+        self._stands = True
+        try:
+            await self._changed.wait()
+        finally:
+            self._stands = False
 
     def state(self) -> LoopState | None:
         """None until the loop runs."""
@@ -119,14 +147,13 @@ class Control:
 
     def status(self) -> dict[str, Any]:
         """For a person: how full the loop is, and what has stood there for longest."""
-        state = self.state()
+        state, wishes = self.state(), {"paused": self.paused, "draining": self.draining, "saving": self.saves}
         if state is None or self._books is None or self._flow is None:
-            return {"paused": self.paused, "draining": self.draining}
+            return wishes
         counts = self._books.assembler
         return {
-            "paused": self.paused,
-            "draining": self.draining,
-            **state.to_dict(),
+            **wishes,
+            **{name: round(value, 3) for name, value in state.to_dict().items()},
             "submitted": counts.submitted,
             "scored": counts.scored,
             "failed": counts.failed,

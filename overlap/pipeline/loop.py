@@ -109,6 +109,7 @@ async def overlapped(
     books = Books(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
     control, pace = control or Control(), Pace(cfg)
     books.window.allowed = pace.leases
+    control.begin()
     try:
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(learning.serve_again(), name="serve again")]
@@ -130,6 +131,8 @@ async def overlapped(
                 task.cancel()
     except BaseExceptionGroup as errors:
         raise (error := first_error(errors)) from error.__cause__
+    finally:
+        control.detach()
 
 
 def _silent(pending: list[Pending], given_up: bool) -> None:

@@ -48,6 +48,15 @@ class Swept(NamedTuple):
     left: tuple[str, ...] = ()
 
 
+class File(NamedTuple):
+    """A file that is not another one of its name, and neither one that was given its inode."""
+
+    name: str
+    device: int
+    inode: int
+    changed_ns: int
+
+
 class Warden:
     """Guards the run that is called ``run`` (see ``nest.run_name``). A context manager; constructing it starts nothing.
 
@@ -59,6 +68,7 @@ class Warden:
         self._process: subprocess.Popen[bytes] | None = None
         self._pids: set[Pid] = set()
         self._paths: set[str] = set()
+        self._files: set[File] = set()
         self.run = run
 
     def start(self) -> Warden:
@@ -101,6 +111,15 @@ class Warden:
         self._paths.add(name)
         self._tell(f"+path {os.fsencode(name).hex()}")
 
+    def watch_file(self, path: Path) -> None:
+        """Remove this file at the end, as long as it is the one that is there now: another run may take its name in the
+        meantime, for a warden may be at work long after its driver. Raises OSError where there is none.
+        """
+        name = os.path.abspath(os.fspath(path))
+        it = File(name, *_identity(name))
+        self._files.add(it)
+        self._tell(f"+file {os.fsencode(name).hex()} {it.device} {it.inode} {it.changed_ns}")
+
     def close(self, deadline_s: float = 15.0) -> Swept:
         """Sweep, wait for the warden's end, return what it found. Safe to call twice or before ``start``."""
         process, self._process = self._process, None
@@ -108,7 +127,7 @@ class Warden:
             return Swept()
         swept = _finish(process, deadline_s)
         if swept is None:  # it was killed: do its work here
-            swept = sweep(self._pids, self._paths, self.run, lifeline.identify(os.getpid()))
+            swept = sweep(self._pids, self._paths, self._files, self.run, lifeline.identify(os.getpid()))
         return swept
 
     def __enter__(self) -> Warden:
@@ -125,8 +144,8 @@ class Warden:
             self._process.stdin.flush()
 
 
-def sweep(pids: set[Pid], paths: set[str], run: str, driver: Pid | None) -> Swept:
-    """Kill ``pids``, their descendants and what carries the name ``run``; then remove ``paths`` and its shared memory.
+def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
+    """Kill ``pids``, their descendants and what carries the name ``run``; then remove paths, files and shared memory.
 
     Resource trackers of ``multiprocessing`` come last, for they remove the shared memory of the killed; one
     whose parent is the living ``driver`` is left alone and ends with it.
@@ -145,6 +164,7 @@ def sweep(pids: set[Pid], paths: set[str], run: str, driver: Pid | None) -> Swep
             break
     remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
     remove_shared(run)
+    _unlink(files)
     left = [*(path for path in sorted(paths) if not _remove(path)), *(f"/dev/shm/{name}" for name in shared(run))]
     return Swept(tuple(killed), (*remaining, *left))
 
@@ -154,21 +174,22 @@ def serve(driver_pid: int, run: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     driver = lifeline.identify(driver_pid) if os.getppid() == driver_pid else None
-    pids, paths = _obey(os.pidfd_open(driver_pid) if driver else None)
-    swept = sweep(pids, paths, run, driver if driver and lifeline.alive(driver) else None)
+    pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
+    swept = sweep(pids, paths, files, run, driver if driver and lifeline.alive(driver) else None)
     answer = [f"killed {pid}\n" for pid in swept.killed]
     answer += [f"left {os.fsencode(name).hex()}\n" for name in swept.left]
     with contextlib.suppress(BrokenPipeError):
         os.write(1, "".join([*answer, "done\n"]).encode())
 
 
-def _obey(driver_fd: int | None) -> tuple[set[Pid], set[str]]:
+def _obey(driver_fd: int | None) -> tuple[set[Pid], set[str], set[File]]:
     """Keep the list of what belongs to the run, until the pipe ends or the driver does.
 
     The pidfd is needed because a forked child of the driver may hold the pipe open after it.
     """
     pids: set[Pid] = set()
     paths: set[str] = set()
+    files: set[File] = set()
     poller = select.poll()
     poller.register(0, select.POLLIN)
     if driver_fd is not None:
@@ -181,22 +202,24 @@ def _obey(driver_fd: int | None) -> tuple[set[Pid], set[str]]:
             data = os.read(0, 65536)
         except BlockingIOError:
             if gone:  # and all that it had written was read
-                return pids, paths
+                return pids, paths, files
             gone = any(fd == driver_fd for fd, _ in poller.poll())
             continue
         if not data:
-            return pids, paths
+            return pids, paths, files
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            _note(line.decode().split(), pids, paths)
+            _note(line.decode().split(), pids, paths, files)
 
 
-def _note(words: list[str], pids: set[Pid], paths: set[str]) -> None:
+def _note(words: list[str], pids: set[Pid], paths: set[str], files: set[File]) -> None:
     match words:
         case ["+pid", pid, start]:
             pids.add(Pid(int(pid), int(start)))
         case ["+path", name]:
             paths.add(os.fsdecode(bytes.fromhex(name)))
+        case ["+file", name, *numbers]:
+            files.add(File(os.fsdecode(bytes.fromhex(name)), *map(int, numbers)))
 
 
 def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None:
@@ -241,6 +264,18 @@ def _removable(path: str) -> str:
         if os.path.commonpath([real, keep]) == real:
             raise ValueError(f"path={path!r}: it holds {keep}; watch a directory of the run's own")
     return name
+
+
+def _identity(name: str) -> tuple[int, int, int]:
+    found = os.lstat(name)
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _unlink(files: set[File]) -> None:
+    for name, *identity in files:
+        with contextlib.suppress(OSError):
+            if _identity(name) == tuple(identity):
+                os.unlink(name)
 
 
 def _remove(path: str) -> bool:

@@ -22,8 +22,8 @@ from overlap.record.files import check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import StepTiming, judged, mean, merge, result_timing, solved
-from overlap.record.place import check_free, resolve
-from overlap.record.progress import Progress, banner, final_table
+from overlap.record.place import SOCKET, check_free, has_owner, how_it_ended, resolve
+from overlap.record.progress import Progress, banner, final_table, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.report import summary, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
@@ -36,6 +36,7 @@ __all__ = [
     "LEARNER",
     "MARK",
     "ROLLOUTS",
+    "SOCKET",
     "Carried",
     "Console",
     "LoopLag",
@@ -55,6 +56,8 @@ __all__ = [
     "final_table",
     "find",
     "go_back",
+    "has_owner",
+    "how_it_ended",
     "is_complete",
     "judged",
     "latest",
@@ -71,6 +74,7 @@ __all__ = [
     "save_carried",
     "save_state",
     "solved",
+    "stall_line",
     "stored_config",
     "summary",
     "trajectory_row",

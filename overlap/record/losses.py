@@ -68,5 +68,5 @@ class Losses:
         return bool(self._lost)
 
     def __iter__(self) -> Iterator[str]:
-        """A line per file, for the end of the run."""
-        return map(str, self._lost.values())
+        """A line per file, for the end of the run, or for another thread."""
+        return map(str, tuple(self._lost.values()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import time
@@ -25,11 +26,14 @@ from overlap.errors import ConfigError
 from overlap.record.files import plain
 
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"
+SOCKET = "ctl"
 FILES = (
     "config.yaml", "metrics.jsonl", "events", "trajectories.jsonl", "trace.json", "summary.json", "picture.png",
-    "run.log", "rollouts.jsonl", "checkpoints", "policy", "policy-best",
+    "run.log", "rollouts.jsonl", "checkpoints", "policy", "policy-best", SOCKET,
 )  # fmt: skip
 """What a run makes in its directory, besides hidden files that it is writing."""
+_GLANCE_S = 0.05
+"""``has_owner`` holds a lock for a moment, at most as long as this."""
 _EVIDENCE = ("metrics.jsonl", "trajectories.jsonl", "summary.json", "picture.png")
 
 
@@ -144,12 +148,47 @@ def take_lock(path: Path, template: str, *, make: bool = False) -> int:
                 raise
         raise ConfigError("run.dir", template, f"cannot be written ({_reason(exc)}); name another place") from exc
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(lock)
     except OSError as exc:
         os.close(lock)
         reason = "another run is writing there" if isinstance(exc, BlockingIOError) else _reason(exc)
         raise ConfigError("run.dir", template, f"{path} cannot be locked ({reason}); name another place") from exc
     return lock
+
+
+def _lock(fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(_GLANCE_S)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def has_owner(path: Path) -> bool:
+    """Whether a run goes on in this directory, as its lock tells. Raises OSError where it cannot be read."""
+    try:
+        log = os.open(path / "run.log", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(log)
+    return False
+
+
+def how_it_ended(path: Path) -> str:
+    """What the directory of a run that does not go on tells of its end, for a person."""
+    summary = path / "summary.json"
+    try:
+        told = json.loads(summary.read_text(encoding="utf-8"))
+        if summary.stat().st_mtime_ns >= (path / "config.yaml").stat().st_mtime_ns:  # else it is of an earlier session
+            return f"it has ended ({told['exit']}, {told['steps']} steps)"
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return "it ended before it could say how; --resume goes on from a checkpoint"
 
 
 def _sweep(path: Path) -> None:

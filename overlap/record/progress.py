@@ -7,9 +7,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from overlap.record.logs import Console
+
+if TYPE_CHECKING:
+    from overlap.pipeline import Pending
 
 
 class Progress:
@@ -110,6 +113,13 @@ def nothing_learned(row: Mapping[str, float]) -> str:
     if row.get("rollout/truncated_share") == 1:
         return "  nothing learned: every response was cut off (model.response_tokens)"
     return "  nothing learned: all groups were dropped"
+
+
+def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> str:
+    """That no sample ended for ``stall_s`` seconds, which ones stand, and what is done about them."""
+    names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
+    more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
+    return f"no sample ended for {stall_s:g} s; {'given up' if given_up else 'begun again'}: {names}{more}"
 
 
 def duration(seconds: float) -> str:

@@ -4,7 +4,7 @@
     metrics.jsonl       one row per step                         summary.json   figures of the whole run
     events/             the same rows for TensorBoard            picture.png    reward and time per step
     trajectories.jsonl  sampled answers with their verdicts      run.log        chatter of engine and libraries
-    rollouts.jsonl      all samples, whole (run.keep_rollouts)
+    rollouts.jsonl      all samples, whole (run.keep_rollouts)   ctl            socket of ``overlap ctl``, while it runs
     checkpoints/        what a resume needs (run.save_every)     policy/        final Hugging Face checkpoint
                                                                  policy-best/   the best evaluated one (run.eval_every)
 
@@ -49,6 +49,7 @@ class RunDir:
         self.summary = path / "summary.json"
         self.picture = path / "picture.png"
         self.log = path / "run.log"
+        self.ctl = path / place.SOCKET
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
         self.best = path / "policy-best"

@@ -72,6 +72,7 @@ def test_a_count_that_is_none_is_told_in_words(count: str, capsys: pytest.Captur
         ["rollout", "--out=NAME"],
         ["filter", "data.train=x.jsonl", "--out=NAME"],
         ["export", "NAME"],
+        ["ctl", "NAME", "status"],
     ],
 )
 def test_a_name_that_no_file_system_takes_is_refused_at_once(

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, policy_shape
+from overlap.plan import _uncorrected, _without_template, plan, policy_shape
+from overlap.prepared import Prepared
+from overlap.record import Rollouts
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,16 @@ def test_a_policy_without_a_chat_template_is_told_with_a_way_out():
 def test_stale_samples_without_a_correction_are_told(staleness: int, correction: str, told: bool):
     cfg = load_config(None, [f"rollout.max_staleness={staleness}", f"learn.correction={correction}"])
     assert bool(_uncorrected(cfg)) == told
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path, kept: bool):
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    tokenizer = SimpleNamespace(chat_template="yes")
+    prepared = Prepared(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
+    rollouts = Rollouts(tmp_path / "rollouts.jsonl", "digest", {}, {}) if kept else None
+    lines = dict(plan(prepared, rollouts))
+    assert lines["memory"].startswith("each learner rank about" if kept else "engine about")
+    assert ("verifier" in lines, "rollouts" in lines) == (not kept, kept)
+    assert not kept or "no engine, no verifier" in lines["rollouts"]

@@ -15,7 +15,7 @@ from sessions import Generator, Learner, Stage, Verifier, play
 
 from overlap import restarts
 from overlap.core import Batch, WeightUpdate
-from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError
+from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
 from overlap.record import final_table, read_rows
 from overlap.session import Session
 
@@ -195,6 +195,88 @@ def test_the_death_counts_also_where_the_engine_is_the_first_to_fail_of_it(
     _, figures = made.play()
     assert figures["exit"] == "finished"
     assert figures["restarts"][0].startswith("learner rank 0 was killed by SIGKILL; the run goes back")
+
+
+def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, seen = troupe(once_at(3)), list[Any]()
+    session = made.stage.session()
+    back = session.restarts.back
+
+    async def watched(death: LearnerDiedError) -> Any:
+        seen.append(session.steering.status()["state"])
+        session.steering.pause()
+        session.steering.save()
+        return await back(death)
+
+    async def start(self: Learner) -> None:
+        seen.append(session.steering.status())
+
+    monkeypatch.setattr(session.restarts, "back", watched)
+    monkeypatch.setattr(Learner, "start", start)
+    monkeypatch.setattr(session, "_on_save", saved_and_resumed(session, seen))
+    figures = play(session)
+    assert (figures["exit"], figures["steps"]) == ("finished", 5)
+    first, state, again, at = seen
+    assert (first["state"], first["step"], first["restarts"]) == ("starting", 0, 0)
+    assert state == "restarting: 1 of 2"
+    assert (again["state"], again["step"], again["restarts"]) == ("restarting: 1 of 2", 2, 1)
+    assert (again["paused"], again["saving"], again["checkpoint"]) == (True, True, "step-000002")
+    assert "generating" not in again  # nothing of the attempt that ended
+    assert at == ("pausing", 2)
+
+
+def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
+    real = session._on_save
+
+    async def on_save(carried: Any) -> None:
+        seen.append((session.steering.state, session._step))
+        await real(carried)
+        session.steering.resume()
+
+    return on_save
+
+
+def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(once_at(3))
+    session = made.stage.session()
+    session.restarts._say = lambda line: session.steering.drain()
+    figures = play(session)
+    assert (figures["exit"], figures["policy"]["version"]) == ("drained", 2)
+    assert made.learners[1].batches == []
+
+
+def test_a_run_that_is_stopped_while_it_goes_back_ends_at_once_and_names_the_checkpoint(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = troupe(once_at(3))
+    monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
+    session = made.stage.session()
+    session.restarts._say = lambda line: session.steering.stop()
+    with pytest.raises(StoppedError, match="stopped while it went back to a checkpoint: --resume goes on from there"):
+        play(session)
+    assert len(made.learners) == 1
+    summary = json.loads(session.run.summary.read_text())
+    assert summary["exit"] == "stopped"
+    assert summary["policy"]["checkpoint"].endswith("step-000002")
+
+
+def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(lambda number, batch: False)
+    session = made.stage.session()
+
+    def stops_and_dies(number: int, batch: Batch) -> bool:
+        if batch.step == 3:
+            session.steering.stop()
+            session.steering._end()  # the loop has come to it
+        return batch.step == 3
+
+    made._dies = stops_and_dies
+    with pytest.raises((StageError, LearnerDiedError), match="killed by SIGKILL"):
+        play(session)
+    assert len(made.learners) == 1
+    assert not [line for line in made.shown if "run.restarts" in line]
 
 
 def test_ctrl_c_before_the_doors_are_open_again_ends_the_run_and_names_the_checkpoint(

@@ -107,7 +107,20 @@ def test_no_parity_is_claimed_where_no_engine_is(
     shown = capsys.readouterr().err
     assert f"48 samples of {one[0] / 'run' / ROLLOUTS}; no engine, no verifier, and no parity to check" in shown
     assert "verifier       " not in shown
+    assert "engine about" not in shown
     assert not (tmp_path / "a" / ROLLOUTS).exists()
+
+
+def test_a_dry_run_counts_what_would_be_started(
+    one: tuple[Path, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    assert again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}", "--dry-run") == []
+    told = capsys.readouterr().out
+    assert re.search(
+        r"^rollouts +48 samples of .*; no engine, no verifier, and no parity to check$", told, re.MULTILINE
+    )
+    assert re.search(r"^memory +each learner rank about", told, re.MULTILINE)
+    assert "worker(s)" not in told
 
 
 def test_another_learner_may_learn_from_them_for_fewer_steps(

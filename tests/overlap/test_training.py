@@ -14,11 +14,14 @@ import pytest
 from sessions import Stage, Tokenizer
 
 import overlap
-from overlap import training
-from overlap.config import Config
-from overlap.errors import RunDirError
+from overlap import ctl, session, training
+from overlap.config import Config, load_config
+from overlap.ctl import ask
+from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
 from overlap.prepared import Prepared
+from overlap.record import SOCKET, place
+from overlap.steering import Steering
 
 Train = Callable[[], dict[str, Any]]
 
@@ -104,3 +107,75 @@ def test_the_first_error_is_the_one_that_is_told(
     with pytest.raises(ZeroDivisionError, match="the first"):
         overlap.train(stage.cfg)
     assert str(second) in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+
+    def asking(name: str, owner: Any) -> None:
+        real = getattr(owner, name)
+
+        def asks(*args: Any, **kwargs: Any) -> Any:
+            states.append(ask(str(tmp_path / "run"), "status")["state"])
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, asks)
+
+    asking("announce", training)
+    asking("write_picture", session)
+    overlap.train(stage.cfg)
+    assert states == ["starting", "ending"]
+    with pytest.raises(ConfigError, match=r"no run goes on there: it has ended \(finished, 5 steps\)"):
+        ask(str(tmp_path / "run"), "status")
+
+
+def test_a_run_in_a_place_without_sockets_goes_on_and_says_that_it_cannot_be_asked(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bound(path: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(ctl, "_bound", bound)
+    figures = overlap.train(stage.cfg)
+    assert figures["exit"] == "finished"
+    (line,) = figures["not_written"]
+    assert line.startswith("ctl (overlap ctl cannot reach this run) (Operation not supported; 1 time")
+
+
+def test_a_second_run_in_the_directory_leaves_the_first_one_its_socket(stage: Stage, tmp_path: Path) -> None:
+    run, said = tmp_path / "run", list[Any]()
+
+    def on_step(batch: Any) -> None:
+        if batch.step == 2:
+            with pytest.raises(ConfigError, match="another run is writing there"):
+                place.take_lock(run, "again")
+            said.append((run / SOCKET).is_socket())
+
+    stage.learner.on_step = on_step
+    overlap.train(stage.cfg)
+    assert said == [True]
+
+
+def test_a_second_run_of_the_process_is_refused_before_it_touches_anything(stage: Stage, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def on_step(batch: Any) -> None:
+        if batch.step == 1:
+            with pytest.raises(ConfigError) as refused:
+                overlap.train(load_config(None, [f"run.dir={tmp_path / 'other'}"]))
+            said.append(str(refused.value))
+
+    stage.learner.on_step = on_step
+    assert overlap.train(stage.cfg)["exit"] == "finished"
+    assert "another run goes on in this process: wait for it" in said[0]
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_that_is_stopped_while_its_data_are_loaded_makes_no_directory(stage: Stage, tmp_path: Path) -> None:
+    steering = Steering()
+    steering.stop()
+    with pytest.raises(StoppedError, match="stopped before it began"):
+        training.train(stage.cfg, steering=steering)
+    assert not (tmp_path / "run").exists()

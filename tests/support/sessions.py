@@ -68,9 +68,6 @@ class _Warden:
     def watch_pid(self, pid: int) -> None:
         raise AssertionError("fakes have no processes")
 
-    def watch_path(self, path: Path) -> None:
-        """Nobody kills this driver."""
-
 
 class Tokenizer:
     def decode(self, ids: list[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -145,6 +146,40 @@ def test_close_ends_what_is_left_and_reports_it(tmp_path: Path, bystander: Pid) 
     assert other.poll() is None
     other.kill()
     other.wait()
+
+
+def test_a_file_that_has_taken_the_place_of_a_watched_one_stays(tmp_path: Path) -> None:
+    warden = Warden(MINE).start()
+    for name in ("same", "newer", "changed"):
+        (tmp_path / name).touch()
+        warden.watch_file(tmp_path / name)
+    (tmp_path / "made").touch()
+    os.replace(tmp_path / "made", tmp_path / "newer")
+    os.chmod(tmp_path / "changed", 0o600)  # as another one that was given its inode
+    assert warden.close() == Swept()
+    assert {path.name for path in tmp_path.iterdir()} == {"newer", "changed"}
+
+
+def test_a_late_warden_leaves_the_socket_of_the_run_that_came_after(tmp_path: Path) -> None:
+    run = driver(f"""
+import socket
+path = Path({str(tmp_path / "ctl")!r})
+socket.socket(socket.AF_UNIX).bind(str(path))
+warden.watch_file(path)
+print(warden.pid, flush=True)
+input()
+""")
+    (guard,) = map(known, line(run))
+    os.kill(guard.pid, signal.SIGSTOP)
+    run.kill()
+    run.wait()
+    (tmp_path / "ctl").unlink()
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.bind(str(tmp_path / "ctl"))
+        os.kill(guard.pid, signal.SIGCONT)
+        assert lifeline.await_end([guard], SOON_S) == []
+        assert (tmp_path / "ctl").is_socket()
+    run.communicate()
 
 
 def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:

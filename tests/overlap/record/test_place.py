@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,8 @@ from places import ROOT
 
 from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.record.place import check_free, read_history, resolve, write_config
+from overlap.record import place
+from overlap.record.place import SOCKET, check_free, read_history, resolve, write_config
 from overlap.record.rundir import RunDir
 
 CFG = Config().to_dict()
@@ -183,6 +186,27 @@ sys.stdin.read()
         other.stdin.close()
         other.wait(60)
     RunDir.create(str(tmp_path / "run"), CFG).close()
+
+
+def test_a_glance_at_the_lock_keeps_no_run_out(tmp_path, monkeypatch):
+    (tmp_path / "run.log").touch()
+    glance = os.open(tmp_path / "run.log", os.O_RDONLY)
+    fcntl.flock(glance, fcntl.LOCK_SH)  # as ``has_owner`` for a moment
+    monkeypatch.setattr(place.time, "sleep", lambda seconds: os.close(glance))
+    lock = place.take_lock(tmp_path, "run")
+    assert place.has_owner(tmp_path)
+    os.close(lock)
+    assert not place.has_owner(tmp_path)
+
+
+def test_the_socket_of_a_start_that_was_killed_occupies_no_directory(tmp_path):
+    RunDir.create(str(tmp_path / "run"), CFG).close()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "run" / SOCKET))
+    check_free(tmp_path / "run", "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / SOCKET).touch()
+    refused(str(tmp_path / "mine"), r"holds files that are no run's \(ctl\)")
 
 
 def test_the_history_is_kept_beside_the_configuration(tmp_path):
