@@ -168,10 +168,11 @@ class LearnConfig(_Section):
     """Optimizer steps per batch (mini-batches of whole groups)."""
     micro_batch_tokens: int = at_least(1, 8192, may_change=True)
     """Tokens, padding included, in one forward-backward pass."""
-    clip_low: float = share(0.2, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
-    """PPO clip: the ratio is clipped to [1 - clip_low, 1 + clip_high]."""
-    clip_high: float = at_least(0, 0.28)
-    """See ``clip_low``; larger than it is DAPO's clip-higher."""
+    clip_low: float | None = share(None, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
+    """The surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo, 3e-4 for gspo. cispo has no
+    lower bound, pg none at all."""
+    clip_high: float | None = at_least(0, None)
+    """See ``clip_low``; null: 0.28 for ppo (DAPO's clip-higher), 4 for cispo, 4e-4 for gspo."""
     kl_coef: float = at_least(0, 0.0)
     """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
     entropy_coef: float = at_least(0, 0.0)
@@ -180,8 +181,13 @@ class LearnConfig(_Section):
     """Divide the centred rewards of a group by their standard deviation (GRPO); False is Dr. GRPO."""
     mask_truncated: bool = True
     """Leave truncated samples out of the loss (their rewards still count in the group's mean)."""
-    surrogate: Literal["ppo", "pg"] = "ppo"
-    """"ppo": the ratio to the policy before the step is clipped; "pg": no clip, the correction alone (REINFORCE)."""
+    surrogate: Literal["ppo", "pg", "cispo", "gspo"] = "ppo"
+    """What updates after the first one of a step are held to (with one update a step, all of them are the same).
+
+    "ppo": each token's ratio to the policy before the step is clipped; "cispo": it is cut, but keeps its gradient
+    (MiniMax-M1); "gspo": the mean ratio of the whole response is clipped (Qwen3); "pg": nothing, the correction alone
+    (REINFORCE; with "tis" it is ScaleRL's form of CISPO). DPPO's mask is ``correction="dppo"``.
+    """
     correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
     """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
 
@@ -201,13 +207,20 @@ class LearnConfig(_Section):
         require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
         masks = how in ("mis", "seq_mis", "decoupled")
         require(cap > 1 or not masks, "learn.is_cap", cap, f"{how} masks what is over it: use a number above 1")
-        way_out = "dppo stands in the place of PPO's clip: use learn.surrogate=pg, or another learn.correction"
+        way_out = "dppo stands in the place of a clip: use learn.surrogate=pg, or another learn.correction"
         require(how != "dppo" or surrogate == "pg", "learn.surrogate", surrogate, way_out)
-        way_out = "decoupled needs PPO's proximal policy: use learn.surrogate=ppo, or learn.correction=mis"
-        require(how != "decoupled" or surrogate == "ppo", "learn.surrogate", surrogate, way_out)
+        way_out = "decoupled needs the policy before the step: use learn.surrogate=ppo, or learn.correction=mis"
+        require(how != "decoupled" or surrogate != "pg", "learn.surrogate", surrogate, way_out)
         lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
         way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
         require(not lone, "learn.surrogate", surrogate, way_out)
+        self._check_response_clip()
+
+    def _check_response_clip(self) -> None:
+        """A bound for single tokens would never be met by the mean over a response."""
+        for name in ("clip_low", "clip_high"):
+            bound, way_out = getattr(self, name), "gspo clips the mean ratio of a response: use null, or less than 0.1"
+            require(self.surrogate != "gspo" or bound is None or bound < 0.1, f"learn.{name}", bound, way_out)
 
 
 @dataclass(frozen=True, slots=True)

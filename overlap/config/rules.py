@@ -28,7 +28,9 @@ def above(low: int, default: Any, *, may_change: bool = False) -> Any:
     return _bounded(default, lambda value: value > low, f"use a number above {low}", may_change)
 
 
-def share(default: float, *, zero: bool = False, one: bool = True, why: str = "", may_change: bool = False) -> Any:
+def share(
+    default: float | None, *, zero: bool = False, one: bool = True, why: str = "", may_change: bool = False
+) -> Any:
     """A field between 0 and 1; ``zero`` and ``one`` say whether these belong to it."""
     way_out = f"use a share {'from' if zero else 'above'} 0 {'and at most' if one else 'to below'} 1"
 

@@ -117,7 +117,7 @@ class RankTrainer:
     def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:
         """Log-probs before the first update of the batch, for each mini-batch; None where nothing needs them.
 
-        In the first update the forward pass of the loss gives them. Without PPO's clip nothing is held to them.
+        In the first update the forward pass of the loss gives them. Without a clip nothing is held to them.
         """
         if self._loss.surrogate == "pg":
             return [None] * len(minis)
