@@ -181,6 +181,10 @@ class LearnConfig(_Section):
     """Divide the centred rewards of a group by their standard deviation (GRPO); False is Dr. GRPO."""
     mask_truncated: bool = True
     """Leave truncated samples out of the loss (their rewards still count in the group's mean)."""
+    overlong_tokens: int = at_least(0, 0)
+    """Responses in the last so many tokens before ``model.response_tokens`` are worth less, evenly down to 0.5 off at
+    that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it. Where
+    ``mask_truncated`` leaves a response out of the loss, it counts in the mean of its group."""
     surrogate: Literal["ppo", "pg", "cispo", "gspo"] = "ppo"
     """What updates after the first one of a step are held to (with one update a step, all of them are the same).
 
@@ -299,6 +303,8 @@ class Config:
             le.micro_batch_tokens,
             f"one sequence has up to {context} tokens (model.prompt_tokens + model.response_tokens)",
         )
+        way_out = f"a response has up to model.response_tokens={self.model.response_tokens}: use less than that"
+        require(le.overlong_tokens < self.model.response_tokens, "learn.overlong_tokens", le.overlong_tokens, way_out)
 
     @property
     def leases(self) -> int:

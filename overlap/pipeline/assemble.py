@@ -17,6 +17,7 @@ from overlap.config import Config
 from overlap.core import Group, Prompt, Scored
 from overlap.errors import EmptyBatchesError
 from overlap.pipeline.group import make_group
+from overlap.pipeline.shaping import Overlong
 
 MAX_EMPTY_STEPS = 3  # in a row; one empty step is bad luck, three are a task that cannot be learned
 
@@ -97,6 +98,7 @@ class Assembler:
             open_.samples,
             normalize_std=learn.normalize_std,
             mask_truncated=learn.mask_truncated,
+            overlong=Overlong(self._cfg.model.response_tokens, learn.overlong_tokens),
         )
         return made
 

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 from overlap.core import Group, Prompt, Scored
+from overlap.pipeline.shaping import Overlong, punishments
 
+NONE = Overlong()
 EQUAL_REWARDS = "equal_rewards"
 TOO_FEW_SCORED = "too_few_scored"
 ALL_TRUNCATED = "all_truncated"
@@ -31,23 +33,36 @@ def advantages(rewards: Sequence[float | None], *, normalize_std: bool) -> tuple
 
 
 def make_group(
-    group: int, prompt: Prompt, samples: Sequence[Scored], *, normalize_std: bool, mask_truncated: bool
+    group: int,
+    prompt: Prompt,
+    samples: Sequence[Scored],
+    *,
+    normalize_std: bool,
+    mask_truncated: bool,
+    overlong: Overlong = NONE,
 ) -> Group:
     """Order the samples, compute their advantages and decide whether the group teaches anything.
 
     Truncated samples count in the mean and the deviation even when ``mask_truncated`` keeps them out of the loss: a
-    prompt on which the policy never stops is not an easy one.
+    prompt on which the policy never stops is not an easy one. A group whose task rewards are equal teaches nothing
+    whatever the punishments: divided by a deviation that they alone make, they would weigh as much as a failure (DAPO
+    filters by accuracy, too).
     """
     ordered = tuple(sorted(samples, key=lambda s: s.trajectory.request.sample))
+    punished = punishments(ordered, overlong)
     rewards = [s.reward for s in ordered]
+    if punished:
+        rewards = [None if r is None else r + p for r, p in zip(rewards, punished, strict=True)]
     adv = advantages(rewards, normalize_std=normalize_std)
-    return Group(group, prompt, ordered, adv, _drop_reason(ordered, adv, mask_truncated))
+    return Group(group, prompt, ordered, adv, _drop_reason(ordered, mask_truncated), punished)
 
 
-def _drop_reason(samples: Sequence[Scored], adv: Sequence[float], mask_truncated: bool) -> str:
+def _drop_reason(samples: Sequence[Scored], mask_truncated: bool) -> str:
     scored = [s for s in samples if s.reward is not None]
     if len(scored) < 2:
         return TOO_FEW_SCORED
-    if all(s.trajectory.truncated for s in scored) and (mask_truncated or not any(adv)):
+    rewards = [s.reward for s in samples if s.reward is not None]
+    equal = max(rewards) == min(rewards)
+    if all(s.trajectory.truncated for s in scored) and (mask_truncated or equal):
         return ALL_TRUNCATED
-    return "" if any(adv) else EQUAL_REWARDS
+    return EQUAL_REWARDS if equal else ""
