@@ -20,7 +20,7 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
     return [
         ("policy", f"{cfg.model.policy} ({shape['parameters'] / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
         *_without_template(prepared),
-        ("prompts", f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out"),
+        ("prompts", prompts_line(prepared)),
         *left_out_lines(prepared),
         *([("references", prepared.references)] if prepared.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
@@ -40,6 +40,13 @@ def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
     if not cfg.rollout.max_staleness or cfg.learn.correction != "none":
         return []
     return [("correction", "none: stale samples count as if the learner's policy had drawn them (learn.correction)")]
+
+
+def prompts_line(prepared: Prepared) -> str:
+    """How many there are, and whether solved ones are left out."""
+    bound = prepared.cfg.data.drop_solved
+    solved = f"; left out of later epochs once solved at {bound:g} or more" if bound else ""
+    return f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out{solved}"
 
 
 def left_out_lines(prepared: Prepared) -> list[tuple[str, str]]:

@@ -182,7 +182,7 @@ def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Ro
     if resume:
         raise ConfigError("--from-rollouts", where, "begins a new run: leave --resume out")
     rollouts = Rollouts.load(rollouts_in(where)[0])
-    check_rollouts(rollouts, prepared.cfg, data_digest(prepared.train))
+    check_rollouts(rollouts, prepared.cfg, data_digest(prepared.train), prepared.train)
     return rollouts
 
 

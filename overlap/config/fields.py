@@ -69,6 +69,9 @@ class DataConfig(_Section):
     """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
     max_bad_share: float = share(0.05, zero=True, may_change=True)
     """The run is refused when more than this share of a split's rows cannot be used. A long prompt is no bad row."""
+    drop_solved: float = at_least(0, 0.0)
+    """Prompts whose samples had a mean reward of so much or more are left out of later epochs (ScaleRL: 0.9); 0: none.
+    The run ends where all would be left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, policy_shape
+from overlap.plan import _uncorrected, _without_template, policy_shape, prompts_line
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,13 @@ def test_a_policy_without_a_chat_template_is_told_with_a_way_out():
 def test_stale_samples_without_a_correction_are_told(staleness: int, correction: str, told: bool):
     cfg = load_config(None, [f"rollout.max_staleness={staleness}", f"learn.correction={correction}"])
     assert bool(_uncorrected(cfg)) == told
+
+
+@pytest.mark.parametrize(
+    ("bound", "end"), [(0, "1 held out"), (0.9, "left out of later epochs once solved at 0.9 or more")]
+)
+def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
+    cfg = load_config(None, [f"data.drop_solved={bound}"])
+    line = prompts_line(SimpleNamespace(cfg=cfg, train=(1, 2), heldout=(3,)))  # type: ignore[arg-type]
+    assert line.startswith("2 to train on, 1 held out")
+    assert line.endswith(end)

@@ -64,6 +64,8 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("learn.micro_batch_tokens=10", "one sequence has up to"),
         ("learn.updates_per_step=99", "whole groups"),
         ("learn.clip_low=1.5", "below 1"),
+        ("learn.overlong_tokens=-1", "0 or more"),
+        ("data.drop_solved=-0.1", "0 or more"),
         ("learn.zero_stage=true", "one of 1, 2, 3"),
         ("rollout.gpu_memory=0", "above 0 and at most 1"),
         ("rollout.gpu_memory=1.5", "above 0 and at most 1"),
@@ -173,6 +175,7 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     assert {"run.steps", "run.save_every", "run.keep_last", "run.eval_samples", "run.dir"} <= free
     fixed = {"run.seed", "rollout.groups_per_step", "rollout.samples_per_group", "model.policy", "learn.lr"}
     fixed |= {"data.tests_per_problem", "data.task", "rollout.temperature", "learn.clip_high", "learn.mask_truncated"}
+    fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.surrogate"}
     assert not fixed & free
 
 
