@@ -200,7 +200,7 @@ class LearnConfig(_Section):
 
     "tis": token ratios, cut at ``is_cap``; "mis": token ratios, 0 outside [1 / ``is_cap``, ``is_cap``] (IcePop);
     "seq_mis": the ratio of the whole response, 0 over ``is_cap`` (TRL, verl); "decoupled": token ratios, 0 over
-    ``is_cap``, around PPO's proximal policy (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
+    ``is_cap``, around the policy before the step (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
     ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
     """
     is_cap: float = at_least(0, 2.0)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 
 from overlap.config import Config
 from overlap.core import Group
-from overlap.pipeline.group import TOO_FEW_SCORED
 
 
 def groups_behind(cfg: Config) -> int:
@@ -57,6 +56,6 @@ class Solved:
 
 
 def solves(group: Group, bound: float) -> bool:
-    """Whether the mean of the rewards, as the task gave them, is ``bound`` or more. Too few of them say nothing."""
+    """Whether the mean of the rewards, as the task gave them, is ``bound`` or more. One alone says nothing."""
     rewards = group.rewards
-    return group.dropped != TOO_FEW_SCORED and bool(rewards) and math.fsum(rewards) / len(rewards) >= bound
+    return len(rewards) > 1 and math.fsum(rewards) / len(rewards) >= bound
