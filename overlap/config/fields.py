@@ -13,21 +13,12 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
-from overlap.config.rules import above, at_least, at_temperature, check_section, free, require, share
+from overlap.config.critic import CriticConfig
+from overlap.config.rules import Section, above, at_least, at_temperature, check_section, free, require, share
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
-    """Fields that check themselves. ``section`` is their prefix."""
-
-    section: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        check_section(self.section, self)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Which policy is trained."""
 
     section: ClassVar[str] = "model"
@@ -48,7 +39,7 @@ class ModelConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig(_Section):
+class DataConfig(Section):
     """What it is trained on."""
 
     section: ClassVar[str] = "data"
@@ -72,14 +63,14 @@ class DataConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutConfig(_Section):
+class RolloutConfig(Section):
     """How the engine samples."""
 
     section: ClassVar[str] = "rollout"
 
     groups_per_step: int = at_least(1, 8)
     """P: prompt groups in a step."""
-    samples_per_group: int = at_least(2, 8, why="a group needs 2 or more samples to have an advantage")
+    samples_per_group: int = at_least(1, 8)
     """G: samples per prompt."""
     temperature: float = at_temperature(1.0)
     """Sampling temperature; log-probs of engine and learner are taken at this temperature."""
@@ -123,7 +114,7 @@ def check_sharing(backend: str, max_staleness: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyConfig(_Section):
+class VerifyConfig(Section):
     """How programs are judged."""
 
     section: ClassVar[str] = "verify"
@@ -145,7 +136,7 @@ class VerifyConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class LearnConfig(_Section):
+class LearnConfig(Section):
     """How the policy is updated: GRPO+ of DeepCoder by default."""
 
     section: ClassVar[str] = "learn"
@@ -176,10 +167,16 @@ class LearnConfig(_Section):
     """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
     entropy_coef: float = at_least(0, 0.0)
     """Weight of the entropy bonus."""
+    advantage: Literal["group", "leave_one_out", "global", "gae"] = "group"
+    """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
+    others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
+    expects at each token (PPO), see the section ``critic``."""
     normalize_std: bool = True
-    """Divide the centred rewards of a group by their standard deviation (GRPO); False is Dr. GRPO."""
-    mask_truncated: bool = True
-    """Leave truncated samples out of the loss (their rewards still count in the group's mean)."""
+    """With "group", divide by the standard deviation of the group's rewards (GRPO); False is Dr. GRPO."""
+    truncated: Literal["mask", "zero", "bootstrap"] = "mask"
+    """Samples that ran out of tokens before they ended. "mask": out of the loss (their rewards still count in means);
+    "zero": learned from as if they had ended, with the reward that they got; "bootstrap", with "gae": the critic's
+    value of their last token stands in the place of their reward, and that token is left out of the losses."""
     surrogate: Literal["ppo", "pg"] = "ppo"
     """"ppo": the ratio to the policy before the step is clipped; "pg": no clip, the correction alone (REINFORCE)."""
     correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
@@ -208,10 +205,17 @@ class LearnConfig(_Section):
         lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
         way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
         require(not lone, "learn.surrogate", surrogate, way_out)
+        way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
+        require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
+
+    @property
+    def within_groups(self) -> bool:
+        """A sample's reward is held against those of its prompt's other samples: where all are equal, none teaches."""
+        return self.advantage in ("group", "leave_one_out")
 
 
 @dataclass(frozen=True, slots=True)
-class RunConfig(_Section):
+class RunConfig(Section):
     """The run itself."""
 
     section: ClassVar[str] = "run"
@@ -262,6 +266,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     learn: LearnConfig = field(default_factory=LearnConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
@@ -274,6 +279,10 @@ class Config:
             "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
         )
         check_sharing(r.weight_backend, r.max_staleness)
+        way_out = "a group needs 2 or more samples to have an advantage; one is enough with learn.advantage=gae or global"
+        require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
+        if le.advantage != "gae":
+            self.critic.refuse_unused()
         require(
             le.updates_per_step <= r.groups_per_step,
             "learn.updates_per_step",

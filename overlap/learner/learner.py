@@ -75,7 +75,7 @@ class DeepSpeedLearner:
         """
         began = time.monotonic()
         self._check_ages(batch)
-        groups = await asyncio.to_thread(flatten, batch, mask_truncated=self._cfg.learn.mask_truncated)
+        groups = await asyncio.to_thread(flatten, batch, truncated=self._cfg.learn.truncated)
         if not groups:
             raise LearnerError(f"batch of step {batch.step} has no token to learn from: do not call step with it")
         version = self._version + 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from overlap.config import Config
 from overlap.core import Group, Prompt, Scored
 from overlap.errors import EmptyBatchesError
+from overlap.pipeline.advantage import complete
 from overlap.pipeline.group import make_group
 
 MAX_EMPTY_STEPS = 3  # in a row; one empty step is bad luck, three are a task that cannot be learned
@@ -90,14 +91,8 @@ class Assembler:
         return None if open_.left else self._close(request.group)
 
     def _close(self, group: int) -> Group:
-        open_, learn = self._open.pop(group), self._cfg.learn
-        made = self._done[group] = make_group(
-            group,
-            open_.prompt,
-            open_.samples,
-            normalize_std=learn.normalize_std,
-            mask_truncated=learn.mask_truncated,
-        )
+        open_ = self._open.pop(group)
+        made = self._done[group] = make_group(group, open_.prompt, open_.samples, self._cfg.learn)
         return made
 
     def replaceable(self) -> list[int]:
@@ -125,7 +120,7 @@ class Assembler:
             del self._done[group.id]
             self._replaced.discard(group.id)
         self._next += len(taken)
-        return tuple(taken)
+        return complete(tuple(taken), self._cfg.learn)
 
 
 def empty_batches(groups: Sequence[Group]) -> EmptyBatchesError:
