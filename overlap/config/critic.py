@@ -37,7 +37,9 @@ class CriticConfig(Section):
 
     def __post_init__(self) -> None:
         check_section(self.section, self)
-        way_out = f"critic.alpha={self.alpha:g} makes it of each response's length: leave it at 1, or use critic.alpha=0"
+        way_out = (
+            f"critic.alpha={self.alpha:g} makes it of each response's length: leave it at 1, or use critic.alpha=0"
+        )
         require(not self.alpha or self.lambda_policy == 1, "critic.lambda_policy", self.lambda_policy, way_out)
 
     def refuse_unused(self) -> None:

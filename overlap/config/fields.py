@@ -279,7 +279,9 @@ class Config:
             "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
         )
         check_sharing(r.weight_backend, r.max_staleness)
-        way_out = "a group needs 2 or more samples to have an advantage; one is enough with learn.advantage=gae or global"
+        way_out = (
+            "a group needs 2 or more samples to have an advantage; one is enough with learn.advantage=gae or global"
+        )
         require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
         if le.advantage != "gae":
             self.critic.refuse_unused()

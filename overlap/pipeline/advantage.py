@@ -69,9 +69,9 @@ def complete(groups: tuple[Group, ...], learn: LearnConfig) -> tuple[Group, ...]
     """
     if learn.advantage != "global":
         return groups
-    rewards = [a if s.reward is not None else None for g in groups for s, a in zip(g.samples, g.advantages, strict=True)]
+    rewards = [
+        a if s.reward is not None else None for g in groups for s, a in zip(g.samples, g.advantages, strict=True)
+    ]
     found = iter(made := advantages(rewards, normalize_std=True))
     why = "" if any(made) else EQUAL_REWARDS
-    return tuple(
-        replace(g, advantages=tuple(next(found) for _ in g.samples), dropped=g.dropped or why) for g in groups
-    )
+    return tuple(replace(g, advantages=tuple(next(found) for _ in g.samples), dropped=g.dropped or why) for g in groups)

@@ -167,8 +167,8 @@ transformers = pytest.importorskip("transformers")
 
 from overlap.learner.attention import NAME  # noqa: E402
 from overlap.learner.model import choose_attention, load_policy, plain  # noqa: E402
+from overlap.learner.optimizer import learning_rate  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
-from overlap.learner.trainer import learning_rate  # noqa: E402
 from overlap.policy import make_tiny_policy  # noqa: E402
 
 CPU = torch.device("cpu")
