@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, policy_shape
+from overlap.plan import GIB, _critic, _uncorrected, _without_template, memory_line, policy_shape
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,14 @@ def test_a_policy_without_a_chat_template_is_told_with_a_way_out():
 def test_stale_samples_without_a_correction_are_told(staleness: int, correction: str, told: bool):
     cfg = load_config(None, [f"rollout.max_staleness={staleness}", f"learn.correction={correction}"])
     assert bool(_uncorrected(cfg)) == told
+
+
+def test_a_critic_is_told_and_its_memory_counts():
+    cfg = load_config(None, ["learn.advantage=gae", "critic.steps_alone=5", "learn.ranks=2", "learn.zero_stage=3"])
+    policy = {"parameters": 4 * GIB, "layers": 0, "kv_width": 0}
+    critic = policy | {"parameters": GIB}
+    assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
+    assert _critic(cfg, None) == []
+    assert "each learner rank about 45.0 GiB" in memory_line(cfg, policy, critic)
+    assert "each learner rank about 36.0 GiB" in memory_line(cfg, policy)
+    assert "engine about 8.0 GiB" in memory_line(cfg, policy, critic)
