@@ -285,6 +285,11 @@ class Config:
         require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
         if le.advantage != "gae":
             self.critic.refuse_unused()
+        alone, way_out = (
+            self.critic.steps_alone,
+            f"the policy would learn in none of run.steps={self.run.steps}: use less",
+        )
+        require(alone < self.run.steps, "critic.steps_alone", alone, way_out)
         require(
             le.updates_per_step <= r.groups_per_step,
             "learn.updates_per_step",

@@ -100,6 +100,7 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["critic.policy=x", "learn.advantage=global"], r"critic\.policy='x': .*gae alone"),
         (["learn.advantage=gae", "critic.alpha=0.05", "critic.lambda_policy=0.95"], r"use critic\.alpha=0"),
         (["learn.advantage=gae", "critic.lambda_value=1.1"], "from 0 and at most 1"),
+        (["learn.advantage=gae", "critic.steps_alone=5", "run.steps=5"], r"none of run\.steps=5: use less"),
     ],
 )
 def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
