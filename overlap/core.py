@@ -204,8 +204,8 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All G samples of one prompt. ``advantages`` is [G], the rewards where the learner's critic makes advantages of them;
-    ``dropped`` is "" or the reason why nothing is learned.
+    """All G samples of one prompt. ``advantages`` is [G]: the rewards, where it is the learner's critic that makes
+    advantages of them. ``dropped`` is "" or the reason why nothing is learned.
     """
 
     id: int
