@@ -151,7 +151,8 @@ def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGr
             place, value = next((t, x) for t, x in enumerate(logprobs) if not math.isfinite(x))
             raise EngineError(f"sample {scored.id}: the engine's log-prob of token {place} is {value}")
         fresh = _fresh(trajectory, version)
-        responses.append(Response(tokens.array, logprobs.array, advantage, fresh, bootstraps))
+        earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
+        responses.append(Response(tokens.array, logprobs.array, earned, fresh, bootstraps))
     return PromptGroup(Packed("i", group.prompt.token_ids).array, tuple(responses))
 
 

@@ -129,6 +129,7 @@ def test_a_response_that_ended_at_the_limit_was_not_cut_off():
     for truncated, kept in (("mask", [False]), ("zero", [False, False]), ("bootstrap", [False, True])):
         made = batch([scored([5, 6, 7]), scored([5, 6, 7], finish="length")])
         responses = flatten(made, truncated=truncated)[0].responses
+        assert [r.advantage for r in responses] == [0.0, 0.0 if truncated == "bootstrap" else 1.0][: len(kept)]
         assert [r.bootstraps for r in responses] == kept
         assert [r.counted for r in responses] == [3 - cut for cut in kept]
 
