@@ -204,7 +204,8 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All G samples of one prompt. ``advantages`` is [G]; ``dropped`` is "" or the reason why nothing is learned.
+    """All G samples of one prompt. ``advantages`` is [G]: the rewards, where it is the learner's critic that makes
+    advantages of them. ``dropped`` is "" or the reason why nothing is learned.
 
     ``punishments`` [G] were added to the rewards before they became advantages; empty: nothing was.
     """

@@ -17,6 +17,7 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
     cfg = prepared.cfg
     r, le = cfg.rollout, cfg.learn
     shape = policy_shape(prepared.policy)
+    critic = None if prepared.critic is None else policy_shape(prepared.critic)
     return [
         ("policy", f"{cfg.model.policy} ({shape['parameters'] / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
         *_without_template(prepared),
@@ -30,9 +31,20 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
             "learner",
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
         ),
+        *_critic(cfg, critic),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         ("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test"),
-        ("memory", memory_line(cfg, shape)),
+        ("memory", memory_line(cfg, shape, critic)),
+    ]
+
+
+def _critic(cfg: Config, shape: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if shape is None:
+        return []
+    c = cfg.critic
+    alone = f", alone for {c.steps_alone} step(s)" if c.steps_alone else ""
+    return [
+        ("critic", f"{c.policy or 'the policy'} ({shape['parameters'] / 1e6:,.0f} M parameters), lr {c.lr:g}{alone}")
     ]
 
 
@@ -95,11 +107,14 @@ def _figure(config: dict[str, Any], *names: str) -> int:
     return next((value for name in names if isinstance(value := config.get(name), int)), 0)
 
 
-def memory_line(cfg: Config, shape: dict[str, Any]) -> str:
-    """Estimated memory: engine weights and KV cache, learner weights with optimizer state, largest chunk excluded."""
+def memory_line(cfg: Config, shape: dict[str, Any], critic: dict[str, Any] | None = None) -> str:
+    """Estimated memory: engine weights and KV cache; weights with optimizer state of the learner, a critic's too;
+    largest chunk excluded.
+    """
     width = 2 if cfg.model.dtype == "bfloat16" else 4
-    n, tokens = shape["parameters"], cfg.rollout.max_sequences * cfg.model.context_tokens
-    engine = n * width + shape["layers"] * shape["kv_width"] * width * tokens
+    tokens = cfg.rollout.max_sequences * cfg.model.context_tokens
+    engine = shape["parameters"] * width + shape["layers"] * shape["kv_width"] * width * tokens
+    n = shape["parameters"] + (critic["parameters"] if critic else 0)
     sharded = 12 * n / cfg.learn.ranks if cfg.learn.zero_stage else 12 * n
     weights = width * n / (cfg.learn.ranks if cfg.learn.zero_stage == 3 else 1)
     gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)

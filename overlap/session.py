@@ -162,7 +162,7 @@ class Session:
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
         generator, verifier = self._sources()
-        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
+        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
         await open_doors(doors, stack, self.warden, self.console.note)

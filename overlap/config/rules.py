@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from overlap.errors import ConfigError
 
@@ -53,6 +53,16 @@ def free(default: Any) -> Any:
 
 def _bounded(default: Any, inside: Callable[[Any], bool], way_out: str, may_change: bool) -> Any:
     return field(default=default, metadata={_BOUND: inside, _WAY_OUT: way_out, MAY_CHANGE: may_change})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Fields that check themselves. ``section`` is their prefix."""
+
+    section: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_section(self.section, self)
 
 
 def check_section(section: str, values: DataclassInstance) -> None:

@@ -44,7 +44,7 @@ def by_plain_torch(policy: Path, cfg: Config, batches: list[Batch]):
     optimizer = torch.optim.AdamW(model.parameters(), lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay)
     losses, norms = [], []
     for batch in batches:
-        (mini,) = mini_batches(flatten(batch, mask_truncated=True), SplitConfig(1, 1, 1, 64, share_prompts=False))
+        (mini,) = mini_batches(flatten(batch), SplitConfig(1, 1, 1, 64, share_prompts=False))
         optimizer.zero_grad()
         total = 0.0
         for micro in mini.ranks[0]:

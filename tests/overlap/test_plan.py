@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, policy_shape, prompts_line
+from overlap.plan import GIB, _critic, _uncorrected, _without_template, memory_line, policy_shape, prompts_line
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,14 @@ def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
     line = prompts_line(SimpleNamespace(cfg=cfg, train=(1, 2), heldout=(3,)))  # type: ignore[arg-type]
     assert line.startswith("2 to train on, 1 held out")
     assert line.endswith(end)
+
+
+def test_a_critic_is_told_and_its_memory_counts():
+    cfg = load_config(None, ["learn.advantage=gae", "critic.steps_alone=5", "learn.ranks=2", "learn.zero_stage=3"])
+    policy = {"parameters": 4 * GIB, "layers": 0, "kv_width": 0}
+    critic = policy | {"parameters": GIB}
+    assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
+    assert _critic(cfg, None) == []
+    assert "each learner rank about 45.0 GiB" in memory_line(cfg, policy, critic)
+    assert "each learner rank about 36.0 GiB" in memory_line(cfg, policy)
+    assert "engine about 8.0 GiB" in memory_line(cfg, policy, critic)

@@ -7,12 +7,13 @@ import math
 import pytest
 
 from overlap.clock import run_virtual
-from overlap.config import load_config
+from overlap.config import LearnConfig, load_config
 from overlap.core import Group, Prompt, Request, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
-from overlap.pipeline.group import advantages, make_group
+from overlap.pipeline.advantage import advantages, complete
+from overlap.pipeline.group import make_group
 from overlap.pipeline.shaping import Overlong, overlong_punishment
 from overlap.record.metrics import punishment_row
 
@@ -33,7 +34,8 @@ def scored(sample: int, reward: float | None, length: int, finish: str = "stop")
 
 def group_of(*samples: tuple[float | None, int], overlong: Overlong, std: bool = True, finish: str = "stop") -> Group:
     made = [scored(k, reward, length, finish) for k, (reward, length) in enumerate(samples)]
-    return make_group(0, PROMPT, made[::-1], normalize_std=std, mask_truncated=False, overlong=overlong)
+    learn = LearnConfig(normalize_std=std, truncated="zero")
+    return make_group(0, PROMPT, made[::-1], learn, overlong)
 
 
 @pytest.mark.parametrize(("most", "cache"), [(20480, 4096), (100, 100), (7, 1), (16, 5)])
@@ -68,6 +70,16 @@ def test_lengths_alone_make_no_group_worth_learning_from() -> None:
     assert group_of((0.0, 100), (0.0, 1), overlong=Overlong(100, 40)).dropped == "equal_rewards"
     assert group_of((0.0, 100), (0.0, 9), overlong=Overlong(100, 40), finish="length").dropped == "all_truncated"
     assert group_of((1.0, 100), (0.5, 1), overlong=Overlong(100, 40)).dropped == ""
+
+
+@pytest.mark.parametrize("advantage", ["global", "gae"])
+def test_what_is_made_an_advantage_later_is_the_punished_reward(advantage: str) -> None:
+    """By the step, or by the learner's critic."""
+    learn, samples = LearnConfig(advantage=advantage, truncated="zero"), [scored(0, 1.0, 100), scored(1, 1.0, 1)]
+    group = make_group(0, PROMPT, samples, learn, Overlong(100, 40))
+    assert (group.advantages, group.dropped) == ((0.5, 1.0), "")
+    done = complete((group,), learn)[0]
+    assert done.dropped == ("equal_rewards" if advantage == "global" else "")
 
 
 def test_a_sample_without_a_reward_is_not_punished() -> None:

@@ -8,7 +8,7 @@ import pytest
 from journal import essence
 
 from overlap.clock import run_virtual
-from overlap.config import Config, load_config
+from overlap.config import Config, LearnConfig, load_config
 from overlap.core import Group, Prompt, Request, Scored, Trajectory
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
@@ -75,7 +75,7 @@ def group_of(*rewards: float | None, number: int = 0, prompt: str = "p0") -> Gro
         Scored(Trajectory(Request(number, k, asked), (5,), (-0.5,), "x", "stop", (), 0.0, 1.0), reward)
         for k, reward in enumerate(rewards)
     ]
-    return make_group(number, asked, samples, normalize_std=True, mask_truncated=True)
+    return make_group(number, asked, samples, LearnConfig())
 
 
 @pytest.mark.parametrize(

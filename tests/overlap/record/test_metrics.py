@@ -221,7 +221,10 @@ def trainer_metrics() -> set[str]:
     parts = [re.search(rf"^{name} = [({{](.*?)[)}}]$", source, re.DOTALL | re.MULTILINE) for name in STATISTICS]
     told = [name for part in parts if part is not None for name in re.findall(r'"(\w+)"', part[1])]
     assert {"loss", "ratio_max", "ratio_p50", "landing_gap_mean"} <= set(told)
-    return {*told, "grad_norm", "lr", "tokens", "forward_backward_s"}
+    critic = (ROOT / "overlap" / "learner" / "critic_trainer.py").read_text()
+    judged = re.findall(r'"(critic/\w+)":', critic)
+    assert {"critic/loss", "critic/explained_variance"} <= set(judged)
+    return {*told, *judged, "grad_norm", "lr", "tokens", "forward_backward_s"}
 
 
 def test_a_metric_is_one_function(monkeypatch):
