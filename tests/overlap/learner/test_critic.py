@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from array import array
 from pathlib import Path
 
@@ -215,18 +216,28 @@ def test_the_first_advantages_are_the_rewards_less_what_the_critic_begins_with(t
 
 
 def test_the_policy_is_taught_by_the_advantages_of_its_tokens(trainer):
-    """The step is that of the same policy which is given them directly."""
-    made = with_a_head(trainer(CRITIC))
+    """Before the first update every ratio is 1, so its loss is the mean of what its tokens are to gain or lose."""
+    critic = CRITIC | {"whiten": False}
+    made = with_a_head(trainer(critic, correction="none"))
+    groups = some_groups()
+    advantages, _ = advantages_by_response(with_a_head(trainer(critic)), groups, made._split)
+    gains = [a for of_response in advantages.values() for a in of_response]
+    assert statistics.stdev(gains) > 0.1
+    assert made.step(groups)["loss"] == pytest.approx(-statistics.fmean(gains), abs=1e-5)
+
+
+def test_each_token_pulls_with_its_own_advantage(trainer):
+    """The gradient is that of plain torch: the sum of A log p over the tokens."""
+    made = with_a_head(trainer(CRITIC, correction="none", lr=1e-12))
     groups = some_groups()
     minis = mini_batches(groups, made._split)
-    advantages, _ = with_a_head(trainer(CRITIC)).critic.step(minis)
-    told = made.step(groups)
-    alone = trainer(CRITIC)
-    expected = alone._learn(minis, advantages, sum(m.counted for m in minis))
-    assert told["loss"] == pytest.approx(expected["loss"], abs=1e-6)
-    assert told["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-5)
-    assert told["grad_norm"] > 0
-    assert weights(made.deepspeed.module) == weights(alone.deepspeed.module)
+    other = with_a_head(trainer(CRITIC))
+    (advantages,), _ = other.critic.step(minis)
+    policy = other.deepspeed.module
+    for micro, a in zip(minis[0].ranks[0], advantages, strict=True):
+        (-(policy(to_tensors(micro))[0] * a).sum() / minis[0].counted).backward()
+    norm = torch.cat([p.grad.flatten() for p in policy.parameters()]).norm().item()
+    assert made.step(groups)["grad_norm"] == pytest.approx(norm, rel=1e-4)
 
 
 def test_stale_samples_are_weighed_by_the_correction_and_valued_by_the_newest_critic(trainer):
@@ -373,6 +384,7 @@ def test_a_reward_that_no_bounded_value_reaches_is_refused():
 def test_the_head_comes_back_as_it_was(trainer, tmp_path):
     made = trainer()
     made.step(some_groups())
+    assert all(p.grad is None for p in made.critic.head.parameters())  # no step sees the one before
     made.critic.save_head(tmp_path)
     other = trainer()
     other.critic.load_head(tmp_path)
