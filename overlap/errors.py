@@ -20,6 +20,10 @@ What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class OverlapError(Exception):
     """Base of every error that this package raises on purpose."""
@@ -38,6 +42,15 @@ class ConfigError(OverlapError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.field, self.value, self.way_out)
+
+
+@contextmanager
+def blaming(field: str) -> Iterator[None]:
+    """A ConfigError inside is one of ``field``: that is where its value came from."""
+    try:
+        yield
+    except ConfigError as error:
+        raise type(error)(field, error.value, error.way_out) from error
 
 
 class DataError(ConfigError):
@@ -97,3 +110,15 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+INTERRUPTED = "interrupted"
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run ended early, as its summary says it: "stopped", "interrupted", or "error: " and what it was."""
+    if isinstance(error, StoppedError):
+        return "stopped"
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return INTERRUPTED
+    return f"error: {error}" if isinstance(error, OverlapError) else f"error: {type(error).__name__}: {error}"

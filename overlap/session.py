@@ -14,7 +14,7 @@ from typing import Any, cast
 from overlap.atomic import threaded, to_its_end
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
-from overlap.errors import LearnerDiedError, OverlapError, StoppedError
+from overlap.errors import INTERRUPTED, LearnerDiedError, OverlapError, reason_of
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
@@ -49,6 +49,7 @@ from overlap.steering import Steering
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
 _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"
+ENDS = ("finished", "drained", "all prompts solved")  # in order
 
 
 @dataclass
@@ -66,7 +67,7 @@ class Session:
     steering: Steering = field(default_factory=Steering)
     rollouts: Rollouts | None = None
     """Samples to train from in the place of an engine and a verifier."""
-    reason: str = "interrupted"
+    reason: str = INTERRUPTED
     course: Course = field(init=False)
     keeper: Keeper = field(init=False)
     restarts: Restarts = field(init=False)
@@ -85,12 +86,7 @@ class Session:
 
     def ended_by(self, error: BaseException) -> None:
         """Note in ``reason`` what ended the run early."""
-        if isinstance(error, StoppedError):
-            self.reason = "stopped"
-        elif isinstance(error, OverlapError):
-            self.reason = f"error: {error}"
-        elif not isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
-            self.reason = f"error: {type(error).__name__}: {error}"
+        self.reason = reason_of(error)
 
     async def __call__(self) -> None:
         """Train. Raises OverlapErrors; cancelling it saves what was learned and closes everything.
@@ -109,9 +105,8 @@ class Session:
 
     def _goes_back(self, error: BaseException) -> bool:
         """Whether the error that ends an attempt is a death of the learner that another attempt shall mend."""
-        return (
-            self._death_behind(error) is not None and not self.steering.stopped and self.restarts.possible(self.taken)
-        )
+        died = self._death_behind(error) is not None
+        return died and not self.steering.stopped and self.restarts.possible(self.taken)
 
     def _death_behind(self, error: BaseException) -> LearnerDiedError | None:
         return death_in(error) or self._death
@@ -128,14 +123,13 @@ class Session:
         self.course = Course.from_dict(self.resumed.state.evaluation)
 
     async def _attempt(self) -> None:
-        at = self.resumed.state
+        cfg, at = self.prepared.cfg, self.resumed.state
         self._step, self._consumed, self._version, self._death = at.step, at.groups, at.version, None
         again = bool(self.restarts.told)
         self.steering.enter(*(("restarting", self.restarts.count()) if again else ("starting", "")))
+        self._prompts = PromptStream.of(cfg, self.prepared.train, at.groups, at.solved, self.console.print)
         async with AsyncExitStack() as stack:
-            progress = self._progress = stack.enter_context(
-                Progress(self.console, self.prepared.cfg.run.steps, done=at.step)
-            )
+            progress = self._progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
             try:
                 await self._begin(stack, _STOPPED_ON_ITS_WAY_BACK if again else _STOPPED_AT_THE_START)
                 await self._guarded(self._train())
@@ -185,7 +179,7 @@ class Session:
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
         generator, verifier = self._sources()
-        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
+        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
         await open_doors(doors, stack, self.warden, self.console.note)
@@ -232,7 +226,8 @@ class Session:
     def _how_it_ended(self) -> str:
         if self.steering.stopped:
             return "stopped"
-        return "drained" if self._step < self.prepared.cfg.run.steps else "finished"
+        early = "all prompts solved" if self._prompts.ended else "drained"
+        return early if self._step < self.prepared.cfg.run.steps else "finished"
 
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")
@@ -258,16 +253,15 @@ class Session:
 
     async def _train(self) -> None:
         p, at = self.prepared, self.resumed.state
-        prompts = PromptStream(p.train, p.cfg.run.seed, at.groups)
         if given_up := self.resumed.given_up:
             self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
-        carried = await asyncio.to_thread(self.resumed.carried.scored, prompts.at, now())
+        carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
         self.resumed = replace(self.resumed, carried=Carried())  # tens of MB, which nobody needs any more
         position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,
             p.cfg,
-            prompts,
+            self._prompts,
             self._on_step,
             position,
             self._on_ready,
@@ -312,8 +306,9 @@ class Session:
         self._version = result.report.version if result.report else self._version
         self._step = batch.step
         self.taken += 1
-        unknown = {"rollout/parity_gap": math.nan} if self.rollouts is not None and result.report else {}
-        await self.recorder.step(result, self._evaluated | unknown)
+        beside = {"rollout/parity_gap": math.nan} if self.rollouts is not None and result.report else {}
+        beside |= {f"rollout/prompts_{name}": count for name, count in self._prompts.figures.items()}
+        await self.recorder.step(result, self._evaluated | beside)
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
         """A checkpoint that was asked for, between two steps."""
@@ -357,6 +352,7 @@ class Session:
             evaluation=self.course.to_dict(),
             carried=carried,
             rollouts_offset=self.run.kept,
+            solved=self._prompts.known,
         )
 
     @property
@@ -378,7 +374,7 @@ class Session:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self._step if self.reason in ("finished", "drained") else None),
+            pass_at_1=self.course.summary(self._step if self.reason in ENDS else None),
             extra=self._extra(),
         )
         if self.taken:
@@ -393,9 +389,10 @@ class Session:
         return figures
 
     def _extra(self) -> dict[str, Any]:
+        p, solved = self.prepared, self._prompts.figures if self.recorder else {}
         return {
-            "prompts": {"train": len(self.prepared.train), "heldout": len(self.prepared.heldout)},
-            "data": {split: intake.to_json() for split, intake in self.prepared.intakes.items()},
+            "prompts": {"train": len(p.train), "heldout": len(p.heldout), **solved},
+            "data": {split: intake.to_json() for split, intake in p.intakes.items()},
             "policy": self.keeper.figures(),
             "restarts": self.restarts.told,
             "engine_outages_s": self.outages,

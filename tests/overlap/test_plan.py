@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, plan, policy_shape
+from overlap.plan import GIB, _critic, _uncorrected, _without_template, memory_line, plan, policy_shape, prompts_line
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
 
@@ -61,3 +61,24 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     assert lines["memory"].startswith("each learner rank about" if kept else "engine about")
     assert ("verifier" in lines, "rollouts" in lines) == (not kept, kept)
     assert not kept or "no engine, no verifier" in lines["rollouts"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "end"), [(0, "1 held out"), (0.9, "left out of later epochs once solved at 0.9 or more")]
+)
+def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
+    cfg = load_config(None, [f"data.drop_solved={bound}"])
+    line = prompts_line(SimpleNamespace(cfg=cfg, train=(1, 2), heldout=(3,)))  # type: ignore[arg-type]
+    assert line.startswith("2 to train on, 1 held out")
+    assert line.endswith(end)
+
+
+def test_a_critic_is_told_and_its_memory_counts():
+    cfg = load_config(None, ["learn.advantage=gae", "critic.steps_alone=5", "learn.ranks=2", "learn.zero_stage=3"])
+    policy = {"parameters": 4 * GIB, "layers": 0, "kv_width": 0}
+    critic = policy | {"parameters": GIB}
+    assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
+    assert _critic(cfg, None) == []
+    assert "each learner rank about 45.0 GiB" in memory_line(cfg, policy, critic)
+    assert "each learner rank about 36.0 GiB" in memory_line(cfg, policy)
+    assert "engine about 8.0 GiB" in memory_line(cfg, policy, critic)
