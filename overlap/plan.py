@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from overlap.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape
 from overlap.config import Config
 from overlap.prepared import Prepared
 
@@ -33,6 +34,7 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         ("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test"),
         ("memory", memory_line(cfg, shape)),
+        ("activations", activations_line(cfg, decoder_shape(_text_config(prepared.policy)))),
     ]
 
 
@@ -70,22 +72,22 @@ def policy_shape(policy: Path) -> dict[str, Any]:
 
     Families call their sizes differently, and wrap a text model in others: a figure that is not found is 0.
     """
-    config = json.loads((policy / "config.json").read_text())
-    config |= config.get("text_config") or {}
-    heads, hidden = (
-        _figure(config, "num_attention_heads", "n_head"),
-        _figure(config, "hidden_size", "n_embd", "d_model"),
-    )
-    head = _figure(config, "head_dim") or (hidden // heads if heads else 0)
-    return {
-        "parameters": sum(_tensor_sizes(policy)),
-        "layers": _figure(config, "num_hidden_layers", "n_layer"),
-        "kv_width": 2 * (_figure(config, "num_key_value_heads") or heads) * head,
-    }
+    shape = decoder_shape(_text_config(policy))
+    return {"parameters": sum(_tensor_sizes(policy)), "layers": shape.layers, "kv_width": 2 * shape.keys}
 
 
-def _figure(config: dict[str, Any], *names: str) -> int:
-    return next((value for name in names if isinstance(value := config.get(name), int)), 0)
+def _text_config(policy: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((policy / "config.json").read_text())
+    return config | (config.get("text_config") or {})
+
+
+def activations_line(cfg: Config, shape: DecoderShape) -> str:
+    """What a rank keeps of its longest forward pass, and whether its layers are computed again."""
+    learn, width = cfg.learn, 2 if cfg.model.dtype == "bfloat16" else 4
+    again = checkpoints(learn.checkpointing, shape, learn.micro_batch_tokens, width=width)
+    kept = activation_bytes(shape, learn.micro_batch_tokens, width=width, checkpointing=again)
+    how = "each layer computed again" if again else "all layers kept"
+    return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.micro_batch_tokens} tokens, {how})"
 
 
 def memory_line(cfg: Config, shape: dict[str, Any]) -> str:
@@ -97,7 +99,7 @@ def memory_line(cfg: Config, shape: dict[str, Any]) -> str:
     weights = width * n / (cfg.learn.ranks if cfg.learn.zero_stage == 3 else 1)
     gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)
     learner = weights + gradients + sharded
-    return f"engine about {engine / GIB:.1f} GiB, each learner rank about {learner / GIB:.1f} GiB and activations"
+    return f"engine about {engine / GIB:.1f} GiB, each learner rank about {learner / GIB:.1f} GiB"
 
 
 def _tensor_sizes(policy: Path) -> list[int]:

@@ -168,6 +168,12 @@ class LearnConfig(_Section):
     """Optimizer steps per batch (mini-batches of whole groups)."""
     micro_batch_tokens: int = at_least(1, 8192, may_change=True)
     """Tokens, padding included, in one forward-backward pass."""
+    share_prompts: Literal["auto", "never"] = free("auto")
+    """"auto": responses of a group share one computation of their prompt, where that is less work; "never": each has
+    its own. The loss is the same."""
+    checkpointing: Literal["auto", "always", "never"] = free("auto")
+    """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
+    ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
     clip_low: float = share(0.2, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
     """PPO clip: the ratio is clipped to [1 - clip_low, 1 + clip_high]."""
     clip_high: float = at_least(0, 0.28)

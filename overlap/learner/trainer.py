@@ -21,7 +21,7 @@ from overlap.config import Config, LearnConfig
 from overlap.errors import LearnerError
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
-from overlap.learner.model import choose_attention, load_policy, plain
+from overlap.learner.model import checkpoint_layers, choose_attention, load_policy, plain
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import to_tensors
 from overlap.weights import FullTensors, full_tensors
@@ -69,14 +69,17 @@ class RankTrainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         dtype = getattr(torch, cfg.model.dtype)
         model = load_policy(policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device)
-        shares = choose_attention(model, device)
-        print(f"responses of a group share their prompt: {shares}", flush=True)
+        packs = choose_attention(model, device)
+        shares = packs and cfg.learn.share_prompts == "auto"
+        again = checkpoint_layers(model, cfg.learn)
+        print(f"responses of a group share their prompt: {shares}; layers are computed again: {again}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
             self.world,
             cfg.learn.micro_batch_tokens,
             model.head.weight.shape[1],
             shares,
+            padded=not packs,
         )
         self._reference = None
         if cfg.learn.kl_coef:

@@ -205,11 +205,11 @@ def some_groups(seed=0, groups=3, samples=4):
     return [PromptGroup(tokens(1, 15), tuple(response() for _ in range(samples))) for _ in range(groups)]
 
 
-def logprobs_and_gradient(model, groups, budget, share):
+def logprobs_and_gradient(model, groups, budget, share, padded=False):
     """Log-probs by (first target tokens ...), and the gradient of their advantage-weighted sum."""
     model.zero_grad()
     found = []
-    for micro in mini_batches(groups, SplitConfig(1, 1, budget, 64, share))[0].ranks[0]:
+    for micro in mini_batches(groups, SplitConfig(1, 1, budget, 64, share, padded))[0].ranks[0]:
         t = to_tensors(micro)
         logprobs, _ = model(t)
         (logprobs * t.sampled.advantages).sum().backward()
@@ -218,15 +218,26 @@ def logprobs_and_gradient(model, groups, budget, share):
 
 
 @pytest.mark.parametrize(
-    ("attention", "share", "budget"), [(NAME, True, 10**6), (NAME, True, 60), ("sdpa", False, 200)]
+    ("attention", "share", "budget", "padded"),
+    [
+        (NAME, True, 10**6, False),
+        (NAME, True, 60, False),
+        (NAME, False, 200, False),
+        (NAME, False, 200, True),
+        ("sdpa", False, 200, True),
+    ],
 )
-def test_a_shared_prompt_gives_the_log_probs_and_gradients_of_separate_sequences(tiny, attention, share, budget):
+@pytest.mark.parametrize("masked", [True, False])
+def test_no_layout_changes_the_log_probs_and_gradients_of_separate_sequences(
+    tiny, monkeypatch, attention, share, budget, padded, masked
+):
+    monkeypatch.setattr("overlap.learner.tensors.fits_mask", lambda *_: masked)
     model = load_policy(tiny, dtype=torch.float32, temperature=0.8, device=CPU)
     groups = some_groups()
     model.policy.set_attn_implementation("eager")
     expected, gradient = logprobs_and_gradient(model, groups, 1, False)
     model.policy.set_attn_implementation(attention)
-    got, got_gradient = logprobs_and_gradient(model, groups, budget, share)
+    got, got_gradient = logprobs_and_gradient(model, groups, budget, share, padded)
     assert torch.allclose(torch.tensor(got), torch.tensor(expected), atol=2e-5)
     assert (got_gradient - gradient).norm() < 1e-5 * gradient.norm()
 

@@ -59,7 +59,7 @@ groups_strategy = st.lists(
 )  # fmt: skip
 split_strategy = st.builds(
     SplitConfig, updates=st.integers(1, 4), ranks=st.integers(1, 3), micro_batch_tokens=st.integers(50, 200),
-    hidden=st.just(16), share_prompts=st.booleans(),
+    hidden=st.just(16), share_prompts=st.booleans(), padded=st.booleans(),
 )  # fmt: skip
 
 
@@ -193,17 +193,17 @@ def test_there_are_no_more_mini_batches_than_groups():
 
 
 def test_responses_share_a_row_while_it_fits():
-    rows = make_rows(group(10, 8, 8, 8, 8), SplitConfig(1, 1, 25, 16))
+    rows = make_rows(group(10, 8, 8, 8, 8), 25)
     assert [row.length for row in rows] == [24, 24]
 
 
 def test_without_sharing_each_response_has_a_row():
-    rows = make_rows(group(10, 8, 8), SplitConfig(1, 1, 1000, 16, share_prompts=False))
+    rows = make_rows(group(10, 8, 8), 0)
     assert [row.length for row in rows] == [17, 17]
 
 
 def test_a_row_over_the_budget_goes_alone():
-    (micro,) = micro_batches(make_rows(group(100, 5), CFG), 64)
+    (micro,) = micro_batches(make_rows(group(100, 5), 64), 64)
     assert micro.tokens == 104
 
 
