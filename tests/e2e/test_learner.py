@@ -63,9 +63,14 @@ def expected_logprobs(model) -> list[float]:
         return model(plain(list(PROBE), torch.device("cpu")))[0].tolist()
 
 
-@pytest.mark.parametrize(("ranks", "zero_stage"), [(1, 2), (2, 1), (2, 2), (2, 3)])
-def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage):
-    cfg = config(ranks=ranks, zero_stage=zero_stage)
+@pytest.mark.parametrize(
+    ("ranks", "zero_stage", "share_prompts", "checkpointing"),
+    [(1, 2, "auto", "auto"), (2, 1, "never", "always"), (2, 2, "auto", "never"), (2, 3, "auto", "always")],
+)
+def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
+    policy, tmp_path, ranks, zero_stage, share_prompts, checkpointing
+):
+    cfg = config(ranks=ranks, zero_stage=zero_stage, share_prompts=share_prompts, checkpointing=checkpointing)
     batches = [make_batch(0), make_batch(1), make_batch(2)]
     model, losses, norms = by_plain_torch(policy, cfg, batches)
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from overlap.activations import DecoderShape
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, policy_shape
+from overlap.plan import _uncorrected, _without_template, activations_line, policy_shape
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,19 @@ def test_a_policy_without_a_chat_template_is_told_with_a_way_out():
 def test_stale_samples_without_a_correction_are_told(staleness: int, correction: str, told: bool):
     cfg = load_config(None, [f"rollout.max_staleness={staleness}", f"learn.correction={correction}"])
     assert bool(_uncorrected(cfg)) == told
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ([], "at most 5.6 GiB on each learner rank (8192 tokens, all layers kept)"),
+        (
+            ["learn.checkpointing=always"],
+            "at most 0.5 GiB on each learner rank (8192 tokens, each layer computed again)",
+        ),
+        (["model.dtype=float32"], "at most 0.9 GiB on each learner rank (8192 tokens, each layer computed again)"),
+    ],
+)
+def test_the_plan_says_what_a_pass_keeps(settings: list[str], line: str):
+    smollm2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
+    assert activations_line(load_config(None, settings), smollm2) == line
