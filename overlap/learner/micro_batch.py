@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
-from overlap.learner.pairs import shared
+from overlap.learner.pairs import fits_mask, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Row:
 class MicroBatch:
     """Rows of one forward-backward pass. ``counts`` is False for one that only keeps a rank in step with the others.
 
-    Rows are packed into one sequence without padding, unless they are ``padded`` to the longest for a model whose
-    attention knows no rows. A lone response behind its prompt needs neither: attention is plain and causal.
+    Rows are packed into one sequence without padding. They are padded to the longest, which lets attention be plain and
+    causal, for a model whose attention knows no rows (``padded``), and where none is shared and all are short.
     """
 
     rows: tuple[Row, ...]
@@ -75,8 +75,11 @@ class MicroBatch:
 
     @property
     def packed(self) -> bool:
-        alone = len(self.rows) == 1 and len(self.rows[0].responses) == 1
-        return not (self.padded or alone)
+        if self.padded:
+            return False
+        if any(len(row.responses) > 1 for row in self.rows):
+            return True
+        return len(self.rows) > 1 and not fits_mask([row.length for row in self.rows], [])
 
     @property
     def tokens(self) -> int:
@@ -192,7 +195,12 @@ def row_cost(row: Row, hidden: int) -> float:
     """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair of
     tokens.
     """
-    return row.length + shared(len(row.prompt), [len(r.tokens) - 1 for r in row.responses]) / (6 * hidden)
+    prompt, lengths = len(row.prompt), [len(r.tokens) for r in row.responses]
+    if fits_mask([prompt], lengths):
+        pairs = prompt * prompt + sum(n * (prompt + n) for n in lengths)
+    else:
+        pairs = shared(prompt, lengths)
+    return row.length + pairs / (6 * hidden)
 
 
 def _work(rows: Iterable[Row], hidden: int) -> float:

@@ -232,7 +232,8 @@ def logprobs_and_gradient(model, groups, budget, share, padded=False, ranks=1):
 def test_no_layout_changes_the_log_probs_and_gradients_of_separate_sequences(
     tiny, monkeypatch, attention, share, budget, padded, masked, ranks
 ):
-    monkeypatch.setattr("overlap.learner.tensors.fits_mask", lambda *_: masked)
+    for module in ("tensors", "micro_batch"):
+        monkeypatch.setattr(f"overlap.learner.{module}.fits_mask", lambda *_: masked)
     model = load_policy(tiny, dtype=torch.float32, temperature=0.8, device=CPU)
     groups = some_groups()
     model.policy.set_attn_implementation("eager")
@@ -357,7 +358,9 @@ def test_layers_that_cannot_be_computed_again_are_refused_only_where_it_is_asked
     assert not model.policy.is_gradient_checkpointing
     monkeypatch.setattr(type(model.policy), "supports_gradient_checkpointing", False)
     assert not checkpoint_layers(model, LearnConfig(checkpointing="auto", micro_batch_tokens=10**9))
-    with pytest.raises(ConfigError, match=r"learn\.checkpointing='always': LlamaForCausalLM cannot .* use auto or never"):
+    with pytest.raises(
+        ConfigError, match=r"learn\.checkpointing='always': LlamaForCausalLM cannot .* use auto or never"
+    ):
         checkpoint_layers(model, LearnConfig(checkpointing="always"))
 
 

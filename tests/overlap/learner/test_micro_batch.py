@@ -213,6 +213,15 @@ def test_packed_micro_batches_have_no_padding():
     assert mini.ranks[0][0].tokens == 10 + 2 + 8 + 4 + 1 + 1
 
 
+def test_long_rows_have_no_padding_whether_they_share_their_prompts_or_not():
+    groups = [group(100, 900, 300), group(50, 700, 200)]
+    for share in (True, False):
+        (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, share))
+        assert mini.padding == 0.0
+    (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, share, padded=True))
+    assert mini.padding > 0.4
+
+
 def test_a_rank_without_rows_of_its_own_keeps_in_step():
     (mini,) = mini_batches([group(3, 4)], SplitConfig(1, 2, 64, 16))
     assert [[m.counts for m in rank] for rank in mini.ranks] == [[True], [False]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
+from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, make_rows, mini_batches, row_cost
 from overlap.learner.pairs import MASK, SMALL, alone, causal, fits_mask, masked, shared
 
 K = 1024
@@ -20,11 +20,11 @@ LENGTHS = [K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K]  # responses
 @pytest.mark.parametrize(
     ("prompt", "responses", "each_alone", "behind_one", "under_a_mask"),
     [
-        (2, [3], 15, 15, 3 + 15),
-        (2, [3, 1], 15 + 6, 3 + 6 + 6 + 2 + 1, 3 + 2 * 15),
-        (4, [], 0, 10, 10),
-        (4, [0, 0], 20, 10, 10),
-        (512, [16384] * 8, 1141966848, 1141047552, 131328 + 8 * 16384 * 16896),
+        (2, [3], 15, 15, 4 + 15),
+        (2, [3, 1], 15 + 6, 3 + 6 + 6 + 2 + 1, 4 + 2 * 15),
+        (4, [], 0, 10, 16),
+        (4, [0, 0], 20, 10, 16),
+        (512, [16384] * 8, 1141966848, 1141047552, 512 * 512 + 8 * 16384 * 16896),
     ],
 )
 def test_pairs_by_layout(prompt, responses, each_alone, behind_one, under_a_mask):
@@ -110,6 +110,16 @@ def kernel_pairs(micro) -> int:
         packed_attention(None, query, key, key, None, layout=tensors.layout)
     assert counted
     return sum(counted)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "pairs"),
+    [([30, 50], 20 * 20 + 30 * 50 + 50 * 70), ([1000, 3000], 210 + 20 * 4000 + 500500 + 4501500)],
+)
+def test_ranks_are_balanced_by_the_pairs_that_are_computed(lengths, pairs):
+    """Under a mask rectangles, else triangles; at width 1/6 the cost is tokens and pairs."""
+    (row,) = make_rows(long_group(20, lengths), 10**6)
+    assert row_cost(row, 1 / 6) == pytest.approx(row.length + pairs)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
