@@ -84,10 +84,10 @@ def _text_config(policy: Path) -> dict[str, Any]:
 def activations_line(cfg: Config, shape: DecoderShape) -> str:
     """What a rank keeps of its longest forward pass, and whether its layers are computed again."""
     learn, width = cfg.learn, 2 if cfg.model.dtype == "bfloat16" else 4
-    again = checkpoints(learn.checkpointing, shape, learn.micro_batch_tokens, width=width)
-    kept = activation_bytes(shape, learn.micro_batch_tokens, width=width, checkpointing=again)
+    again = checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width)
+    kept = activation_bytes(shape, learn.rank_tokens, width=width, checkpointing=again)
     how = "each layer computed again" if again else "all layers kept"
-    return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.micro_batch_tokens} tokens, {how})"
+    return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
 def memory_line(cfg: Config, shape: dict[str, Any]) -> str:

@@ -152,6 +152,9 @@ class LearnConfig(_Section):
 
     ranks: int = at_least(1, 1, may_change=True)
     """Learner processes."""
+    sequence_ranks: int = at_least(1, 1, may_change=True)
+    """So many ranks share each sequence (DeepSpeed-Ulysses): a micro-batch is computed by all of them, a part of its
+    tokens each. Divides ``ranks`` and the heads of the model."""
     zero_stage: Literal[1, 2, 3] = free(2)
     """DeepSpeed ZeRO stage."""
     lr: float = above(0, 1e-6)
@@ -203,6 +206,8 @@ class LearnConfig(_Section):
 
     def __post_init__(self) -> None:
         check_section(self.section, self)
+        way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
+        require(self.ranks % self.sequence_ranks == 0, "learn.sequence_ranks", self.sequence_ranks, way_out)
         how, cap, surrogate = self.correction, self.is_cap, self.surrogate
         require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
         masks = how in ("mis", "seq_mis", "decoupled")
@@ -214,6 +219,11 @@ class LearnConfig(_Section):
         lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
         way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
         require(not lone, "learn.surrogate", surrogate, way_out)
+
+    @property
+    def rank_tokens(self) -> int:
+        """Tokens of a micro-batch that one rank computes, at most."""
+        return -(-self.micro_batch_tokens // self.sequence_ranks)
 
 
 @dataclass(frozen=True, slots=True)

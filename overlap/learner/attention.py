@@ -171,7 +171,10 @@ def _heads_first(rows: Tensor, places: Tensor) -> Tensor:
 
 
 def register() -> None:
-    """Make the attention known to transformers; models are then loaded with ``attn_implementation=NAME``."""
-    from transformers import AttentionInterface
+    """Make the attention known to transformers; models are then loaded with ``attn_implementation=NAME``. What has been
+    put around it for models loaded before (``overlap.learner.sequence``) stays.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    AttentionInterface.register(NAME, packed_attention)
+    if NAME not in ALL_ATTENTION_FUNCTIONS:
+        ALL_ATTENTION_FUNCTIONS.register(NAME, packed_attention)

@@ -16,6 +16,7 @@ from overlap.learner.attention import NAME, register
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
 from overlap.learner.micro_batch import MicroBatch, Response, Row
+from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
 
 _PROBE = 64  # tokens of the start-up check
@@ -25,15 +26,27 @@ _AGREES = {torch.bfloat16: 0.15, torch.float32: 1e-3}
 
 
 class Policy(nn.Module):
-    """A Hugging Face causal language model (``policy``) and a head that gives log-probs at the sampling temperature."""
+    """A Hugging Face causal language model (``policy``) and a head that gives log-probs at the sampling temperature.
+
+    With a ``sequence`` group each of its ranks computes a part of the tokens; all get what all have computed.
+    """
 
     def __init__(self, policy: Any, temperature: float) -> None:
         super().__init__()
         self.policy = policy
         self.head = LogprobHead(policy.get_output_embeddings(), temperature)
+        self.sequence: SequenceGroup | None = None
 
     def forward(self, micro: MicroTensors, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs [T] of ``micro.targets`` and entropies [T] (zeros unless asked for), float32."""
+        if self.sequence is None:
+            return self._read(micro, entropy)
+        local, places = part(micro, self.sequence)
+        found = torch.stack(self._read(local, entropy), -1)
+        logprobs, entropies = join(found, places, len(micro.targets), self.sequence).unbind(-1)
+        return logprobs, entropies
+
+    def _read(self, micro: MicroTensors, entropy: bool) -> tuple[Tensor, Tensor]:
         layout = {} if micro.layout is None else {"layout": micro.layout}
         hidden = self.policy.base_model(
             input_ids=micro.ids, position_ids=micro.positions, use_cache=False, **layout
@@ -71,7 +84,7 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
     """
     shape = decoder_shape(model.policy.config.get_text_config().to_dict())
     width = model.head.weight.element_size()
-    if not checkpoints(learn.checkpointing, shape, learn.micro_batch_tokens, width=width):
+    if not checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width):
         return False
     if not model.policy.supports_gradient_checkpointing:
         if learn.checkpointing == "auto":

@@ -34,13 +34,17 @@ class MicroTensors:
     sampled: Sampled
 
 
-def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu") -> MicroTensors:
-    """Padding is marked by length, never by an id: padding and the end of a response may have the same id."""
-    if micro.packed:
+def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu", parts: int = 1) -> MicroTensors:
+    """Padding is marked by length, never by an id: padding and the end of a response may have the same id.
+
+    With several ``parts`` all rows are one sequence, filled up to a multiple of them behind its end.
+    """
+    if micro.packed or (parts > 1 and len(micro.rows) > 1):
         starts = _starts(row.length for row in micro.rows)
-        ids = torch.cat([_ids(row) for row in micro.rows])[None]
-        positions = torch.cat([_positions(row) for row in micro.rows])[None]
-        layout = _layout(micro.rows, starts, device)
+        filler = -sum(row.length for row in micro.rows) % parts
+        ids = torch.cat([*[_ids(row) for row in micro.rows], torch.zeros(filler, dtype=torch.long)])[None]
+        positions = torch.cat([*[_positions(row) for row in micro.rows], torch.arange(filler)])[None]
+        layout = _layout(micro.rows, starts, filler, device)
     else:
         length = max(row.length for row in micro.rows)
         starts = [number * length for number in range(len(micro.rows))]
@@ -101,10 +105,15 @@ def _predictors(row: Row, start: int) -> list[Tensor]:
     return places
 
 
-def _layout(rows: Sequence[Row], starts: Sequence[int], device: torch.device | str) -> Layout | Spans:
-    """Under one mask what is small, on a CPU; a GPU has a kernel that takes all rows at once as they are."""
+def _layout(rows: Sequence[Row], starts: Sequence[int], filler: int, device: torch.device | str) -> Layout | Spans:
+    """Under one mask what is small, on a CPU; a GPU has a kernel that takes all rows at once as they are. The filler is
+    a prompt without responses.
+    """
     prompts = [range(start, start + len(row.prompt)) for row, start in zip(rows, starts, strict=True)]
     responses = [_responses(row, prompt.stop) for row, prompt in zip(rows, prompts, strict=True)]
+    if filler:
+        end = starts[-1] + rows[-1].length
+        prompts, responses = [*prompts, range(end, end + filler)], [*responses, []]
     lengths = [len(span) for spans in responses for span in spans]
     if torch.device(device).type == "cpu" and fits_mask([len(prompt) for prompt in prompts], lengths):
         return _masked(prompts, responses, device)

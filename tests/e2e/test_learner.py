@@ -64,13 +64,18 @@ def expected_logprobs(model) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "zero_stage", "share_prompts", "checkpointing"),
-    [(1, 2, "auto", "auto"), (2, 1, "never", "always"), (2, 2, "auto", "never"), (2, 3, "auto", "always")],
+    ("ranks", "zero_stage", "more"),
+    [
+        (1, 2, {}),
+        (2, 1, {"share_prompts": "never", "checkpointing": "always"}),
+        (2, 2, {}),
+        (2, 3, {"checkpointing": "always"}),
+        (2, 2, {"sequence_ranks": 2, "share_prompts": "never"}),
+        (2, 3, {"sequence_ranks": 2, "checkpointing": "always"}),
+    ],
 )
-def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
-    policy, tmp_path, ranks, zero_stage, share_prompts, checkpointing
-):
-    cfg = config(ranks=ranks, zero_stage=zero_stage, share_prompts=share_prompts, checkpointing=checkpointing)
+def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage, more):
+    cfg = config(ranks=ranks, zero_stage=zero_stage, **more)
     batches = [make_batch(0), make_batch(1), make_batch(2)]
     model, losses, norms = by_plain_torch(policy, cfg, batches)
 

@@ -63,6 +63,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("verify.workers=4096", "cores"),
         ("learn.micro_batch_tokens=10", "one sequence has up to"),
         ("learn.updates_per_step=99", "whole groups"),
+        ("learn.sequence_ranks=2", "divisor of learn.ranks=1"),
         ("learn.clip_low=1.5", "below 1"),
         ("learn.zero_stage=true", "one of 1, 2, 3"),
         ("rollout.gpu_memory=0", "above 0 and at most 1"),
