@@ -204,17 +204,22 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """All G samples of one prompt. ``advantages`` is [G]; ``dropped`` is "" or the reason why nothing is learned."""
+    """All G samples of one prompt. ``advantages`` is [G]: the rewards, where it is the learner's critic that makes
+    advantages of them. ``dropped`` is "" or the reason why nothing is learned.
+
+    ``punishments`` [G] were added to the rewards before they became advantages; empty: nothing was.
+    """
 
     id: int
     prompt: Prompt
     samples: tuple[Scored, ...]
     advantages: tuple[float, ...]
     dropped: str = ""
+    punishments: tuple[float, ...] = ()
 
     @property
     def rewards(self) -> tuple[float, ...]:
-        """Rewards of the samples that could be scored."""
+        """The task's rewards of the samples that could be scored."""
         return tuple(s.reward for s in self.samples if s.reward is not None)
 
 

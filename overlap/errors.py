@@ -19,6 +19,9 @@ What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class OverlapError(Exception):
     """Base of every error that this package raises on purpose."""
@@ -37,6 +40,15 @@ class ConfigError(OverlapError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.field, self.value, self.way_out)
+
+
+@contextmanager
+def blaming(field: str) -> Iterator[None]:
+    """A ConfigError inside is one of ``field``: that is where its value came from."""
+    try:
+        yield
+    except ConfigError as error:
+        raise type(error)(field, error.value, error.way_out) from error
 
 
 class DataError(ConfigError):

@@ -18,10 +18,11 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
     cfg = prepared.cfg
     r, le = cfg.rollout, cfg.learn
     shape = policy_shape(prepared.policy)
+    critic = None if prepared.critic is None else policy_shape(prepared.critic)
     return [
         ("policy", f"{cfg.model.policy} ({shape['parameters'] / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
         *_without_template(prepared),
-        ("prompts", f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out"),
+        ("prompts", prompts_line(prepared)),
         *left_out_lines(prepared),
         *([("references", prepared.references)] if prepared.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
@@ -31,10 +32,21 @@ def plan(prepared: Prepared) -> list[tuple[str, str]]:
             "learner",
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
         ),
+        *_critic(cfg, critic),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         ("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test"),
-        ("memory", memory_line(cfg, shape)),
+        ("memory", memory_line(cfg, shape, critic)),
         ("activations", activations_line(cfg, decoder_shape(_text_config(prepared.policy)))),
+    ]
+
+
+def _critic(cfg: Config, shape: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if shape is None:
+        return []
+    c = cfg.critic
+    alone = f", alone for {c.steps_alone} step(s)" if c.steps_alone else ""
+    return [
+        ("critic", f"{c.policy or 'the policy'} ({shape['parameters'] / 1e6:,.0f} M parameters), lr {c.lr:g}{alone}")
     ]
 
 
@@ -42,6 +54,13 @@ def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
     if not cfg.rollout.max_staleness or cfg.learn.correction != "none":
         return []
     return [("correction", "none: stale samples count as if the learner's policy had drawn them (learn.correction)")]
+
+
+def prompts_line(prepared: Prepared) -> str:
+    """How many there are, and whether solved ones are left out."""
+    bound = prepared.cfg.data.drop_solved
+    solved = f"; left out of later epochs once solved at {bound:g} or more" if bound else ""
+    return f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out{solved}"
 
 
 def left_out_lines(prepared: Prepared) -> list[tuple[str, str]]:
@@ -90,11 +109,14 @@ def activations_line(cfg: Config, shape: DecoderShape) -> str:
     return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
-def memory_line(cfg: Config, shape: dict[str, Any]) -> str:
-    """Estimated memory: engine weights and KV cache, learner weights with optimizer state, largest chunk excluded."""
+def memory_line(cfg: Config, shape: dict[str, Any], critic: dict[str, Any] | None = None) -> str:
+    """Estimated memory: engine weights and KV cache; weights with optimizer state of the learner, a critic's too;
+    largest chunk excluded.
+    """
     width = 2 if cfg.model.dtype == "bfloat16" else 4
-    n, tokens = shape["parameters"], cfg.rollout.max_sequences * cfg.model.context_tokens
-    engine = n * width + shape["layers"] * shape["kv_width"] * width * tokens
+    tokens = cfg.rollout.max_sequences * cfg.model.context_tokens
+    engine = shape["parameters"] * width + shape["layers"] * shape["kv_width"] * width * tokens
+    n = shape["parameters"] + (critic["parameters"] if critic else 0)
     sharded = 12 * n / cfg.learn.ranks if cfg.learn.zero_stage else 12 * n
     weights = width * n / (cfg.learn.ranks if cfg.learn.zero_stage == 3 else 1)
     gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)

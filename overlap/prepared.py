@@ -26,3 +26,5 @@ class Prepared:
     """By split: what the task's data gave, with the rows that are left out."""
     references: str = ""
     """What is known of the training set's reference solutions; "" where it has none."""
+    critic: Path | None = None
+    """The checkpoint that a critic starts from, where there is one."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from overlap.clock import now
 from overlap.config import Config
 from overlap.core import Learner, Prompt, Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError
-from overlap.pipeline import Assembler
+from overlap.pipeline import Assembler, PromptStream
 from overlap.processless import Processless, ProcesslessEngine
 from overlap.record import ROLLOUTS, Rollouts, resolve
 
@@ -42,9 +41,9 @@ def rollouts_in(where: str) -> tuple[Path, Path | None]:
         raise ConfigError("--from-rollouts", where, f"cannot be read ({exc.strerror}); name a run of yours") from exc
 
 
-def check_rollouts(rollouts: Rollouts, cfg: Config, data: str) -> None:
-    """Refuse samples of other prompts than those with the digest ``data``, or that a run by ``cfg`` could not learn
-    from as they come: too few, or of another age than is promised. Raises ConfigError.
+def check_rollouts(rollouts: Rollouts, cfg: Config, data: str, prompts: Sequence[Prompt]) -> None:
+    """Refuse samples of other prompts than ``prompts``, whose digest is ``data``, or that a run by ``cfg`` could not
+    learn from as they come: in another order, too few, or of another age than is promised. Raises ConfigError.
     """
     if rollouts.data != data:
         way_out = "its samples answer other prompts than this run asks; use the data and the policy of that run"
@@ -52,29 +51,39 @@ def check_rollouts(rollouts: Rollouts, cfg: Config, data: str) -> None:
     if cfg.run.eval_samples:
         way_out = "there is no engine to evaluate with: use 0 with --from-rollouts"
         raise ConfigError("run.eval_samples", cfg.run.eval_samples, way_out)
-    steps = _steps(rollouts, cfg)
+    steps = _steps(rollouts, cfg, PromptStream.of(cfg, prompts))
     if steps < cfg.run.steps:
         way_out = f"{rollouts.path} has the samples of {steps} steps: ask for at most so many"
         raise ConfigError("run.steps", cfg.run.steps, way_out)
 
 
-def _steps(rollouts: Rollouts, cfg: Config) -> int:
+def _steps(rollouts: Rollouts, cfg: Config, prompts: PromptStream) -> int:
     """Steps that the samples make, at most those that are asked for."""
     assembler, version, step = Assembler(cfg), 0, 0
-    for group in count():
+    for group, prompt in enumerate(prompts):
         samples = [rollouts.known.get((group, k)) for k in range(cfg.rollout.samples_per_group)]
         if step == cfg.run.steps or None in samples:
-            return step
-        assembler.expect(group, Prompt("", ()))
+            break
+        assembler.expect(group, prompt)
         for scored in samples:
+            _check_prompt(cast(Scored, scored), prompt, rollouts)
             assembler.add(cast(Scored, scored))
         while (groups := assembler.next_step()) is not None:
+            prompts.note(groups)
             kept = [s for g in groups if not g.dropped for s in g.samples]
             step += 1
             for age in (version - s.trajectory.version_min for s in kept if s.trajectory.spans):
                 _check_age(age, step, cfg)
             version += bool(kept)
-    raise AssertionError("unreachable")
+    return step
+
+
+def _check_prompt(scored: Scored, prompt: Prompt, rollouts: Rollouts) -> None:
+    request = scored.trajectory.request
+    if request.prompt.id != prompt.id:
+        way_out = f"group {request.group} answers {request.prompt.id!r}, and this run would ask {prompt.id!r} there: "
+        way_out += "use run.seed of that run, and with data.drop_solved that, groups_per_step and max_staleness of it"
+        raise ConfigError("--from-rollouts", str(rollouts.path), way_out)
 
 
 def _check_age(age: int, step: int, cfg: Config) -> None:

@@ -18,7 +18,7 @@ from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
+from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped, stall_line
 from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
@@ -45,6 +45,8 @@ from overlap.record import (
 from overlap.restarts import Restarts, death_in
 from overlap.saved import SavedGenerator, SavedVerifier, Unsent
 from overlap.steering import SOCKET, Steering, listening
+
+ENDS = ("finished", "drained", "all prompts solved")  # in order
 
 
 @dataclass
@@ -120,6 +122,7 @@ class Session:
     async def _attempt(self) -> None:
         cfg, at = self.prepared.cfg, self.resumed.state
         self._step, self._consumed, self._version, self._death = at.step, at.groups, at.version, None
+        self._prompts = PromptStream.of(cfg, self.prepared.train, at.groups, at.solved, self.console.print)
         async with AsyncExitStack() as stack:
             progress = stack.enter_context(Progress(self.console, cfg.run.steps, done=at.step))
             self._progress = progress
@@ -159,7 +162,7 @@ class Session:
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
         generator, verifier = self._sources()
-        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, log=log, total_updates=updates)
+        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
         await open_doors(doors, stack, self.warden, self.console.note)
@@ -223,7 +226,8 @@ class Session:
     def _how_it_ended(self) -> str:
         if self.steering.stopped:
             return "stopped"
-        return "drained" if self._step < self.prepared.cfg.run.steps else "finished"
+        early = "all prompts solved" if self._prompts.ended else "drained"
+        return early if self._step < self.prepared.cfg.run.steps else "finished"
 
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")
@@ -249,16 +253,15 @@ class Session:
 
     async def _train(self) -> None:
         p, at = self.prepared, self.resumed.state
-        prompts = PromptStream(p.train, p.cfg.run.seed, at.groups)
         if given_up := self.resumed.given_up:
             self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
-        carried = await asyncio.to_thread(self.resumed.carried.scored, prompts.at, now())
+        carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
         self.resumed = replace(self.resumed, carried=Carried())  # tens of MB, which nobody needs any more
         position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,
             p.cfg,
-            prompts,
+            self._prompts,
             self._on_step,
             position,
             self._on_ready,
@@ -271,10 +274,7 @@ class Session:
         await self._evaluator.end(self._step)
 
     def _on_stall(self, pending: list[Pending], given_up: bool) -> None:
-        names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
-        more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
-        what = "given up" if given_up else "begun again"
-        self.console.print(f"no sample ended for {self.prepared.cfg.run.stall_s:g} s; {what}: {names}{more}")
+        self.console.print(stall_line(pending, given_up, self.prepared.cfg.run.stall_s))
 
     async def _on_ready(self) -> None:
         await self._evaluator.begin(self.resumed.state.step)
@@ -305,8 +305,9 @@ class Session:
         self._version = result.report.version if result.report else self._version
         self._step = batch.step
         self.taken += 1
-        unknown = {"rollout/parity_gap": math.nan} if self.rollouts is not None and result.report else {}
-        await self.recorder.step(result, self._evaluated | unknown)
+        beside = {"rollout/parity_gap": math.nan} if self.rollouts is not None and result.report else {}
+        beside |= {f"rollout/prompts_{name}": count for name, count in self._prompts.figures.items()}
+        await self.recorder.step(result, self._evaluated | beside)
 
     async def _on_save(self, carried: tuple[Scored, ...]) -> None:
         """A checkpoint that was asked for, between two steps."""
@@ -350,6 +351,7 @@ class Session:
             evaluation=self.course.to_dict(),
             carried=carried,
             rollouts_offset=self.run.kept,
+            solved=self._prompts.known,
         )
 
     @property
@@ -371,7 +373,7 @@ class Session:
             seconds=self._earlier_s + seconds,
             run_dir=self.run.path,
             lag=self._lag.run() if self.recorder else None,
-            pass_at_1=self.course.summary(self._step if self.reason in ("finished", "drained") else None),
+            pass_at_1=self.course.summary(self._step if self.reason in ENDS else None),
             extra=self._extra(),
         )
         if self.taken:
@@ -386,9 +388,10 @@ class Session:
         return figures
 
     def _extra(self) -> dict[str, Any]:
+        p, solved = self.prepared, self._prompts.figures if self.recorder else {}
         return {
-            "prompts": {"train": len(self.prepared.train), "heldout": len(self.prepared.heldout)},
-            "data": {split: intake.to_json() for split, intake in self.prepared.intakes.items()},
+            "prompts": {"train": len(p.train), "heldout": len(p.heldout), **solved},
+            "data": {split: intake.to_json() for split, intake in p.intakes.items()},
             "policy": self.keeper.figures(),
             "restarts": self.restarts.told,
             "not_written": list(self.run.losses),

@@ -10,7 +10,7 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, blaming
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
 from overlap.prepared import Prepared
@@ -95,6 +95,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         check_device(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
+        critic = resolve_critic(cfg, policy, tokenizer)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__)
         intakes = {
             split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")
@@ -104,7 +105,8 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
-    return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, recall(checked_file(), task, train))
+    references = recall(checked_file(), task, train)
+    return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
 
 
 def checked_file() -> Path:
@@ -147,6 +149,25 @@ def check_place(cfg: Config, *, resume: bool) -> None:
         check_free(resolve(cfg.run.dir), cfg.run.dir)
 
 
+def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
+    """The checkpoint that the run's critic starts from, None where it has none. Raises ConfigError, also for one that
+    reads other tokens than the policy writes.
+    """
+    from overlap.policy import resolve_policy
+
+    if cfg.learn.advantage != "gae":
+        return None
+    if not cfg.critic.policy:
+        return policy
+    with blaming("critic.policy"):
+        critic = resolve_policy(cfg.critic.policy)
+        same = critic == policy or load_tokenizer(critic).get_vocab() == tokenizer.get_vocab()
+    if not same:
+        way_out = f"its tokenizer is not that of model.policy={cfg.model.policy}: use a checkpoint of the same family"
+        raise ConfigError("critic.policy", cfg.critic.policy, way_out)
+    return critic
+
+
 def open_run(prepared: Prepared, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
     """Make the run directory, or open the one to be resumed; returns it with what a Session needs to know."""
     from overlap.record import data_digest, reopen
@@ -182,7 +203,7 @@ def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Ro
     if resume:
         raise ConfigError("--from-rollouts", where, "begins a new run: leave --resume out")
     rollouts = Rollouts.load(rollouts_in(where)[0])
-    check_rollouts(rollouts, prepared.cfg, data_digest(prepared.train))
+    check_rollouts(rollouts, prepared.cfg, data_digest(prepared.train), prepared.train)
     return rollouts
 
 

@@ -54,7 +54,7 @@ class Trial:
             "model": {"policy": str(self.folder / "policy"), "dtype": "float32", "prompt_tokens": 64},
             "data": {"task": "toy:ToyTask"},
             "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 24},
-            "learn": {"micro_batch_tokens": 512, "mask_truncated": False},
+            "learn": {"micro_batch_tokens": 512, "truncated": "zero"},
             "run": {"steps": 100000, "dir": str(self.dir), "eval_samples": 0, "device": "cpu"},
         }
         tree["model"]["response_tokens"] = 64

@@ -4,6 +4,7 @@ What for: one frozen :class:`Config`, checked where it is made. Knows nothing of
 """
 
 from overlap.config.changes import Change, changes
+from overlap.config.critic import CriticConfig
 from overlap.config.fields import (
     Config,
     DataConfig,
@@ -20,6 +21,7 @@ __all__ = [
     "HISTORY",
     "Change",
     "Config",
+    "CriticConfig",
     "DataConfig",
     "LearnConfig",
     "ModelConfig",

@@ -13,21 +13,12 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
-from overlap.config.rules import above, at_least, at_temperature, check_section, free, require, share
+from overlap.config.critic import CriticConfig
+from overlap.config.rules import Section, above, at_least, at_temperature, check_section, free, require, share
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
-    """Fields that check themselves. ``section`` is their prefix."""
-
-    section: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        check_section(self.section, self)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """Which policy is trained."""
 
     section: ClassVar[str] = "model"
@@ -48,7 +39,7 @@ class ModelConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig(_Section):
+class DataConfig(Section):
     """What it is trained on."""
 
     section: ClassVar[str] = "data"
@@ -69,17 +60,20 @@ class DataConfig(_Section):
     """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
     max_bad_share: float = share(0.05, zero=True, may_change=True)
     """The run is refused when more than this share of a split's rows cannot be used. A long prompt is no bad row."""
+    drop_solved: float = at_least(0, 0.0)
+    """Prompts whose samples had a mean reward of so much or more are left out of later epochs (ScaleRL: 0.9); 0: none.
+    The run ends where all would be left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutConfig(_Section):
+class RolloutConfig(Section):
     """How the engine samples."""
 
     section: ClassVar[str] = "rollout"
 
     groups_per_step: int = at_least(1, 8)
     """P: prompt groups in a step."""
-    samples_per_group: int = at_least(2, 8, why="a group needs 2 or more samples to have an advantage")
+    samples_per_group: int = at_least(1, 8)
     """G: samples per prompt."""
     temperature: float = at_temperature(1.0)
     """Sampling temperature; log-probs of engine and learner are taken at this temperature."""
@@ -123,7 +117,7 @@ def check_sharing(backend: str, max_staleness: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyConfig(_Section):
+class VerifyConfig(Section):
     """How programs are judged."""
 
     section: ClassVar[str] = "verify"
@@ -145,7 +139,7 @@ class VerifyConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class LearnConfig(_Section):
+class LearnConfig(Section):
     """How the policy is updated: GRPO+ of DeepCoder by default."""
 
     section: ClassVar[str] = "learn"
@@ -177,26 +171,42 @@ class LearnConfig(_Section):
     checkpointing: Literal["auto", "always", "never"] = free("auto")
     """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
     ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
-    clip_low: float = share(0.2, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
-    """PPO clip: the ratio is clipped to [1 - clip_low, 1 + clip_high]."""
-    clip_high: float = at_least(0, 0.28)
-    """See ``clip_low``; larger than it is DAPO's clip-higher."""
+    clip_low: float | None = share(None, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
+    """The surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo, 3e-4 for gspo. cispo has no
+    lower bound, pg none at all."""
+    clip_high: float | None = at_least(0, None)
+    """See ``clip_low``; null: 0.28 for ppo (DAPO's clip-higher), 4 for cispo, 4e-4 for gspo."""
     kl_coef: float = at_least(0, 0.0)
     """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
     entropy_coef: float = at_least(0, 0.0)
     """Weight of the entropy bonus."""
+    advantage: Literal["group", "leave_one_out", "global", "gae"] = "group"
+    """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
+    others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
+    expects at each token (PPO), see the section ``critic``."""
     normalize_std: bool = True
-    """Divide the centred rewards of a group by their standard deviation (GRPO); False is Dr. GRPO."""
-    mask_truncated: bool = True
-    """Leave truncated samples out of the loss (their rewards still count in the group's mean)."""
-    surrogate: Literal["ppo", "pg"] = "ppo"
-    """"ppo": the ratio to the policy before the step is clipped; "pg": no clip, the correction alone (REINFORCE)."""
+    """With "group", divide by the standard deviation of the group's rewards (GRPO); False is Dr. GRPO."""
+    truncated: Literal["mask", "zero", "bootstrap"] = "mask"
+    """Samples that ran out of tokens before they ended. "mask": out of the loss (their rewards still count in means);
+    "zero": learned from as if they had ended, with the reward that they got; "bootstrap", with "gae": the critic's
+    value of their last token stands in the place of their reward, and that token is left out of the losses."""
+    overlong_tokens: int = at_least(0, 0)
+    """Responses in the last so many tokens before ``model.response_tokens`` are worth less, evenly down to 0.5 off at
+    that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it.
+    It is part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap"."""
+    surrogate: Literal["ppo", "pg", "cispo", "gspo"] = "ppo"
+    """What updates after the first one of a step are held to (with one update a step, all of them are the same).
+
+    "ppo": each token's ratio to the policy before the step is clipped; "cispo": it is cut, but keeps its gradient
+    (MiniMax-M1); "gspo": the mean ratio of the whole response is clipped (Qwen3); "pg": nothing, the correction alone
+    (REINFORCE; with "tis" it is ScaleRL's form of CISPO). DPPO's mask is ``correction="dppo"``.
+    """
     correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
     """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
 
     "tis": token ratios, cut at ``is_cap``; "mis": token ratios, 0 outside [1 / ``is_cap``, ``is_cap``] (IcePop);
     "seq_mis": the ratio of the whole response, 0 over ``is_cap`` (TRL, verl); "decoupled": token ratios, 0 over
-    ``is_cap``, around PPO's proximal policy (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
+    ``is_cap``, around the policy before the step (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
     ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
     """
     is_cap: float = at_least(0, 2.0)
@@ -208,17 +218,35 @@ class LearnConfig(_Section):
         check_section(self.section, self)
         way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
         require(self.ranks % self.sequence_ranks == 0, "learn.sequence_ranks", self.sequence_ranks, way_out)
+        way_out = "the critic reads whole sequences: use 1, or another learn.advantage than gae"
+        require(
+            self.sequence_ranks == 1 or self.advantage != "gae", "learn.sequence_ranks", self.sequence_ranks, way_out
+        )
         how, cap, surrogate = self.correction, self.is_cap, self.surrogate
         require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
         masks = how in ("mis", "seq_mis", "decoupled")
         require(cap > 1 or not masks, "learn.is_cap", cap, f"{how} masks what is over it: use a number above 1")
-        way_out = "dppo stands in the place of PPO's clip: use learn.surrogate=pg, or another learn.correction"
+        way_out = "dppo stands in the place of a clip: use learn.surrogate=pg, or another learn.correction"
         require(how != "dppo" or surrogate == "pg", "learn.surrogate", surrogate, way_out)
-        way_out = "decoupled needs PPO's proximal policy: use learn.surrogate=ppo, or learn.correction=mis"
-        require(how != "decoupled" or surrogate == "ppo", "learn.surrogate", surrogate, way_out)
+        way_out = "decoupled needs the policy before the step: use learn.surrogate=ppo, or learn.correction=mis"
+        require(how != "decoupled" or surrogate != "pg", "learn.surrogate", surrogate, way_out)
         lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
         way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
         require(not lone, "learn.surrogate", surrogate, way_out)
+        way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
+        require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
+        self._check_response_clip()
+
+    def _check_response_clip(self) -> None:
+        """A bound for single tokens would never be met by the mean over a response."""
+        for name in ("clip_low", "clip_high"):
+            bound, way_out = getattr(self, name), "gspo clips the mean ratio of a response: use null, or less than 0.1"
+            require(self.surrogate != "gspo" or bound is None or bound < 0.1, f"learn.{name}", bound, way_out)
+
+    @property
+    def within_groups(self) -> bool:
+        """A sample's reward is held against those of its prompt's other samples: where all are equal, none teaches."""
+        return self.advantage in ("group", "leave_one_out")
 
     @property
     def rank_tokens(self) -> int:
@@ -227,7 +255,7 @@ class LearnConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True)
-class RunConfig(_Section):
+class RunConfig(Section):
     """The run itself."""
 
     section: ClassVar[str] = "run"
@@ -278,6 +306,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     learn: LearnConfig = field(default_factory=LearnConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
@@ -290,6 +319,17 @@ class Config:
             "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
         )
         check_sharing(r.weight_backend, r.max_staleness)
+        way_out = (
+            "a group needs 2 or more samples to have an advantage; one is enough with learn.advantage=gae or global"
+        )
+        require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
+        if le.advantage != "gae":
+            self.critic.refuse_unused()
+        alone, way_out = (
+            self.critic.steps_alone,
+            f"the policy would learn in none of run.steps={self.run.steps}: use less",
+        )
+        require(alone < self.run.steps, "critic.steps_alone", alone, way_out)
         require(
             le.updates_per_step <= r.groups_per_step,
             "learn.updates_per_step",
@@ -302,6 +342,13 @@ class Config:
             le.micro_batch_tokens,
             f"one sequence has up to {context} tokens (model.prompt_tokens + model.response_tokens)",
         )
+        way_out = f"a response has up to model.response_tokens={self.model.response_tokens}: use less than that"
+        require(le.overlong_tokens < self.model.response_tokens, "learn.overlong_tokens", le.overlong_tokens, way_out)
+        bounded = le.advantage == "gae" and self.critic.bounded
+        way_out = "it takes rewards below 0, where no bounded value lies: use critic.bounded=false, or 0"
+        require(not (le.overlong_tokens and bounded), "learn.overlong_tokens", le.overlong_tokens, way_out)
+        drop, way_out = self.data.drop_solved, "one sample says too little of a prompt: use 0, or 2 or more samples"
+        require(not drop or r.samples_per_group > 1, "data.drop_solved", drop, way_out)
 
     @property
     def leases(self) -> int:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from overlap.errors import ConfigError
 
@@ -28,7 +28,9 @@ def above(low: int, default: Any, *, may_change: bool = False) -> Any:
     return _bounded(default, lambda value: value > low, f"use a number above {low}", may_change)
 
 
-def share(default: float, *, zero: bool = False, one: bool = True, why: str = "", may_change: bool = False) -> Any:
+def share(
+    default: float | None, *, zero: bool = False, one: bool = True, why: str = "", may_change: bool = False
+) -> Any:
     """A field between 0 and 1; ``zero`` and ``one`` say whether these belong to it."""
     way_out = f"use a share {'from' if zero else 'above'} 0 {'and at most' if one else 'to below'} 1"
 
@@ -51,6 +53,16 @@ def free(default: Any) -> Any:
 
 def _bounded(default: Any, inside: Callable[[Any], bool], way_out: str, may_change: bool) -> Any:
     return field(default=default, metadata={_BOUND: inside, _WAY_OUT: way_out, MAY_CHANGE: may_change})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Fields that check themselves. ``section`` is their prefix."""
+
+    section: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_section(self.section, self)
 
 
 def check_section(section: str, values: DataclassInstance) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from overlap.errors import RunDirError
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.reshard import OldShards, load_resharded
 from overlap.learner.spec import RankSpec
-from overlap.learner.state import TAG, LearnerState, copy_beside, write_state
+from overlap.learner.state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
 from overlap.weights import Sender, choose_backend, open_sender
 
@@ -27,18 +28,34 @@ def _keeping(failed: list[OSError | RuntimeError]) -> Iterator[None]:
         failed.append(exc)
 
 
+def _save_shards(deepspeed: Any, folder: Path, tag: str, failed: list[OSError | RuntimeError]) -> None:
+    """Write this rank's part of an engine's state into ``folder / tag``."""
+    write = deepspeed.checkpoint_engine.save
+
+    def save(state_dict: Any, path: str) -> None:
+        with _keeping(failed):
+            write(state_dict, path)
+
+    deepspeed.checkpoint_engine.save = save
+    deepspeed._copy_recovery_script = lambda path: None  # `overlap export` does what it is for
+    try:
+        deepspeed.save_checkpoint(str(folder), tag=tag, save_latest=False)
+    finally:
+        deepspeed.checkpoint_engine.save = write
+
+
 class Commands:
     """Public methods are the calls that ``rank`` serves, and collective where those of DeepSpeed are."""
 
     def __init__(self, spec: RankSpec, device: torch.device) -> None:
         self._spec = spec
-        self._trainer = RankTrainer(spec.cfg, spec.policy, device, spec.total_updates)
+        self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates)
         self._sender: Sender | None = None
         self._version = 0
 
     def step(self, groups: Sequence[PromptGroup], version: int) -> dict[str, float]:
-        """Learn from the groups; ``version`` is what the weights are called afterwards."""
-        metrics = self._trainer.step(groups)
+        """Learn from the groups; ``version`` is what the weights are called afterwards, so it counts the steps."""
+        metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.steps_alone)
         self._version = version
         return metrics
 
@@ -97,30 +114,30 @@ class Commands:
         copy_beside(self._spec.policy, folder)
 
     def _save_state(self, folder: Path) -> None:
-        """Every rank writes its shard. DeepSpeed has barriers in between, so a failure is kept until all are past."""
+        """Every rank writes its shards. DeepSpeed has barriers in between, so a failure is kept until all are past."""
         failed: list[OSError | RuntimeError] = []
-        with _keeping(failed):
-            (folder / TAG).mkdir(parents=True, exist_ok=True)
-        self._raise_any(failed)
-        deepspeed = self._trainer.deepspeed
-        write = deepspeed.checkpoint_engine.save
-
-        def save(state_dict: Any, path: str) -> None:
+        critic = self._trainer.critic
+        for tag, deepspeed in self._engines.items():
             with _keeping(failed):
-                write(state_dict, path)
-
-        deepspeed.checkpoint_engine.save = save
-        deepspeed._copy_recovery_script = lambda path: None  # `overlap export` does what it is for
-        try:
-            deepspeed.save_checkpoint(str(folder), tag=TAG, save_latest=False)
-        finally:
-            deepspeed.checkpoint_engine.save = write
+                (folder / tag).mkdir(parents=True, exist_ok=True)
+            self._raise_any(failed)
+            _save_shards(deepspeed, folder, tag, failed)
         if self._spec.rank == 0:
             with _keeping(failed):
                 learn = self._spec.cfg.learn
                 state = LearnerState(self._version, self._trainer.updates, learn.ranks, learn.zero_stage)
+                if critic is not None:
+                    critic.save_head(folder / CRITIC_TAG)
+                    state = replace(state, critic_updates=critic.updates)
                 write_state(folder, self._spec.cfg, state)
         self._raise_any(failed)
+
+    @property
+    def _engines(self) -> dict[str, Any]:
+        """By the tag of its files, what DeepSpeed made of the policy and, if there is one, of the critic."""
+        critic = self._trainer.critic
+        engines = {TAG: self._trainer.deepspeed}
+        return engines if critic is None else engines | {CRITIC_TAG: critic.deepspeed}
 
     def _raise_any(self, failed: list[OSError | RuntimeError]) -> None:
         """Collective: raises on every rank when one has failed."""
@@ -133,13 +150,17 @@ class Commands:
 
     def restore(self, folder: Path, state: LearnerState) -> None:
         """Load what ``save`` wrote as "state", cut for these ranks or for others."""
-        learn, deepspeed = self._spec.cfg.learn, self._trainer.deepspeed
-        if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
-            deepspeed.load_checkpoint(str(folder), tag=TAG)
-        else:
-            old = OldShards(folder / TAG, ranks=state.ranks, stage=state.zero_stage)
-            load_resharded(deepspeed.optimizer, old, learn.zero_stage)
+        learn = self._spec.cfg.learn
+        for tag, deepspeed in self._engines.items():
+            if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
+                deepspeed.load_checkpoint(str(folder), tag=tag)
+            else:
+                old = OldShards(folder / tag, ranks=state.ranks, stage=state.zero_stage)
+                load_resharded(deepspeed.optimizer, old, learn.zero_stage)
         self._trainer.updates, self._version = state.updates, state.version
+        if (critic := self._trainer.critic) is not None:
+            critic.load_head(folder / CRITIC_TAG)
+            critic.updates = state.critic_updates or 0
 
     def close(self) -> None:
         """Free what the rank holds; it ends after that."""

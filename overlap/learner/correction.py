@@ -33,7 +33,8 @@ LOG_RATIO_MAX = 20.0
 class Sampled:
     """What T tokens of R responses bring along from the engine; the tokens of a response stand together.
 
-    ``engine`` (log-probs) and ``advantages`` are [T] floats, ``owners`` [T] the response of each token, 0 to R-1.
+    ``engine`` (log-probs) and ``advantages`` (rewards, until a critic has seen them) are [T] floats, ``owners`` [T] the
+    response of each token, 0 to R-1.
     ``landed`` [T] is True for tokens that the version which is trained sampled in a response that an older one began.
     """
 

@@ -1,4 +1,4 @@
-"""The trainer door: GRPO steps by DeepSpeed in processes of their own, so that no backward pass holds up the
+"""The trainer door: GRPO and PPO steps by DeepSpeed in processes of their own, so that no backward pass holds up the
 engine's feed.
 
 Consumes a Batch, produces a StepReport and, on request, a WeightUpdate; waits for its ranks; woken by their replies.
@@ -18,8 +18,8 @@ from typing import Literal
 from overlap.atomic import partial_path, remove, replace, sync, to_its_end
 from overlap.config import Config
 from overlap.core import Batch, StepReport, WeightUpdate
-from overlap.errors import LearnerError, StaleBatchError
-from overlap.learner.micro_batch import flatten
+from overlap.errors import ConfigError, LearnerError, StaleBatchError
+from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import read_state
@@ -37,15 +37,24 @@ SAVE_S = 3600.0
 class DeepSpeedLearner:
     """Implements ``overlap.core.Learner``. Constructing it starts nothing.
 
-    ``policy`` is a Hugging Face checkpoint directory, ``scratch`` the run's directory for short-lived files,
+    ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the
+    policy's), ``scratch`` the run's directory for short-lived files,
     ``log`` where the ranks' output goes, ``total_updates`` the number of optimizer steps that the learning-rate
     schedule spans.
     """
 
     def __init__(
-        self, cfg: Config, policy: Path, scratch: Path, *, log: Path | None = None, total_updates: int
+        self,
+        cfg: Config,
+        policy: Path,
+        scratch: Path,
+        *,
+        critic: Path | None = None,
+        log: Path | None = None,
+        total_updates: int,
     ) -> None:
         self._cfg, self._policy, self._scratch = cfg, policy, scratch
+        self._critic = critic or policy
         self._log, self._total_updates = log, total_updates
         self._ranks: RankProcesses | None = None
         self._version = 0
@@ -61,6 +70,7 @@ class DeepSpeedLearner:
             driver=os.getpid(),
             rendezvous=absolute(life.folder) / "rendezvous",
             policy=absolute(self._policy),
+            critic=absolute(self._critic),
             cfg=self._cfg,
             total_updates=self._total_updates,
         )
@@ -75,9 +85,11 @@ class DeepSpeedLearner:
         """
         began = time.monotonic()
         self._check_ages(batch)
-        groups = await asyncio.to_thread(flatten, batch, mask_truncated=self._cfg.learn.mask_truncated)
+        groups = await asyncio.to_thread(flatten, batch, truncated=self._cfg.learn.truncated)
         if not groups:
             raise LearnerError(f"batch of step {batch.step} has no token to learn from: do not call step with it")
+        if self._cfg.learn.advantage == "gae" and self._cfg.critic.bounded:
+            check_bounds(groups)
         version = self._version + 1
         metrics = await self._running.call("step", groups, version, timeout_s=STEP_S)
         self._version = version
@@ -159,6 +171,14 @@ class DeepSpeedLearner:
         if self._ranks is None:
             raise LearnerError("the learner was not started: await start() first")
         return self._ranks
+
+
+def check_bounds(groups: Sequence[PromptGroup]) -> None:
+    """Raise ConfigError for a reward that no bounded value can reach."""
+    rewards = [response.advantage for group in groups for response in group.responses]
+    if worst := [reward for reward in rewards if not 0.0 <= reward <= 1.0]:
+        way_out = f"a sample's reward is {worst[0]:g}, beyond the values' 0 to 1: use critic.bounded=false"
+        raise ConfigError("critic.bounded", True, way_out)
 
 
 def absolute(path: Path) -> Path:

@@ -2,33 +2,30 @@
 
 Per token, with the learner's log-prob ``new``, its log-prob before the step ``old`` and the engine's ``engine``::
 
-    surrogate "ppo":  anchor = old   r = exp(new - anchor)   s = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high))
-    surrogate "pg":   anchor = new   r = exp(new - anchor)   s = -A r, whose gradient is that of -A new
-    l = w(anchor, engine) * s + kl_coef * k3(new, reference) - entropy_coef * H
+    anchor = new for the surrogate "pg", old for all others
+    l = w(anchor, engine) * surrogate(new, anchor) + kl_coef * k3(new, reference) - entropy_coef * H
 
-``anchor`` and the weight w (``overlap.learner.correction``) carry no gradient. "ppo" is decoupled PPO (Hilton et al.
-2022; AReaL, Fu et al. 2025, eq. 5) with PPO's clip (Schulman et al. 2017, eq. 7) and DAPO's two bounds (Yu et al.
-2025, section 3.1); "pg" is REINFORCE with importance weights (verl ``compute_policy_loss_reinforce``, "pure IS"). The
-loss of a mini-batch is the sum of ``l`` over the number of *all* its counted tokens, on all ranks (DAPO, section 3.3):
-a split changes nothing.
+``anchor`` and the weight w (``overlap.learner.correction``) carry no gradient; for the surrogates see
+``overlap.learner.surrogates``. "ppo" is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025, eq. 5) with DAPO's
+two bounds (Yu et al. 2025, section 3.1), "cispo" and "gspo" are decoupled likewise, and "pg" is REINFORCE with
+importance weights (verl ``compute_policy_loss_reinforce``, "pure IS"). The loss of a mini-batch is the sum of ``l``
+over the number of *all* its counted tokens, on all ranks (DAPO, section 3.3): a split changes nothing. Responses are
+never split, so that holds for the ratio of a whole one, too.
 
-With one update per batch, ``old`` is ``new`` without its gradient: r is 1, the gradient is that of ``w A new``, both
-surrogates are the same, and no further forward pass is needed. With more updates, ``old`` is computed before the
-first one, for "ppo" alone.
+With one update per batch, ``old`` is ``new`` without its gradient: ratios are 1, the gradient is that of ``-w A new``,
+all surrogates take the same step, and no further forward pass is needed. With more updates, ``old`` is computed before
+the first one, unless nothing is held to it ("pg").
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-import torch
 from torch import Tensor
 
-from overlap.learner.correction import Correction, Sampled, correct, ratios
+from overlap.learner.correction import Correction, Sampled, correct
 from overlap.learner.statistics import Statistics, k3, landing_statistics, token_statistics
-
-Surrogate = Literal["ppo", "pg"]
+from overlap.learner.surrogates import Surrogate, surrogate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +33,8 @@ class LossConfig:
     """Coefficients; see ``overlap.config.fields.LearnConfig``."""
 
     surrogate: Surrogate = "ppo"
-    clip_low: float = 0.2
-    clip_high: float = 0.28
+    clip_low: float | None = None
+    clip_high: float | None = None
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
     correction: Correction = "tis"
@@ -53,20 +50,6 @@ class TokenLoss:
     statistics: tuple[Statistics, ...]
 
 
-def clipped_policy_loss(
-    new: Tensor, old: Tensor, advantages: Tensor, *, clip_low: float, clip_high: float
-) -> tuple[Tensor, Tensor]:
-    """PPO losses [T] and whether the clip decided [T] (bool). All inputs are [T]; ``old`` carries no gradient.
-
-    The larger of the two losses is taken, so that the clip bounds what an update can gain from a token and never
-    what it can lose.
-    """
-    ratio = ratios(new - old)
-    plain = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    return torch.maximum(plain, clipped), clipped > plain
-
-
 def token_loss(
     new: Tensor,
     sampled: Sampled,
@@ -79,19 +62,19 @@ def token_loss(
 ) -> TokenLoss:
     """Sum of the token losses and what the metrics need. All inputs are [T], at least one token.
 
-    ``first``: no update of the batch has been taken yet, so ``new`` is what ``old`` would be. In later ones "ppo" needs
-    ``old``. ``reference`` is needed if ``kl_coef`` > 0, ``entropy`` (of the whole distribution, with gradient) if
-    ``entropy_coef`` > 0.
+    ``first``: no update of the batch has been taken yet, so ``new`` is what ``old`` would be. In later ones all but
+    "pg" need ``old``. ``reference`` is needed if ``kl_coef`` > 0, ``entropy`` (of the whole distribution, with
+    gradient) if ``entropy_coef`` > 0.
     """
     old = new.detach() if first and old is None else old
     anchor = new.detach() if cfg.surrogate == "pg" else old
-    assert anchor is not None, "PPO needs the log-probs before the first update of the batch"
+    assert anchor is not None, f"{cfg.surrogate} needs the log-probs before the first update of the batch"
     weights = correct(cfg.correction, anchor, sampled, cap=cfg.is_cap, bound=cfg.tv_bound)
-    policy, decided = _surrogate(new, anchor, sampled.advantages, cfg)
+    policy, decided = surrogate(cfg.surrogate, new, anchor, sampled, low=cfg.clip_low, high=cfg.clip_high)
     losses = weights.values * policy
     found = token_statistics(new.detach(), anchor, sampled, weights)
     sums = {**found.sums, "clip_fraction": decided.sum()}
-    if cfg.surrogate == "ppo":
+    if cfg.surrogate != "pg":
         sums["update_kl"] = k3(anchor, new.detach()).double().sum()
     if cfg.kl_coef:
         assert reference is not None, "kl_coef > 0 needs the reference policy's log-probs"
@@ -106,10 +89,3 @@ def token_loss(
     sums["loss"] = total.detach()
     landing = () if old is None else (landing_statistics(old, sampled),)
     return TokenLoss(total, (Statistics(sums, found.maxima, found.ratio_counts), *landing))
-
-
-def _surrogate(new: Tensor, anchor: Tensor, advantages: Tensor, cfg: LossConfig) -> tuple[Tensor, Tensor]:
-    """Losses [T] before the correction, and whether a clip decided [T] (bool)."""
-    if cfg.surrogate == "ppo":
-        return clipped_policy_loss(new, anchor, advantages, clip_low=cfg.clip_low, clip_high=cfg.clip_high)
-    return -advantages * ratios(new - anchor), torch.zeros_like(new, dtype=torch.bool)

@@ -15,24 +15,35 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
 from overlap.learner.pairs import fits_mask, shared
 
+Truncated = Literal["mask", "zero", "bootstrap"]
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response whose T tokens are in the loss: ``tokens`` (int32) and the engine's ``logprobs`` (float32) are [T].
+    """A response of T tokens: ``tokens`` (int32) and the engine's ``logprobs`` (float32) are [T].
 
-    ``fresh`` is the first token that was sampled by the version which is trained, T when there is none: versions never
-    go back, so all tokens from there on were.
+    All of them are in the loss, but the last one of a response that ``bootstraps``: it was cut off, and the critic's
+    value of the state before that token stands for what would have come. Where a critic makes the advantages,
+    ``advantage`` is the reward. ``fresh`` is the first token that was sampled by the version which is trained, T when
+    there is none: versions never go back, so all tokens from there on were.
     """
 
     tokens: array[int]
     logprobs: array[float]
     advantage: float
     fresh: int = 0
+    bootstraps: bool = False
+
+    @property
+    def counted(self) -> int:
+        """Tokens in the loss."""
+        return len(self.tokens) - self.bootstraps
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,7 @@ class Row:
     @property
     def counted(self) -> int:
         """Response tokens in the loss."""
-        return sum(len(r.tokens) for r in self.responses)
+        return sum(r.counted for r in self.responses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +131,25 @@ class SplitConfig:
     padded: bool = False
 
 
-def flatten(batch: Batch, *, mask_truncated: bool) -> tuple[PromptGroup, ...]:
+def flatten(batch: Batch, *, truncated: Truncated = "mask") -> tuple[PromptGroup, ...]:
     """The responses that are in the loss, group by group; groups without any are left out.
 
-    Out of the loss are samples that could not be scored (reward None), empty responses and, with
-    ``mask_truncated``, those that did not end by themselves. Raises EngineError for a response whose log-probs are not
-    one finite number per token.
+    Out of the loss are samples that could not be scored (reward None), empty responses and, with ``truncated="mask"``,
+    those that did not end by themselves. Whether one did is what the engine says of it: one that ended at the limit
+    has the same length. Raises EngineError for a response whose log-probs are not one finite number per token.
     """
-    groups = (_flatten_group(group, batch.version, mask_truncated) for group in batch.groups)
+    groups = (_flatten_group(group, batch.version, truncated) for group in batch.groups)
     return tuple(group for group in groups if group.responses)
 
 
-def _flatten_group(group: Group, version: int, mask_truncated: bool) -> PromptGroup:
+def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGroup:
     responses = []
     for scored, advantage in zip(group.samples, group.advantages, strict=True):
         trajectory = scored.trajectory
-        if scored.reward is None or not trajectory.token_ids or (mask_truncated and trajectory.truncated):
+        bootstraps = trajectory.truncated and truncated == "bootstrap"
+        if scored.reward is None or (trajectory.truncated and truncated == "mask"):
+            continue
+        if len(trajectory.token_ids) <= bootstraps:
             continue
         if len(trajectory.token_ids) != len(trajectory.logprobs):
             raise EngineError(
@@ -145,7 +159,9 @@ def _flatten_group(group: Group, version: int, mask_truncated: bool) -> PromptGr
         if not math.isfinite(sum(logprobs.array)):  # it was sampled, so the engine cannot have given it no chance
             place, value = next((t, x) for t, x in enumerate(logprobs) if not math.isfinite(x))
             raise EngineError(f"sample {scored.id}: the engine's log-prob of token {place} is {value}")
-        responses.append(Response(tokens.array, logprobs.array, advantage, _fresh(trajectory, version)))
+        fresh = _fresh(trajectory, version)
+        earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
+        responses.append(Response(tokens.array, logprobs.array, earned, fresh, bootstraps))
     return PromptGroup(Packed("i", group.prompt.token_ids).array, tuple(responses))
 
 

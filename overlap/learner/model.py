@@ -123,10 +123,8 @@ def plain(token_ids: list[int], device: torch.device) -> MicroTensors:
     ids = torch.tensor([token_ids], device=device)
     nothing = torch.zeros(length - 1, device=device)
     sampled = Sampled(nothing, nothing, nothing.long(), nothing.bool(), 1)
-    return MicroTensors(
-        ids, torch.arange(length, device=device)[None], None, torch.arange(length - 1, device=device), ids[0, 1:],
-        sampled,
-    )  # fmt: skip
+    at, ends = torch.arange(length, device=device), torch.full((1,), -1, device=device)
+    return MicroTensors(ids, at[None], None, at[:-1], ids[0, 1:], ends, sampled)
 
 
 @torch.no_grad()

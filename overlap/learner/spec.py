@@ -10,12 +10,15 @@ from overlap.config import Config
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``rendezvous`` is a file that does not exist yet, ``driver`` a pid; all paths are absolute."""
+    """``rendezvous`` is a file that does not exist yet, ``driver`` a pid; all paths are absolute. ``critic`` is what a
+    critic starts from, where there is one.
+    """
 
     rank: int
     world: int
     driver: int
     rendezvous: Path
     policy: Path
+    critic: Path
     cfg: Config
     total_updates: int

@@ -13,19 +13,23 @@ from overlap.errors import ConfigError
 _FILE = "learner.json"
 TAG = "deepspeed"
 """Folder of DeepSpeed's files in a saved state."""
+CRITIC_TAG = "critic"
+"""The same for its critic, which also has its head there."""
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json", ".msgpack", ".h5", ".onnx")
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
     """Policy version, and optimizer steps taken (they set the learning rate). ``ranks`` and ``zero_stage`` say how its
-    files are cut; another number or stage reads them too (``reshard``).
+    files are cut; another number or stage reads them too (``reshard``). ``critic_updates`` are the optimizer steps that
+    its critic has taken, None where it has none.
     """
 
     version: int
     updates: int
     ranks: int
     zero_stage: int
+    critic_updates: int | None = None
 
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
@@ -41,13 +45,21 @@ def copy_beside(policy: Path, folder: Path) -> None:
 
 
 def read_state(folder: Path, cfg: Config) -> LearnerState:
-    """Raises ConfigError when there is no state, or one of another number type."""
+    """Raises ConfigError when there is no state, one of another number type, or one that lacks the critic that a run
+    by ``cfg`` has, or has one that it would lose.
+    """
     try:
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-        state = LearnerState(*(int(found[name]) for name in ("version", "updates", "ranks", "zero_stage")))
+        critic = found.get("critic_updates")
+        critic = None if critic is None else int(critic)
+        numbers = {name: int(found[name]) for name in ("version", "updates", "ranks", "zero_stage")}
+        state = LearnerState(**numbers, critic_updates=critic)
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError("checkpoint", str(folder), f"holds no learner state ({exc}); choose another one") from exc
     if found.get("dtype") != cfg.model.dtype:
         way_out = f"was written with model.dtype={found.get('dtype')}: go on with that, this run has {cfg.model.dtype}"
         raise ConfigError("checkpoint", str(folder), way_out)
+    if (cfg.learn.advantage == "gae") != (critic is not None):
+        has = "has a critic: go on with" if critic is not None else "has no critic: go on without"
+        raise ConfigError("checkpoint", str(folder), f"{has} learn.advantage=gae, this run has {cfg.learn.advantage}")
     return state

@@ -24,6 +24,7 @@ class MicroTensors:
     """``ids`` and ``positions`` are [1, N] if packed (then there is a ``layout``), else [B, L] and plain causal.
 
     ``at`` [T] says where in the flat hidden states each counted token is predicted, ``targets`` [T] which one it is.
+    ``behind`` [R] is the place behind the last counted token of each response that bootstraps, -1 for the others.
     """
 
     ids: Tensor
@@ -31,6 +32,7 @@ class MicroTensors:
     layout: Layout | Spans | None
     at: Tensor
     targets: Tensor
+    behind: Tensor
     sampled: Sampled
 
 
@@ -52,22 +54,24 @@ def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu", parts: int
         positions, layout = torch.arange(length).expand(len(micro.rows), -1), None
     responses = [response for row in micro.rows for response in row.responses]
     at = [places for row, start in zip(micro.rows, starts, strict=True) for places in _predictors(row, start)]
+    behind = [places[-1] if r.bootstraps else torch.tensor(-1) for r, places in zip(responses, at, strict=True)]
     return MicroTensors(
         ids=ids.to(device),
         positions=positions.to(device),
         layout=layout,
-        at=torch.cat(at).to(device),
-        targets=torch.cat([_tensor(r.tokens).long() for r in responses]).to(device),
+        at=torch.cat([places[: r.counted] for r, places in zip(responses, at, strict=True)]).to(device),
+        targets=torch.cat([_tensor(r.tokens)[: r.counted].long() for r in responses]).to(device),
+        behind=torch.stack(behind).to(device),
         sampled=_sampled(responses, device),
     )
 
 
 def _sampled(responses: Sequence[Response], device: torch.device | str) -> Sampled:
     """Responses are never split, so what is summed over one is found in its micro-batch."""
-    lengths = torch.tensor([len(r.tokens) for r in responses])
+    lengths = torch.tensor([r.counted for r in responses])
     advantages = torch.tensor([r.advantage for r in responses], dtype=torch.float32)
     return Sampled(
-        engine=torch.cat([_tensor(r.logprobs) for r in responses]).to(device),
+        engine=torch.cat([_tensor(r.logprobs)[: r.counted] for r in responses]).to(device),
         advantages=advantages.repeat_interleave(lengths).to(device),
         owners=torch.arange(len(responses)).repeat_interleave(lengths).to(device),
         landed=torch.cat([_landed(r) for r in responses]).to(device),
@@ -76,7 +80,7 @@ def _sampled(responses: Sequence[Response], device: torch.device | str) -> Sampl
 
 
 def _landed(response: Response) -> Tensor:
-    places = torch.arange(len(response.tokens))
+    places = torch.arange(response.counted)
     return (places >= response.fresh) & (response.fresh > 0)
 
 
@@ -95,12 +99,12 @@ def _positions(row: Row) -> Tensor:
 
 
 def _predictors(row: Row, start: int) -> list[Tensor]:
-    """Places that predict the counted tokens: a first token is predicted by the prompt's last one."""
+    """Places that predict the tokens of each response: a first token is predicted by the prompt's last one."""
     places: list[Tensor] = []
     prompt = response = start + len(row.prompt)
     for r in row.responses:
         read = len(r.tokens) - 1
-        places += [torch.tensor([prompt - 1]), torch.arange(response, response + read)]
+        places.append(torch.cat((torch.tensor([prompt - 1]), torch.arange(response, response + read))))
         response += read
     return places
 

@@ -7,72 +7,51 @@ averages over ranks, which the factor undoes. So neither the split nor the numbe
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from overlap.config import Config, LearnConfig
+from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
+from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
+from overlap.learner.optimizer import deepspeed_config, learning_rate, take_step
 from overlap.learner.sequence import SequenceGroup, share_sequences
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, to_tensors
 from overlap.weights import FullTensors, full_tensors
 
 
-def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
-    """Rate of optimizer step ``update`` (from 0) of ``total``: linear warm-up to ``lr``, then the schedule.
-
-    The warm-up's step i has (i + 1) / warmup of the rate; linear and cosine reach 0 one step after the last.
-    """
-    if update < learn.warmup_steps:
-        return learn.lr * (update + 1) / learn.warmup_steps
-    span = max(1, total - learn.warmup_steps)
-    done = min(1.0, (update - learn.warmup_steps) / span)
-    factor = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-    return learn.lr * factor[learn.schedule]
-
-
-def deepspeed_config(cfg: Config) -> dict[str, Any]:
-    """DeepSpeed's configuration. Gradients are summed in float32 in any case, over micro-batches as over ranks."""
-    bf16 = cfg.model.dtype == "bfloat16"
-    return {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_accumulation_steps": 1,
-        "gradient_clipping": cfg.learn.grad_clip,
-        "bf16": {"enabled": bf16},
-        "zero_optimization": {"stage": cfg.learn.zero_stage},
-        "data_types": {"grad_accum_dtype": "fp32"},
-        "communication_data_type": "fp32",
-        "steps_per_print": 2**62,
-    }
-
-
 class RankTrainer:
-    """Model, optimizer and (for a KL penalty) reference policy of one rank.
+    """Model, optimizer and (for a KL penalty) reference policy of one rank; with "gae" a critic beside them.
 
-    ``deepspeed`` is what DeepSpeed made of model and optimizer.
+    ``deepspeed`` is what DeepSpeed made of model and optimizer, ``critic`` the checkpoint that a critic starts from.
+    ``total_updates`` are those of a run; the policy takes none of those in which the critic is alone.
     """
 
-    def __init__(self, cfg: Config, policy: Path, device: torch.device, total_updates: int) -> None:
+    def __init__(self, cfg: Config, policy: Path, critic: Path, device: torch.device, total_updates: int) -> None:
         import deepspeed
 
-        self.cfg, self.device, self.total_updates = cfg, device, total_updates
+        self.cfg, self.device = cfg, device
+        self.total_updates = total_updates - cfg.critic.steps_alone * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         dtype = getattr(torch, cfg.model.dtype)
         model = load_policy(policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device)
         packs = choose_attention(model, device)
-        shares = packs and cfg.learn.share_prompts == "auto"
         again = checkpoint_layers(model, cfg.learn)
+        self.critic = None
+        if cfg.learn.advantage == "gae":
+            self.critic = CriticTrainer(cfg, critic, device, total_updates)
+            packs = packs and self.critic.packs
+        shares = packs and cfg.learn.share_prompts == "auto"
         parts = cfg.learn.sequence_ranks
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
@@ -112,26 +91,34 @@ class RankTrainer:
     def _tensors(self, micro: MicroBatch) -> MicroTensors:
         return to_tensors(micro, self.device, self.cfg.learn.sequence_ranks)
 
-    def step(self, groups: Sequence[PromptGroup]) -> dict[str, float]:
-        """One batch: ``updates_per_step`` optimizer steps. Returns the metrics of ``StepReport``, equal on all
-        ranks.
+    def step(self, groups: Sequence[PromptGroup], *, alone: bool = False) -> dict[str, float]:
+        """One batch: ``updates_per_step`` optimizer steps of the critic, if there is one, and then, unless that is to
+        learn ``alone``, of the policy. Returns the metrics of ``StepReport``, equal on all ranks.
         """
         minis = mini_batches(groups, self._split)
+        tokens = sum(mini.counted for mini in minis)
+        told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
+        advantages: Sequence[list[Tensor] | None] = [None] * len(minis)
+        if self.critic is not None:
+            advantages, judged = self.critic.step(minis)
+            told |= judged
+        return told if alone else told | self._learn(minis, advantages, tokens)
+
+    def _learn(
+        self, minis: Sequence[MiniBatch], advantages: Sequence[list[Tensor] | None], tokens: int
+    ) -> dict[str, float]:
         began = time.monotonic()
         old = self._before(minis)
         tally, norms, optimizer_s = Tally(self.device), [], 0.0
-        for number, (mini, olds) in enumerate(zip(minis, old, strict=True)):
-            self._accumulate(mini, olds, tally, first=not number)
+        for number, (mini, olds, made) in enumerate(zip(minis, old, advantages, strict=True)):
+            self._accumulate(mini, olds, made, tally, first=not number)
             stepped = time.monotonic()
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
-        tokens = sum(mini.counted for mini in minis)
         tally.reduce()
         return tally.told(tokens) | {
             "grad_norm": sum(norms) / len(norms),
             "lr": learning_rate(self.updates - 1, self.cfg.learn, self.total_updates),
-            "tokens": float(tokens),
-            "tokens_padded_share": sum(m.padding for m in minis) / len(minis),
             "forward_backward_s": time.monotonic() - began - optimizer_s,
             "optimizer_s": optimizer_s,
         }
@@ -139,7 +126,7 @@ class RankTrainer:
     def _before(self, minis: Sequence[MiniBatch]) -> list[list[Tensor] | None]:
         """Log-probs before the first update of the batch, for each mini-batch; None where nothing needs them.
 
-        In the first update the forward pass of the loss gives them. Without PPO's clip nothing is held to them.
+        In the first update the forward pass of the loss gives them. Without a clip nothing is held to them.
         """
         if self._loss.surrogate == "pg":
             return [None] * len(minis)
@@ -149,13 +136,22 @@ class RankTrainer:
     def _old(self, mini: MiniBatch) -> list[Tensor]:
         return [self.deepspeed.module(self._tensors(m))[0] for m in self._own(mini)]
 
-    def _accumulate(self, mini: MiniBatch, olds: list[Tensor] | None, tally: Tally, *, first: bool) -> None:
+    def _accumulate(
+        self,
+        mini: MiniBatch,
+        olds: list[Tensor] | None,
+        advantages: list[Tensor] | None,
+        tally: Tally,
+        *,
+        first: bool,
+    ) -> None:
         micros = self._own(mini)
         tells = self.rank % self.cfg.learn.sequence_ranks == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
             self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)
-            loss = self._token_loss(micro, olds[number] if olds else None, first)
+            made = advantages[number] if advantages else None
+            loss = self._token_loss(micro, olds[number] if olds else None, made, first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
@@ -165,26 +161,20 @@ class RankTrainer:
                 for found in loss.statistics:
                     tally.add(found)
 
-    def _token_loss(self, micro: MicroBatch, old: Tensor | None, first: bool) -> TokenLoss:
+    def _token_loss(self, micro: MicroBatch, old: Tensor | None, advantages: Tensor | None, first: bool) -> TokenLoss:
         tensors = self._tensors(micro)
         new, entropy = self.deepspeed(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         reference = None
         if self._reference is not None:
             with torch.no_grad():
                 reference = self._reference(tensors)[0]
-        sampled = tensors.sampled
+        sampled = tensors.sampled if advantages is None else replace(tensors.sampled, advantages=advantages)
         return token_loss(new, sampled, self._loss, old=old, first=first, reference=reference, entropy=entropy)
 
     def _optimize(self) -> float:
         """Take the optimizer step; returns the global gradient norm before clipping."""
-        rate = learning_rate(self.updates, self.cfg.learn, self.total_updates)
-        for group in self.deepspeed.optimizer.param_groups:
-            group["lr"] = rate
-        self.deepspeed.step()
+        norm = take_step(self.deepspeed, learning_rate(self.updates, self.cfg.learn, self.total_updates), "learn.lr")
         self.updates += 1
-        norm = float(self.deepspeed.get_global_grad_norm())
-        if not math.isfinite(norm):
-            raise LearnerError(f"the gradient norm of update {self.updates} is {norm}: lower learn.lr")
         return norm
 
     @torch.no_grad()

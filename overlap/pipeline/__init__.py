@@ -7,7 +7,7 @@ Woken by  the end of any of them: all run in one task group, and the first failu
 
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState
-from overlap.pipeline.flow import Pending
+from overlap.pipeline.flow import Pending, stall_line
 from overlap.pipeline.intake import Intake, check_intake, take_in
 from overlap.pipeline.learning import Doors, StepResult, named
 from overlap.pipeline.loop import Position, overlapped, serial
@@ -27,5 +27,6 @@ __all__ = [
     "named",
     "overlapped",
     "serial",
+    "stall_line",
     "take_in",
 ]

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from overlap.config import Config
 from overlap.core import Group, Prompt, Scored
 from overlap.errors import EmptyBatchesError
+from overlap.pipeline.advantage import complete
 from overlap.pipeline.group import make_group
+from overlap.pipeline.shaping import Overlong
 
 MAX_EMPTY_STEPS = 3  # in a row; one empty step is bad luck, three are a task that cannot be learned
 
@@ -91,13 +93,8 @@ class Assembler:
 
     def _close(self, group: int) -> Group:
         open_, learn = self._open.pop(group), self._cfg.learn
-        made = self._done[group] = make_group(
-            group,
-            open_.prompt,
-            open_.samples,
-            normalize_std=learn.normalize_std,
-            mask_truncated=learn.mask_truncated,
-        )
+        overlong = Overlong(self._cfg.model.response_tokens, learn.overlong_tokens)
+        made = self._done[group] = make_group(group, open_.prompt, open_.samples, learn, overlong)
         return made
 
     def replaceable(self) -> list[int]:
@@ -125,7 +122,7 @@ class Assembler:
             del self._done[group.id]
             self._replaced.discard(group.id)
         self._next += len(taken)
-        return tuple(taken)
+        return complete(tuple(taken), self._cfg.learn)
 
 
 def empty_batches(groups: Sequence[Group]) -> EmptyBatchesError:

@@ -48,9 +48,15 @@ class Books:
 
         consumes: prompts          produces: G requests per group
         waits for: a free lease    woken by: weights that landed, a dropped group
+
+        Ends where no prompt is left; what is underway completes the last steps.
         """
         while (group := await self.window.take()) is not None:
-            prompt = self.assembler.expect(group, next(self._prompts))
+            prompt = next(self._prompts, None)
+            if prompt is None:  # all are solved, so nothing more can come
+                self.window.drop(group)
+                return self.drain()
+            self.assembler.expect(group, prompt)
             known = self._carried.pop(group, {})
             for sample in range(self._samples):
                 if sample not in known:
@@ -72,6 +78,7 @@ class Books:
 
     def land(self, groups: tuple[Group, ...]) -> None:
         """The weights that these groups produced serve in the engine."""
+        self._prompts.note(groups)  # first: a lease that is free lets the next epoch begin
         self.window.land(group.id for group in groups if group.id in self.window.out)
         self.settle()
 

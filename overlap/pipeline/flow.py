@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +26,8 @@ TRIES = 2
 """A sample that hangs is begun so many times in all."""
 LOOKS = 4
 """How often the time that is a stall is looked at."""
+SHOWN = 8
+"""Samples that a line names."""
 CANCEL_S = 10.0
 """A door has so long to let go of a sample."""
 
@@ -37,6 +39,14 @@ class Pending:
     id: str
     stage: Stage
     age_s: float
+
+
+def stall_line(pending: Sequence[Pending], given_up: bool, stall_s: float) -> str:
+    """What a person reads of samples that stand still."""
+    names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:SHOWN])
+    more = f" and {len(pending) - SHOWN} more" if len(pending) > SHOWN else ""
+    what = "given up" if given_up else "begun again"
+    return f"no sample ended for {stall_s:g} s; {what}: {names}{more}"
 
 
 @dataclass(slots=True, eq=False)

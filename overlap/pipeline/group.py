@@ -2,52 +2,47 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+from overlap.config import LearnConfig
 from overlap.core import Group, Prompt, Scored
+from overlap.pipeline.advantage import EQUAL_REWARDS, of_group
+from overlap.pipeline.shaping import Overlong, punishments
 
-EQUAL_REWARDS = "equal_rewards"
+NONE = Overlong()
 TOO_FEW_SCORED = "too_few_scored"
 ALL_TRUNCATED = "all_truncated"
 
 
-def advantages(rewards: Sequence[float | None], *, normalize_std: bool) -> tuple[float, ...]:
-    """Advantages [G] of rewards [G]: r - mean, over the standard deviation if asked for.
-
-    GRPO (Shao et al. 2024, section 4.1.2) with the sample standard deviation (divisor G - 1), which the paper leaves
-    open and verl (``compute_grpo_outcome_advantage``) and TRL (``GRPOTrainer``) take by ``torch.std``; at G = 8 the
-    population form would give advantages 1.069 times as large. Without the division it is Dr. GRPO (Liu et al. 2025,
-    section 3.2). ``None`` rewards count nowhere and get 0. Equal rewards give zeros.
-    """
-    known = [r for r in rewards if r is not None]
-    if not known or max(known) == min(known):
-        return (0.0,) * len(rewards)
-    mean = math.fsum(known) / len(known)
-    scale = 1.0
-    if normalize_std:
-        scale = math.sqrt(math.fsum((r - mean) ** 2 for r in known) / (len(known) - 1))
-    return tuple(0.0 if r is None else (r - mean) / scale for r in rewards)
-
-
 def make_group(
-    group: int, prompt: Prompt, samples: Sequence[Scored], *, normalize_std: bool, mask_truncated: bool
+    group: int, prompt: Prompt, samples: Sequence[Scored], learn: LearnConfig, overlong: Overlong = NONE
 ) -> Group:
     """Order the samples, compute their advantages and decide whether the group teaches anything.
 
-    Truncated samples count in the mean and the deviation even when ``mask_truncated`` keeps them out of the loss: a
-    prompt on which the policy never stops is not an easy one.
+    Truncated samples count in the mean and the deviation even when ``learn.truncated=mask`` keeps them out of the
+    loss: a prompt on which the policy never stops is not an easy one. A group whose task rewards are equal teaches
+    nothing whatever the punishments: divided by a deviation that they alone make, they would weigh as much as a
+    failure (DAPO filters by accuracy, too).
     """
     ordered = tuple(sorted(samples, key=lambda s: s.trajectory.request.sample))
+    punished = punishments(ordered, overlong)
     rewards = [s.reward for s in ordered]
-    adv = advantages(rewards, normalize_std=normalize_std)
-    return Group(group, prompt, ordered, adv, _drop_reason(ordered, adv, mask_truncated))
+    if punished:
+        rewards = [None if r is None else r + p for r, p in zip(rewards, punished, strict=True)]
+    return Group(group, prompt, ordered, of_group(rewards, learn), _drop_reason(ordered, learn), punished)
 
 
-def _drop_reason(samples: Sequence[Scored], adv: Sequence[float], mask_truncated: bool) -> str:
+def _drop_reason(samples: Sequence[Scored], learn: LearnConfig) -> str:
     scored = [s for s in samples if s.reward is not None]
-    if len(scored) < 2:
+    if len(scored) < (2 if learn.within_groups else 1):
         return TOO_FEW_SCORED
-    if all(s.trajectory.truncated for s in scored) and (mask_truncated or not any(adv)):
+    rewards = [s.reward for s in samples if s.reward is not None]
+    equal = learn.within_groups and max(rewards) == min(rewards)
+    if all(s.trajectory.truncated for s in scored) and (equal or not any(_in_loss(s, learn) for s in scored)):
         return ALL_TRUNCATED
-    return "" if any(adv) else EQUAL_REWARDS
+    return EQUAL_REWARDS if equal else ""
+
+
+def _in_loss(truncated: Scored, learn: LearnConfig) -> bool:
+    """Whether a truncated sample is learned from; the last token of one that is bootstrapped is not."""
+    return learn.truncated == "zero" or (learn.truncated == "bootstrap" and len(truncated.trajectory.token_ids) > 1)

@@ -15,6 +15,7 @@ from overlap.errors import EngineLost, StageError, StaleBatchError, first_error
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
 from overlap.pipeline.parity import check_parity
+from overlap.pipeline.solved import solves
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -117,7 +118,8 @@ class Learning:
         return check_parity(ours, theirs, bound=self.cfg.parity_bound, version=self.version, exact=exact)
 
     def _refuse_more_empty_steps(self, groups: tuple[Group, ...]) -> None:
-        self._empty.extend(groups)
+        bound = self.cfg.data.drop_solved
+        self._empty += [g for g in groups if not (bound and solves(g, bound))]  # solved prompts are on their way out
         if len(self._empty) >= MAX_EMPTY_STEPS * self.cfg.rollout.groups_per_step:
             raise empty_batches(self._empty)
 

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from overlap.config import Config
@@ -80,16 +81,19 @@ async def serial(
     for _ in range(at.step, cfg.run.steps):
         while (groups := assembler.next_step()) is None:
             requests: list[Request] = []
-            for _ in range(assembler.missing):
-                prompt = assembler.expect(admitted, next(prompts))
+            for prompt in islice(prompts, assembler.missing):
+                assembler.expect(admitted, prompt)
                 requests += [Request(admitted, k, prompt) for k in range(cfg.rollout.samples_per_group)]
                 admitted += 1
+            if not requests:
+                return  # no prompt is left
             trajectories = await _all("generate", doors.generator.generate, requests)
             for scored in await _all("verify", doors.verifier.score, trajectories):
                 assembler.add(scored)
         result = await learning.learn(groups)
         if on_weights is not None:
             await on_weights(result)
+        prompts.note(groups)
         await on_step(result)
 
 

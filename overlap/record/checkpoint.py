@@ -36,8 +36,8 @@ class RunState:
     version: int
     """The policy version that the learner's state holds."""
     groups: int = 0
-    """Prompt groups that finished steps consumed. Prompt order and group ids follow from it and the seed, so groups
-    that were in flight are admitted again, first."""
+    """Prompt groups that finished steps consumed. Prompt order and group ids follow from it, the seed and ``solved``,
+    so groups that were in flight are admitted again, first."""
     metrics_offset: int = 0
     """Bytes of metrics.jsonl that belong to finished steps."""
     trajectories_offset: int = 0
@@ -58,6 +58,8 @@ class RunState:
     """Results in ``carried.jsonl``."""
     rollouts_offset: int = 0
     """Bytes of rollouts.jsonl that belong to finished steps."""
+    solved: dict[str, int] = field(default_factory=dict)
+    """Prompts that are left out of epochs to come (``data.drop_solved``), and the group that solved each."""
 
 
 def save_state(folder: Path, state: RunState) -> None:

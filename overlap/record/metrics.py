@@ -247,6 +247,17 @@ def reward_row(result: StepResult) -> Row:
     }
 
 
+@measure
+def punishment_row(result: StepResult) -> Row:
+    """``reward/overlong_mean``, ``reward/overlong_share``: where long responses are punished."""
+    groups = (*result.batch.groups, *result.batch.dropped)
+    pairs = [pair for g in groups if g.punishments for pair in zip(g.samples, g.punishments, strict=True)]
+    punished = [punishment for sample, punishment in pairs if sample.reward is not None]
+    if not punished:
+        return {}
+    return {"reward/overlong_mean": mean(punished), "reward/overlong_share": mean(float(p < 0) for p in punished)}
+
+
 def solved(sample: Scored) -> bool:
     """All tests passed (verdict AC); without a judgement: a reward of at least 1."""
     if sample.reward is None:

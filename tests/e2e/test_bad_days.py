@@ -44,7 +44,7 @@ class Run:
             "model": {"policy": str(policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 64},
             "data": {"task": "toy:ToyTask"},
             "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 24},
-            "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "mask_truncated": False},
+            "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "truncated": "zero"},
             "run": {"steps": 100000, "dir": str(self.dir), "eval_samples": 0, "device": "cpu"},
         }
         file = folder / "config.yaml"

@@ -24,7 +24,7 @@ def config_of(policy: Path, run: Path) -> dict:
         "model": {"policy": str(policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 12},
         "data": {"task": "toy:ToyTask"},
         "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 32},
-        "learn": {"lr": 3e-3, "micro_batch_tokens": 512, "mask_truncated": False},
+        "learn": {"lr": 3e-3, "micro_batch_tokens": 512, "truncated": "zero"},
         "run": {"steps": 2, "dir": str(run), "device": "cpu", "save_every": 1, "keep_rollouts": True} | EVALUATION,
     }
 

@@ -31,7 +31,7 @@ def test_a_long_trajectory_holds_at_most_sixteen_bytes_per_token_from_the_engine
     try:
         held = [Scored(long_one(), 1.0) for _ in range(4)]
         batch = Batch(1, 0, (Group(0, PROMPT, tuple(held), (1.0,) * 4),))
-        groups = flatten(batch, mask_truncated=True)
+        groups = flatten(batch)
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

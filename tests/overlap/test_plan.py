@@ -10,7 +10,16 @@ import pytest
 
 from overlap.activations import DecoderShape
 from overlap.config import load_config
-from overlap.plan import _uncorrected, _without_template, activations_line, policy_shape
+from overlap.plan import (
+    GIB,
+    _critic,
+    _uncorrected,
+    _without_template,
+    activations_line,
+    memory_line,
+    policy_shape,
+    prompts_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +72,24 @@ def test_stale_samples_without_a_correction_are_told(staleness: int, correction:
 def test_the_plan_says_what_a_pass_keeps(settings: list[str], line: str):
     smollm2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
     assert activations_line(load_config(None, settings), smollm2) == line
+
+
+@pytest.mark.parametrize(
+    ("bound", "end"), [(0, "1 held out"), (0.9, "left out of later epochs once solved at 0.9 or more")]
+)
+def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
+    cfg = load_config(None, [f"data.drop_solved={bound}"])
+    line = prompts_line(SimpleNamespace(cfg=cfg, train=(1, 2), heldout=(3,)))  # type: ignore[arg-type]
+    assert line.startswith("2 to train on, 1 held out")
+    assert line.endswith(end)
+
+
+def test_a_critic_is_told_and_its_memory_counts():
+    cfg = load_config(None, ["learn.advantage=gae", "critic.steps_alone=5", "learn.ranks=2", "learn.zero_stage=3"])
+    policy = {"parameters": 4 * GIB, "layers": 0, "kv_width": 0}
+    critic = policy | {"parameters": GIB}
+    assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
+    assert _critic(cfg, None) == []
+    assert "each learner rank about 45.0 GiB" in memory_line(cfg, policy, critic)
+    assert "each learner rank about 36.0 GiB" in memory_line(cfg, policy)
+    assert "engine about 8.0 GiB" in memory_line(cfg, policy, critic)

@@ -34,3 +34,51 @@ def test_evaluations_during_a_run_need_something_to_evaluate_on(tmp_path: Path) 
 
 def test_without_held_out_prompts_a_run_is_not_evaluated(tmp_path: Path) -> None:
     assert prepare(load_config(), TrainOnly(), tmp_path).heldout == ()
+
+
+class Tokenizer:
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = tokens
+
+    def get_vocab(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self._tokens)}
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Tokenizer]:
+    """By name, the tokenizers of checkpoints."""
+    known = {"policy": Tokenizer("a", "b"), "small": Tokenizer("a", "b"), "other": Tokenizer("b", "a")}
+
+    def resolve(name: str) -> Path:
+        if name not in known:
+            raise ConfigError("model.policy", name, "no such directory")
+        return tmp_path / name
+
+    monkeypatch.setattr("overlap.policy.resolve_policy", resolve)
+    monkeypatch.setattr("overlap.training.load_tokenizer", lambda policy: known[policy.name])
+    return known
+
+
+def test_a_critic_starts_from_the_policy_or_from_another_checkpoint(checkpoints: object, tmp_path: Path) -> None:
+    def critic(*overrides: str) -> Path | None:
+        cfg = load_config(None, ["model.policy=policy", *overrides])
+        return prepare(cfg, TrainOnly(), tmp_path).critic
+
+    assert critic() is None
+    assert critic("learn.advantage=gae") == tmp_path / "policy"
+    assert critic("learn.advantage=gae", "critic.policy=small") == tmp_path / "small"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("other", r"^critic\.policy='other': its tokenizer is not that of model\.policy=policy: use a checkpoint of"),
+        ("missing", r"^critic\.policy='missing': no such directory"),
+    ],
+)
+def test_a_critic_that_cannot_read_the_policy_is_refused(
+    checkpoints: object, tmp_path: Path, name: str, message: str
+) -> None:
+    cfg = load_config(None, ["model.policy=policy", "learn.advantage=gae", f"critic.policy={name}"])
+    with pytest.raises(ConfigError, match=message):
+        prepare(cfg, TrainOnly(), tmp_path)

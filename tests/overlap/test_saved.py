@@ -98,6 +98,19 @@ def test_the_batches_are_those_of_the_run_each_time(
     assert len(batches) > 1
 
 
+@pytest.mark.parametrize(("staleness", "bound"), [(0, 0.3), (2, 0.25)])
+def test_solved_prompts_are_left_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, staleness: int, bound: float
+) -> None:
+    left_out = f"data.drop_solved={bound}", f"rollout.max_staleness={staleness}", "run.steps=8"
+    batches = kept(tmp_path, monkeypatch, *left_out)
+    assert again(tmp_path, monkeypatch, f"run.dir={tmp_path / 'a'}") == batches
+    staged(tmp_path, monkeypatch)
+    command = ["train", "--from-rollouts", str(tmp_path / "run"), "data.drop_solved=0", f"run.dir={tmp_path / 'b'}"]
+    assert cli.main(command) == 2
+    assert "and this run would ask" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_no_parity_is_claimed_where_no_engine_is(
     one: tuple[Path, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -138,6 +151,7 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(
         (("run.eval_samples=4",), "run.eval_samples=4: there is no engine to evaluate with"),
         (("--resume",), "begins a new run: leave --resume out"),
         (("rollout.samples_per_group=5",), "has the samples of 0 steps"),
+        (("run.seed=1",), "group 0 answers 'p.', and this run would ask 'p.' there: use run.seed of that run"),
     ],
 )
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
@@ -175,9 +189,9 @@ def test_samples_of_other_prompts_are_refused(
 ) -> None:
     rollouts = Rollouts.load(one[0] / "run" / ROLLOUTS)
     cfg = staged(tmp_path, monkeypatch, "rollout.max_staleness=1").cfg
-    check_rollouts(rollouts, cfg, data_digest(fake_prompts(8)))
+    check_rollouts(rollouts, cfg, data_digest(fake_prompts(8)), fake_prompts(8))
     with pytest.raises(ConfigError, match="answer other prompts"):
-        check_rollouts(rollouts, cfg, data_digest(fake_prompts(7)))
+        check_rollouts(rollouts, cfg, data_digest(fake_prompts(7)), fake_prompts(7))
 
 
 def test_a_step_without_anything_to_learn_leaves_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +202,7 @@ def test_a_step_without_anything_to_learn_leaves_the_version(tmp_path: Path, mon
     rewards = [1.0] * 8 + [1.0, 0.0] * 4  # two steps of two groups; the first are of equal rewards
     known = {divmod(i, 4): sample(*divmod(i, 4), reward) for i, reward in enumerate(rewards)}
     cfg = staged(tmp_path, monkeypatch, "run.steps=2").cfg
-    check_rollouts(Rollouts(tmp_path, "digest", known, {}), cfg, "digest")
+    check_rollouts(Rollouts(tmp_path, "digest", known, {}), cfg, "digest", [Prompt("p", ())])
 
 
 @pytest.mark.parametrize("where", ["nowhere", "policy"])

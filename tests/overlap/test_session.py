@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Stage, play
+from sessions import Stage, Verifier, play
 
 from overlap import keeping
 from overlap import session as session_module
@@ -54,6 +54,26 @@ def test_a_finished_run_has_its_policy_its_rows_and_its_figures(stage: Make) -> 
     assert (session.run.policy / "policy").read_text() == "5\n"
     assert session.run.picture.is_file()
     assert written(session)["not_written"] == []
+
+
+def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Make) -> None:
+    made = stage("data.drop_solved=0.9", "run.steps=50", "run.save_every=1")
+    made.verifier = Verifier(solved=1.0)
+    session = made.session()
+    figures = play(session)
+    assert figures["exit"] == "all prompts solved"
+    assert figures["prompts"] == {"train": 8, "heldout": 0, "solved": 8}
+    lines = [line for line in made.shown.getvalue().splitlines() if "drop_solved" in line]
+    assert lines[-1] == "the run ends here: the next epoch would leave out 8 of 8 prompts, solved at " + (
+        "data.drop_solved=0.9 or more"
+    )
+    assert sum("the run ends here" in line for line in lines) == 1
+    rows = read_rows(session.run.metrics)
+    assert 4 <= len(rows) < 10
+    assert rows[-1]["rollout/prompts_solved"] == 8
+    assert (session.run.policy / "policy").is_file()
+    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
+    assert play(made.session(run, resumed))["exit"] == "all prompts solved"
 
 
 def test_an_interrupted_run_keeps_what_it_learned_and_says_where(stage: Make) -> None:

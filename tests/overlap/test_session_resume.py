@@ -143,6 +143,24 @@ def test_the_batches_are_those_of_the_unbroken_run_for_every_staleness_and_step_
     assert carried or not staleness, "nothing was there that could be carried"
 
 
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_run_that_was_cut_leaves_out_the_prompts_that_the_unbroken_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int
+) -> None:
+    overrides = f"rollout.max_staleness={staleness}", "data.drop_solved=0.25", f"run.steps={STEPS + 2}"
+    unbroken = played(staged(tmp_path / "whole", monkeypatch, *overrides).session())
+    plain = played(staged(tmp_path / "plain", monkeypatch, overrides[0], overrides[2]).session())
+    assert unbroken != plain
+    rows = read_rows(tmp_path / "whole" / "run" / "metrics.jsonl")
+    for cut in range(1, len(rows)):
+        (tmp_path / str(cut)).mkdir()
+        cut_after(cut, tmp_path / "whole" / "run", tmp_path / str(cut) / "run")
+        again = staged(tmp_path / str(cut), monkeypatch, *overrides)
+        run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+        assert len(resumed.state.solved) == rows[cut - 1]["rollout/prompts_solved"]
+        assert played(again.session(run, resumed)) == [batch for batch in unbroken if batch[0] > cut]
+
+
 def _prompts(stage: Stage) -> Any:
     from overlap.fakes import fake_prompts
     from overlap.pipeline import PromptStream

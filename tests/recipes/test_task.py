@@ -241,4 +241,10 @@ def test_every_shipped_configuration_is_valid_and_names_a_task(path: Path) -> No
 
 
 def test_there_is_a_configuration_for_each_documented_run() -> None:
-    assert [path.stem for path in CONFIGS] == ["cpu_smollm2", "deepcoder_14b_16k", "deepcoder_14b_32k", "smoke"]
+    assert [path.stem for path in CONFIGS] == [
+        "cpu_smollm2",
+        "deepcoder_14b_16k",
+        "deepcoder_14b_32k",
+        "ppo_cpu",
+        "smoke",
+    ]

@@ -7,7 +7,7 @@ import os
 import random
 from pathlib import Path
 
-from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
+from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig, RolloutConfig, RunConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.learner import DeepSpeedLearner
 from overlap.process import alive, identify
@@ -16,12 +16,13 @@ PROBE = tuple(range(30, 80))
 LEARN = {"lr": 1e-2, "grad_clip": 0.5, "weight_decay": 0.1, "micro_batch_tokens": 96}
 
 
-def config(**learn) -> Config:
+def config(*, critic=None, **learn) -> Config:
     dtype = learn.pop("dtype", "float32")
     return Config(
         model=ModelConfig(dtype=dtype, prompt_tokens=32, response_tokens=32),
         rollout=RolloutConfig(temperature=0.8, max_staleness=9),
         learn=LearnConfig(**(LEARN | learn)),
+        critic=CriticConfig(**(critic or {})),
         run=RunConfig(device="cpu"),
     )
 
@@ -44,11 +45,12 @@ def make_batch(version: int = 0, advantage: float = 1.0) -> Batch:
     return Batch(version + 1, version, tuple(group(i) for i in range(4)))
 
 
-def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10):
+def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10, critic: Path | None = None):
     """Start a learner, use it, close it; nothing of it may be left afterwards."""
 
     async def main():
-        learner = DeepSpeedLearner(cfg, policy, scratch, log=scratch / "log", total_updates=total_updates)
+        log = scratch / "log"
+        learner = DeepSpeedLearner(cfg, policy, scratch, critic=critic, log=log, total_updates=total_updates)
         try:
             await learner.start()
             ranks = [identify(pid) for pid in learner.pids()]

@@ -20,8 +20,8 @@ from overlap.errors import ConfigError
 SECTIONS = [getattr(Config(), f.name) for f in fields(Config)]
 
 
-def test_there_are_at_most_64_fields() -> None:
-    assert sum(len(fields(s)) for s in SECTIONS) <= 64
+def test_there_are_at_most_74_fields() -> None:
+    assert sum(len(fields(s)) for s in SECTIONS) <= 74
 
 
 def test_every_field_has_its_doc() -> None:
@@ -65,6 +65,8 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("learn.updates_per_step=99", "whole groups"),
         ("learn.sequence_ranks=2", "divisor of learn.ranks=1"),
         ("learn.clip_low=1.5", "below 1"),
+        ("learn.overlong_tokens=-1", "0 or more"),
+        ("data.drop_solved=-0.1", "0 or more"),
         ("learn.zero_stage=true", "one of 1, 2, 3"),
         ("rollout.gpu_memory=0", "above 0 and at most 1"),
         ("rollout.gpu_memory=1.5", "above 0 and at most 1"),
@@ -90,10 +92,31 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["learn.correction=decoupled", "learn.is_cap=0"], "decoupled masks what is over it"),
         (["learn.correction=decoupled", "learn.surrogate=pg"], r"use learn\.surrogate=ppo"),
         (["learn.correction=dppo"], r"learn\.surrogate='ppo': .*use learn\.surrogate=pg"),
+        (["learn.correction=dppo", "learn.surrogate=cispo"], r"learn\.surrogate='cispo': .*use learn\.surrogate=pg"),
+        (["learn.correction=dppo", "learn.surrogate=gspo"], r"learn\.surrogate='gspo': .*use learn\.surrogate=pg"),
+        (["learn.surrogate=gspo", "learn.clip_high=0.28"], r"learn\.clip_high=0\.28: .* response: use null"),
+        (["learn.surrogate=gspo", "learn.clip_low=0.2"], r"learn\.clip_low=0\.2: .*less than 0\.1"),
         (["learn.correction=none", "learn.surrogate=pg", "learn.updates_per_step=2"], "after the first"),
+        (["learn.advantage=gae", "learn.ranks=2", "learn.sequence_ranks=2"], "reads whole sequences"),
         (["learn.correction=cispo"], "use one of tis, mis, seq_mis, decoupled, dppo, none"),
-        (["learn.surrogate=trpo"], "use one of ppo, pg"),
+        (["learn.surrogate=trpo"], "use one of ppo, pg, cispo, gspo"),
         (["learn.tv_bound=0"], "above 0 and at most 1"),
+        (["learn.mask_truncated=false"], r"is not a field; did you mean learn\.truncated\?"),
+        (
+            ["learn.overlong_tokens=64", "learn.advantage=gae"],
+            r"learn\.overlong_tokens=64: .*use critic\.bounded=false",
+        ),
+        (
+            ["data.drop_solved=0.9", "learn.advantage=global", "rollout.samples_per_group=1"],
+            "one sample says too little",
+        ),
+        (["learn.truncated=bootstrap"], r"use mask or zero, or learn\.advantage=gae"),
+        (["rollout.samples_per_group=1", "learn.advantage=leave_one_out"], "2 or more samples"),
+        (["critic.lr=1e-4"], r"critic\.lr=0\.0001: there is a critic with learn\.advantage=gae alone"),
+        (["critic.policy=x", "learn.advantage=global"], r"critic\.policy='x': .*gae alone"),
+        (["learn.advantage=gae", "critic.alpha=0.05", "critic.lambda_policy=0.95"], r"use critic\.alpha=0"),
+        (["learn.advantage=gae", "critic.lambda_value=1.1"], "from 0 and at most 1"),
+        (["learn.advantage=gae", "critic.steps_alone=5", "run.steps=5"], r"none of run\.steps=5: use less"),
     ],
 )
 def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
@@ -110,10 +133,28 @@ def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[st
         ["rollout.max_staleness=4", "learn.correction=dppo", "learn.surrogate=pg", "learn.is_cap=0"],
         ["learn.correction=none", "learn.updates_per_step=2", "learn.is_cap=0"],
         ["learn.correction=none", "learn.surrogate=pg"],
+        ["learn.surrogate=cispo", "learn.clip_high=0.28", "learn.updates_per_step=4"],
+        ["learn.surrogate=gspo", "learn.clip_low=1e-3", "learn.updates_per_step=4"],
+        ["learn.surrogate=cispo", "learn.correction=decoupled", "learn.updates_per_step=4"],
+        ["learn.surrogate=gspo", "learn.correction=seq_mis", "learn.updates_per_step=4"],
+        ["learn.surrogate=gspo", "learn.correction=none", "learn.updates_per_step=4"],
         ["rollout.max_staleness=1", "learn.correction=none"],
     ],
 )
 def test_every_correction_has_a_configuration(overrides: list[str]) -> None:
+    load_config(None, overrides)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["learn.advantage=gae", "rollout.samples_per_group=1", "learn.truncated=bootstrap", "critic.alpha=0.05"],
+        ["learn.advantage=gae", "critic.bounded=false", "critic.whiten=true", "critic.lambda_policy=0.95"],
+        ["learn.advantage=global", "rollout.samples_per_group=1", "learn.truncated=zero"],
+        ["learn.advantage=leave_one_out", "rollout.samples_per_group=2"],
+    ],
+)
+def test_every_advantage_has_a_configuration(overrides: list[str]) -> None:
     load_config(None, overrides)
 
 
@@ -164,7 +205,9 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     free = {f"{s.section}.{f.name}" for s in SECTIONS for f in fields(s) if f.metadata.get(MAY_CHANGE)}
     assert {"run.steps", "run.save_every", "run.keep_last", "run.eval_samples", "run.dir"} <= free
     fixed = {"run.seed", "rollout.groups_per_step", "rollout.samples_per_group", "model.policy", "learn.lr"}
-    fixed |= {"data.tests_per_problem", "data.task", "rollout.temperature", "learn.clip_high", "learn.mask_truncated"}
+    fixed |= {"data.tests_per_problem", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
+    fixed |= {"learn.advantage", "critic.policy", "critic.lr", "critic.steps_alone"}
+    fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.surrogate"}
     assert not fixed & free
 
 

@@ -12,9 +12,10 @@ torch = pytest.importorskip("torch")
 
 from overlap.learner.correction import Correction, Sampled, correct  # noqa: E402
 from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
+from overlap.learner.surrogates import Surrogate  # noqa: E402
 
 CAP, BOUND = 1.6, 0.15
-CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+CLIP = {"clip_low": 0.2, "clip_high": 0.02}
 
 
 def slow_weights(name, response):
@@ -40,11 +41,13 @@ def slow_weights(name, response):
     return kept
 
 
-def slow_token(surrogate, weight, new, anchor, advantage):
-    """Loss of a token and its derivative in ``new``."""
+def slow_token(surrogate, weight, new, ratio, advantage):
+    """Loss of a token and its derivative in ``new``; ``ratio`` is its own, or under gspo that of its response."""
     if surrogate == "pg":
         return -weight * advantage, -weight * advantage
-    ratio = math.exp(new - anchor)
+    if surrogate == "cispo":
+        cut = min(ratio, 1 + CLIP["clip_high"])
+        return -weight * cut * advantage * new, -weight * cut * advantage
     clipped = min(max(ratio, 1 - CLIP["clip_low"]), 1 + CLIP["clip_high"])
     if -advantage * ratio >= -advantage * clipped:
         return weight * -advantage * ratio, weight * -advantage * ratio
@@ -78,15 +81,18 @@ def slow_loss(name, surrogate, made, *, first):
     for rows in made:
         anchors = [new if first or surrogate == "pg" else old for old, new, _, _ in rows]
         weights = slow_weights(name, [(a, engine, adv) for a, (_, _, engine, adv) in zip(anchors, rows, strict=True)])
-        for anchor, weight, (_, new, _, advantage) in zip(anchors, weights, rows, strict=True):
-            value, slope = slow_token(surrogate, weight, new, anchor, advantage)
+        ratios = [math.exp(new - anchor) for anchor, (_, new, _, _) in zip(anchors, rows, strict=True)]
+        if surrogate == "gspo":
+            ratios = [math.prod(ratios) ** (1 / len(ratios))] * len(ratios)
+        for ratio, weight, (_, new, _, advantage) in zip(ratios, weights, rows, strict=True):
+            value, slope = slow_token(surrogate, weight, new, ratio, advantage)
             loss.append(value)
             gradient.append(slope)
     return math.fsum(loss), gradient
 
 
 @pytest.mark.parametrize("name", get_args(Correction))
-@pytest.mark.parametrize("surrogate", ["ppo", "pg"])
+@pytest.mark.parametrize("surrogate", get_args(Surrogate))
 @pytest.mark.parametrize("first", [True, False])
 def test_loss_and_gradient_are_those_of_the_slow_formula(name, surrogate, first):
     made = responses()

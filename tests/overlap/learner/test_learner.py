@@ -162,13 +162,33 @@ def test_a_state_is_restored_only_by_a_learner_of_its_number_type(tmp_path):
         read_state(tmp_path, two)
 
 
+def test_a_state_is_gone_on_with_by_a_learner_that_has_a_critic_as_it_had(tmp_path):
+    with_one = Config(learn=LearnConfig(advantage="gae"))
+    state = LearnerState(version=3, updates=2, ranks=1, zero_stage=2, critic_updates=3)
+    write_state(tmp_path, with_one, state)
+    assert read_state(tmp_path, with_one) == state
+    with pytest.raises(ConfigError, match=r"has a critic: go on with learn\.advantage=gae, this run has group"):
+        read_state(tmp_path, Config())
+    write_state(tmp_path, Config(), LearnerState(3, 2, 1, 2))
+    with pytest.raises(ConfigError, match=r"has no critic: go on without learn\.advantage=gae, this run has gae"):
+        read_state(tmp_path, with_one)
+
+
+def test_a_reward_out_of_a_critics_reach_is_refused_before_anything_is_learned(tmp_path):
+    made = DeepSpeedLearner(Config(learn=LearnConfig(advantage="gae")), tmp_path, tmp_path, total_updates=1)
+    far = batch(0)
+    far = Batch(1, 0, (Group(0, PROMPT, far.samples, (2.0,)),))
+    with pytest.raises(ConfigError, match=r"a sample's reward is 2, beyond .*: use critic\.bounded=false"):
+        asyncio.run(made.step(far))
+
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from overlap.learner.attention import NAME  # noqa: E402
 from overlap.learner.model import checkpoint_layers, choose_attention, load_policy, plain  # noqa: E402
+from overlap.learner.optimizer import learning_rate  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
-from overlap.learner.trainer import learning_rate  # noqa: E402
 from overlap.policy import make_tiny_policy  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -10,9 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from overlap.learner.correction import Correction, Sampled  # noqa: E402
+from overlap.learner.correction import Correction, Sampled, ratios  # noqa: E402
 from overlap.learner.head import LogprobHead, _Logprobs  # noqa: E402
-from overlap.learner.loss import LossConfig, Surrogate, clipped_policy_loss, token_loss  # noqa: E402
+from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
+from overlap.learner.surrogates import Surrogate, clipped  # noqa: E402
 
 CASES = [
     LossConfig(),
@@ -26,7 +27,8 @@ CASES = [
 def slow_token_loss(new, old, engine, advantage, reference, entropy, cfg):
     """The formula of the module's docstring for one token, in Python floats."""
     ratio = math.exp(new - old)
-    clipped = min(max(ratio, 1 - cfg.clip_low), 1 + cfg.clip_high)
+    low, high = (cfg.clip_low, cfg.clip_high) if cfg.clip_low else (0.2, 0.28)
+    clipped = min(max(ratio, 1 - low), 1 + high)
     weight = min(math.exp(old - engine), cfg.is_cap) if cfg.correction == "tis" else 1.0
     loss = weight * max(-advantage * ratio, -advantage * clipped)
     if cfg.kl_coef:
@@ -92,13 +94,7 @@ def test_gradient_is_that_of_finite_differences(cfg, name):
 
 def test_the_clip_stops_what_a_good_token_can_gain():
     new = torch.tensor([0.5, 0.5], dtype=torch.float64, requires_grad=True)
-    losses, decided = clipped_policy_loss(
-        new,
-        torch.zeros(2, dtype=torch.float64),
-        torch.tensor([1.0, 1.0], dtype=torch.float64),
-        clip_low=0.2,
-        clip_high=0.28,
-    )
+    losses, decided = clipped(ratios(new), torch.tensor([1.0, 1.0], dtype=torch.float64), low=0.2, high=0.28)
     losses.sum().backward()
     assert decided.all()
     assert losses.tolist() == pytest.approx([-1.28, -1.28])
@@ -106,16 +102,14 @@ def test_the_clip_stops_what_a_good_token_can_gain():
 
 
 def test_the_clip_has_two_different_bounds():
-    old = torch.zeros(2)
-    new = torch.tensor([math.log(1.25), math.log(0.75)])
-    _, decided = clipped_policy_loss(new, old, torch.tensor([1.0, -1.0]), clip_low=0.2, clip_high=0.28)
+    _, decided = clipped(torch.tensor([1.25, 0.75]), torch.tensor([1.0, -1.0]), low=0.2, high=0.28)
     assert decided.tolist() == [False, True]
 
 
 def test_the_clip_never_softens_a_loss():
     # A bad token that became likelier, a good one that became less likely: the unclipped, larger loss counts.
     new = torch.tensor([1.0, -1.0], requires_grad=True)
-    losses, decided = clipped_policy_loss(new, torch.zeros(2), torch.tensor([-1.0, 1.0]), clip_low=0.2, clip_high=0.28)
+    losses, decided = clipped(ratios(new), torch.tensor([-1.0, 1.0]), low=0.2, high=0.28)
     losses.sum().backward()
     assert not decided.any()
     assert losses.tolist() == pytest.approx([math.e, -1 / math.e], rel=1e-6)
@@ -142,23 +136,24 @@ def test_absurd_log_probs_give_finite_losses_and_gradients(name, surrogate):
     assert torch.isfinite(new.grad).all()
 
 
-def test_with_one_update_both_surrogates_are_the_same():
+@pytest.mark.parametrize("name", [name for name in get_args(Correction) if name != "dppo"])
+def test_with_one_update_all_surrogates_take_the_same_step(name):
     t = tokens(50)
     sampled, found = one_response(t["engine"], t["advantages"]), []
     for surrogate in get_args(Surrogate):
         new = t["new"].clone().requires_grad_()
-        loss = token_loss(new, sampled, LossConfig(surrogate=surrogate)).total
-        loss.backward()
-        found.append((loss.item(), new.grad.tolist()))
-    assert found[0] == found[1]
+        token_loss(new, sampled, LossConfig(surrogate=surrogate, correction=name)).total.backward()
+        found.append(new.grad.tolist())
+    assert all(gradient == found[0] for gradient in found)
 
 
-def test_in_later_updates_ppo_is_held_to_the_policy_before_the_step_and_pg_is_not():
+def test_in_later_updates_pg_alone_is_not_held_to_the_policy_before_the_step():
     t = tokens(50)
     sampled = one_response(t["engine"], t["advantages"])
     token_loss(t["new"], sampled, LossConfig(surrogate="pg"), first=False)
-    with pytest.raises(AssertionError, match="before the first update"):
-        token_loss(t["new"], sampled, LossConfig(), first=False)
+    for surrogate in ("ppo", "cispo", "gspo"):
+        with pytest.raises(AssertionError, match=f"{surrogate} needs .* before the first update"):
+            token_loss(t["new"], sampled, LossConfig(surrogate=surrogate), first=False)
 
 
 def head(dtype=torch.float64, bias=False, temperature=0.7, vocab=17, hidden=5):

@@ -64,7 +64,7 @@ split_strategy = st.builds(
 
 
 def test_responses_keep_their_tokens_log_probs_and_advantages():
-    (only,) = flatten(batch([scored([5, 6]), scored([7], sample=1)]), mask_truncated=True)
+    (only,) = flatten(batch([scored([5, 6]), scored([7], sample=1)]))
     assert list(only.prompt) == [1, 2, 3]
     assert [list(r.tokens) for r in only.responses] == [[5, 6], [7]]
     assert list(only.responses[0].logprobs) == [0.0, -0.5]
@@ -85,7 +85,7 @@ def test_a_response_knows_its_first_token_by_the_version_that_is_trained(spans, 
     made = scored([4, 5, 6, 7, 8])
     object.__setattr__(made.trajectory, "spans", tuple(VersionSpan(*span) for span in spans))
     trained = Batch(8, 7, batch([made]).groups)
-    assert flatten(trained, mask_truncated=True)[0].responses[0].fresh == fresh
+    assert flatten(trained)[0].responses[0].fresh == fresh
 
 
 def test_the_wire_of_the_ranks_keeps_what_is_fresh():
@@ -113,31 +113,65 @@ def test_tokens_belong_to_their_response_and_have_landed_behind_its_older_ones(s
 
 
 def test_unscored_and_empty_responses_are_not_in_the_loss():
-    (only,) = flatten(batch([scored([5]), scored([6], reward=None), scored([])]), mask_truncated=True)
+    (only,) = flatten(batch([scored([5]), scored([6], reward=None), scored([])]))
     assert [list(r.tokens) for r in only.responses] == [[5]]
 
 
 @pytest.mark.parametrize("finish", ["length", "abort"])
 def test_truncated_responses_are_masked_if_asked_for(finish):
     made = batch([scored([5]), scored([6], finish=finish)])
-    assert len(flatten(made, mask_truncated=True)[0].responses) == 1
-    assert len(flatten(made, mask_truncated=False)[0].responses) == 2
+    assert len(flatten(made)[0].responses) == 1
+    assert len(flatten(made, truncated="zero")[0].responses) == 2
+
+
+def test_a_response_that_ended_at_the_limit_was_not_cut_off():
+    """Both have as many tokens: what tells them apart is how the engine says that they ended."""
+    for truncated, kept in (("mask", [False]), ("zero", [False, False]), ("bootstrap", [False, True])):
+        made = batch([scored([5, 6, 7]), scored([5, 6, 7], finish="length")])
+        responses = flatten(made, truncated=truncated)[0].responses
+        assert [r.advantage for r in responses] == [0.0, 0.0 if truncated == "bootstrap" else 1.0][: len(kept)]
+        assert [r.bootstraps for r in responses] == kept
+        assert [r.counted for r in responses] == [3 - cut for cut in kept]
+
+
+def test_a_cut_off_response_of_one_token_has_none_left_to_learn_from():
+    assert flatten(batch([scored([6], finish="length")]), truncated="bootstrap") == ()
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_the_last_token_of_a_response_that_bootstraps_is_read_before_and_not_learned(share):
+    torch = pytest.importorskip("torch")
+    from overlap.learner.tensors import to_tensors
+
+    cut = Response(array("i", [7, 8, 9]), array("f", [-1.0, -2.0, -3.0]), 0.0, 1, True)
+    ended = Response(array("i", [4, 5]), array("f", [-4.0, -5.0]), 1.0, 0)
+    (mini,) = mini_batches([PromptGroup(array("i", [1, 2]), (cut, ended))], SplitConfig(1, 1, 64, 16, share))
+    assert mini.counted == 4
+    t = to_tensors(mini.ranks[0][0])
+    assert sorted(t.targets.tolist()) == [4, 5, 7, 8]
+    assert sorted(t.sampled.engine.tolist()) == [-5.0, -4.0, -2.0, -1.0]
+    (at,) = t.behind[t.behind >= 0].tolist()
+    assert t.ids.flatten()[at] == 8
+    first = t.targets.tolist().index(7)
+    assert t.sampled.owners[first] == int((t.behind >= 0).nonzero())
+    assert t.sampled.landed[first : first + 2].tolist() == [False, True]
+    assert torch.equal(t.ids.flatten()[t.at[first : first + 2]], torch.tensor([2, 7]))
 
 
 def test_a_token_that_looks_like_padding_counts_like_any_other():
-    (only,) = flatten(batch([scored([0, 2, 2, 0])]), mask_truncated=True)
+    (only,) = flatten(batch([scored([0, 2, 2, 0])]))
     assert list(only.responses[0].tokens) == [0, 2, 2, 0]
 
 
 def test_groups_without_a_counted_response_are_left_out():
-    assert flatten(batch([scored([5], reward=None)], [scored([6], finish="length")]), mask_truncated=True) == ()
+    assert flatten(batch([scored([5], reward=None)], [scored([6], finish="length")])) == ()
 
 
 def test_log_probs_of_another_length_are_refused():
     broken = scored([5, 6])
     object.__setattr__(broken.trajectory, "logprobs", (0.0,))
     with pytest.raises(EngineError, match="2 tokens, 1 log-probs"):
-        flatten(batch([broken]), mask_truncated=True)
+        flatten(batch([broken]))
 
 
 @pytest.mark.parametrize("value", [-math.inf, math.nan, math.inf])
@@ -145,7 +179,7 @@ def test_a_sampled_token_without_a_chance_is_the_engines_fault_and_said_so(value
     broken = scored([5, 6, 7])
     object.__setattr__(broken.trajectory, "logprobs", (-0.5, value, -0.5))
     with pytest.raises(EngineError, match=f"sample g0s0: the engine's log-prob of token 1 is {value}"):
-        flatten(batch([broken]), mask_truncated=True)
+        flatten(batch([broken]))
 
 
 @given(groups_strategy, split_strategy)

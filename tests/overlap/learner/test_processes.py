@@ -32,7 +32,7 @@ def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], An
 
     async def started(use: Use) -> tuple[Any, list[Pid | None]]:
         life = RankLife(scratch, tmp_path / "log")
-        made = RankProcesses(RankSpec(0, 2, 1, life.folder / "rendezvous", tmp_path, Config(), 1), life)
+        made = RankProcesses(RankSpec(0, 2, 1, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1), life)
         try:
             async with asyncio.timeout(60):
                 await made.start(60.0)

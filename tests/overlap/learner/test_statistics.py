@@ -21,6 +21,7 @@ from overlap.learner.statistics import (  # noqa: E402
     ratio_histogram,
     ratio_quantile,
 )
+from overlap.learner.surrogates import Surrogate  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
 
 SPLITS = [
@@ -76,14 +77,40 @@ def told(groups, split, cfg):
 
 
 @pytest.mark.parametrize("name", get_args(Correction))
-@pytest.mark.parametrize("surrogate", ["ppo", "pg"])
+@pytest.mark.parametrize("surrogate", get_args(Surrogate))
 def test_no_split_changes_what_is_told(name, surrogate):
-    cfg = LossConfig(correction=name, surrogate=surrogate, is_cap=1.3, tv_bound=0.05, kl_coef=0.1, entropy_coef=0.1)
+    clip = {"surrogate": surrogate, "clip_low": 0.1, "clip_high": 0.1}
+    cfg = LossConfig(correction=name, is_cap=1.3, tv_bound=0.05, kl_coef=0.1, entropy_coef=0.1, **clip)
     groups = some_groups()
     first, *others = (told(groups, split, cfg) for split in SPLITS)
     assert first.keys() == set(TOLD) - ({"update_kl"} if surrogate == "pg" else set())
+    assert first["clip_fraction"] > 0 or surrogate == "pg"
     for other in others:
         assert other == pytest.approx(first, rel=1e-6)
+
+
+def gradients(groups, split, cfg):
+    """Of each token's loss by its log-prob, whichever rank and micro-batch computed it."""
+    lookup, found = learner_logprobs(groups), {}
+    (mini,) = mini_batches(groups, split)
+    for micro in (m for rank in mini.ranks for m in rank if m.counts):
+        t = to_tensors(micro)
+        old, new = torch.tensor([lookup[token] for token in t.targets.tolist()], dtype=torch.float64).T
+        new = new.clone().requires_grad_()
+        token_loss(new, t.sampled, cfg, old=old, first=False).total.backward()
+        found |= dict(zip(t.targets.tolist(), new.grad.tolist(), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("name", ["seq_mis", "none"])
+@pytest.mark.parametrize("surrogate", get_args(Surrogate))
+def test_no_split_changes_the_gradient_of_a_token(name, surrogate):
+    cfg = LossConfig(correction=name, surrogate=surrogate, is_cap=1.3, clip_low=0.05, clip_high=0.05)
+    groups = some_groups()
+    first, *others = (gradients(groups, split, cfg) for split in SPLITS)
+    assert len(first) == sum(len(r.tokens) for g in groups for r in g.responses)
+    for other in others:
+        assert other == pytest.approx(first, rel=1e-9)
 
 
 def slow(groups):

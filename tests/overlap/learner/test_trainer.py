@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 
 from overlap.config import Config, LearnConfig  # noqa: E402
 from overlap.learner.correction import Correction  # noqa: E402
-from overlap.learner.loss import LossConfig, Surrogate  # noqa: E402
+from overlap.learner.loss import LossConfig  # noqa: E402
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches  # noqa: E402
+from overlap.learner.surrogates import Surrogate  # noqa: E402
 from overlap.learner.trainer import RankTrainer  # noqa: E402
 
 
@@ -38,8 +39,9 @@ def minis(updates):
 
 
 @pytest.mark.parametrize("correction", [name for name in get_args(Correction) if name != "dppo"])
-def test_ppo_has_the_log_probs_before_the_step_for_all_updates_but_the_first(correction):
-    made = trainer(correction=correction)
+@pytest.mark.parametrize("surrogate", [name for name in get_args(Surrogate) if name != "pg"])
+def test_a_clip_has_the_log_probs_before_the_step_for_all_updates_but_the_first(correction, surrogate):
+    made = trainer(correction=correction, surrogate=surrogate)
     before = made._before(minis(3))
     assert before[0] is None
     assert [len(olds[0]) for olds in before[1:]] == [4, 4]

@@ -73,6 +73,45 @@ def test_serial_and_overlapped_give_identical_batches(refill: int) -> None:
     assert len(found[0]) == 5
 
 
+@pytest.mark.parametrize("advantage", ["leave_one_out", "global", "gae"])
+@pytest.mark.parametrize(("refill", "samples"), [(0, 4), (2, 4), (8, 1)])
+def test_loops_give_identical_batches_whatever_a_reward_is_held_against(advantage, refill: int, samples: int) -> None:
+    """Few samples are judged, so that groups are dropped, and most rewards of a group are equal."""
+    sizes = {"rollout.refill_groups": refill, "rollout.samples_per_group": max(samples, 2)}
+    if advantage != "leave_one_out":
+        sizes["rollout.samples_per_group"] = samples
+    cfg = config(**sizes, **{"learn.advantage": advantage})
+    found, steps = [], []
+    for loop in LOOPS:
+        kinds = {
+            "generator": FakeGenerator(seed=3, seconds=jitter),
+            "verifier": FakeVerifier(seed=3, seconds=jitter, solved=0.3, failed=0.3),
+        }
+        results = run_virtual(run(loop, cfg, doors(**kinds)))
+        found.append([essence(r.batch) for r in results])
+        steps = [r.batch for r in results]
+    assert found[0] == found[1]
+    reasons = {g.dropped for b in steps for g in b.dropped}
+    if advantage != "leave_one_out":
+        assert reasons <= {"too_few_scored"} | ({"equal_rewards"} if advantage == "global" else set())
+        assert all(g.rewards for b in steps for g in b.groups)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_critic_learns_from_steps_whose_rewards_are_all_equal(loop) -> None:
+    cfg = config(**{"learn.advantage": "gae", "rollout.refill_groups": 4})
+    results = run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.0))))
+    assert [len(r.batch.groups) for r in results] == [4] * 5
+    assert not any(r.batch.dropped for r in results)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_steps_of_equal_rewards_have_no_global_advantage_and_stop_the_run(loop) -> None:
+    cfg = config(**{"learn.advantage": "global"})
+    with pytest.raises(EmptyBatchesError, match="too hard"):
+        run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.0))))
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
     results = run_virtual(run(loop, config(), doors(generator=FakeGenerator(seconds=jitter))))

@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -172,6 +173,17 @@ def test_a_row_counts_the_samples_of_dropped_groups_too():
     assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 
+def test_punishments_are_told_of_the_scored_samples_beside_rewards_without_them():
+    kept = replace(group(0, scored(0, 0, 1.0), scored(0, 1, 0.0), scored(0, 2, None)), punishments=(-0.5, 0.0, -0.5))
+    lost = replace(group(1, scored(1, 0, 1.0), dropped="equal_rewards"), punishments=(-0.1,))
+    made = result(kept, lost)
+    row = step_row(made, StepClock(0).step(made))
+    assert row["reward/mean"] == pytest.approx(2 / 3)
+    assert (row["reward/overlong_mean"], row["reward/overlong_share"]) == pytest.approx((-0.2, 2 / 3))
+    plain = result(group(0, scored(0, 0, 1.0)))
+    assert not [name for name in step_row(plain, StepClock(0).step(plain)) if "overlong" in name]
+
+
 def documented(name: str) -> bool:
     page = (ROOT / "overlap" / "record" / "README.md").read_text()
     lines = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
@@ -193,7 +205,8 @@ def test_every_metric_has_its_line_in_the_readme():
     lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="equal_rewards")
     learned = dict.fromkeys(trainer_metrics(), 0.5)
     state = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
-    made = result(group(0, scored(0, 0, 1.0, says="AC")), lost, report=StepReport(1, 1, 1.0, learned), loop=state)
+    kept = replace(group(0, scored(0, 0, 1.0, says="AC")), punishments=(-0.1,))
+    made = result(kept, lost, report=StepReport(1, 1, 1.0, learned), loop=state)
     row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3))
     assert [name for name in row if not documented(name)] == []
     assert not documented("reward/unheard_of")
@@ -208,7 +221,10 @@ def trainer_metrics() -> set[str]:
     parts = [re.search(rf"^{name} = [({{](.*?)[)}}]$", source, re.DOTALL | re.MULTILINE) for name in STATISTICS]
     told = [name for part in parts if part is not None for name in re.findall(r'"(\w+)"', part[1])]
     assert {"loss", "ratio_max", "ratio_p50", "landing_gap_mean"} <= set(told)
-    return {*told, "grad_norm", "lr", "tokens", "forward_backward_s"}
+    critic = (ROOT / "overlap" / "learner" / "critic_trainer.py").read_text()
+    judged = re.findall(r'"(critic/\w+)":', critic)
+    assert {"critic/loss", "critic/explained_variance"} <= set(judged)
+    return {*told, *judged, "grad_norm", "lr", "tokens", "forward_backward_s"}
 
 
 def test_a_metric_is_one_function(monkeypatch):

@@ -1,0 +1,75 @@
+"""The critic: what a response is going to earn, as expected at each of its tokens.
+
+The value of a token is read where the policy predicts it, at the token before: it knows what led there, and not the
+token itself. Packing and places are the policy's (``MicroTensors``), so both see the same micro-batches.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from overlap.config import LearnConfig
+from overlap.errors import blaming
+from overlap.learner.model import checkpoint_layers, choose_attention, load_policy
+from overlap.learner.tensors import MicroTensors
+
+
+class Trunk(nn.Module):
+    """A language model without its output layer (``base``): the hidden states that values are read from."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.base = base
+
+    def forward(self, micro: MicroTensors) -> Tensor:
+        """Hidden states [T + C, h]: of the T counted tokens, then behind the C responses that bootstrap."""
+        layout = {} if micro.layout is None else {"layout": micro.layout}
+        known = self.base.get_input_embeddings().num_embeddings  # a smaller model may lack the policy's padding
+        ids = micro.ids.clamp(max=known - 1)
+        hidden = self.base(input_ids=ids, position_ids=micro.positions, use_cache=False, **layout).last_hidden_state
+        places = torch.cat((micro.at, micro.behind[micro.behind >= 0]))
+        picked: Tensor = hidden.flatten(0, 1).index_select(0, places)
+        return picked
+
+
+class ValueHead(nn.Module):
+    """Hidden states [N, h] to values [N], in float32, without a bias. It begins with zeros, so every first value is 0,
+    or where values are bounded to 0..1, v = 1/2 + atan(x) / pi, the middle.
+
+    It stays out of DeepSpeed, which would make its weights those of the model's number type.
+    """
+
+    def __init__(self, width: int, *, bounded: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 1, bias=False, dtype=torch.float32)
+        nn.init.zeros_(self.linear.weight)
+        self.bounded = bounded
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        values: Tensor = self.linear(hidden.float())[:, 0]
+        return 0.5 + values.atan() / math.pi if self.bounded else values
+
+
+def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tensor, Tensor]:
+    """Values [T] of the states before the counted tokens, and [R] behind the responses: 0 where one ended. The latter
+    carry no gradient: nobody knows what they should be.
+    """
+    values = head(trunk(micro))
+    count, cut = len(micro.at), micro.behind >= 0
+    behind = torch.zeros(len(cut), device=values.device)
+    behind[cut] = values[count:].detach()
+    return values[:count], behind
+
+
+def load_trunk(path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device) -> tuple[Trunk, bool]:
+    """The trunk of a checkpoint, and whether its attention knows packed rows. Raises ConfigError."""
+    with blaming("critic.policy"):
+        model = load_policy(path, dtype=dtype, temperature=1.0, device=device)
+        packs = choose_attention(model, device)
+        checkpoint_layers(model, learn)
+    return Trunk(model.policy.base_model), packs

@@ -1,0 +1,157 @@
+"""One rank's critic: its optimizer step on a batch, and the advantages that the policy is taught by.
+
+The critic learns before the policy does. All advantages of a batch come from the values before its first update: with
+one update per batch these are those of the loss's own forward pass, with more the others need one beforehand.
+Normalisation is that of ``overlap.learner.trainer``: the mean over all tokens of a mini-batch, on all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from overlap.config import Config
+from overlap.errors import LearnerError
+from overlap.learner.critic import ValueHead, load_trunk, read_values
+from overlap.learner.gae import Credit, GaeConfig, credit, explained_variance, value_loss, whitened
+from overlap.learner.micro_batch import MiniBatch
+from overlap.learner.optimizer import deepspeed_config, learning_rate, take_step
+from overlap.learner.tensors import to_tensors
+
+HEAD = "head.pt"
+Values = tuple[Tensor, Tensor]  # of the tokens, and behind the responses
+
+
+class CriticTrainer:
+    """Model, head and optimizers of one rank. ``deepspeed`` is what DeepSpeed made of the model; the head, a few
+    thousand weights in float32, is whole on every rank, with gradients that are summed over them.
+    """
+
+    def __init__(self, cfg: Config, path: Path, device: torch.device, total_updates: int) -> None:
+        import deepspeed
+
+        self.cfg, self.device, self.total_updates = cfg, device, total_updates
+        self.updates = 0
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        trunk, self.packs = load_trunk(path, cfg.learn, dtype=getattr(torch, cfg.model.dtype), device=device)
+        width = trunk.base.config.get_text_config().hidden_size
+        self.head = ValueHead(width, bounded=cfg.critic.bounded).to(device)
+        self._head_optimizer, optimizer = (
+            torch.optim.AdamW(part.parameters(), lr=cfg.critic.lr, weight_decay=cfg.learn.weight_decay, fused=True)
+            for part in (self.head, trunk)
+        )
+        self.deepspeed, *_ = deepspeed.initialize(model=trunk, optimizer=optimizer, config=deepspeed_config(cfg))
+        self._gae = GaeConfig(**{name: getattr(cfg.critic, name) for name in GaeConfig.__dataclass_fields__})
+
+    def step(self, minis: Sequence[MiniBatch]) -> tuple[list[list[Tensor]], dict[str, float]]:
+        """Learn from a batch, an optimizer step for each mini-batch. Returns the advantages [T] of each mini-batch's
+        micro-batches on this rank, and metrics that are equal on all ranks.
+        """
+        began = time.monotonic()
+        before: list[list[Values] | None] = [None, *[self._before(mini) for mini in minis[1:]]]
+        made: list[list[Tensor]] = []
+        sums, norms = torch.zeros(7, dtype=torch.float64), []
+        for mini, known in zip(minis, before, strict=True):
+            made.append(self._accumulate(mini, known, sums))
+            norms.append(self._optimize())
+        if self.cfg.critic.whiten:
+            made = self._whitened(minis, made)
+        tokens, targets, squares, errors, squared, values, losses = self._total(sums).tolist()
+        return made, {
+            "critic/loss": losses / tokens,
+            "critic/explained_variance": explained_variance(tokens, targets, squares, errors, squared),
+            "critic/value_mean": values / tokens,
+            "critic/return_mean": targets / tokens,
+            "critic/grad_norm": sum(norms) / len(norms),
+            "critic/lr": self._rate(self.updates - 1),
+            "critic/step_s": time.monotonic() - began,
+        }
+
+    @torch.no_grad()
+    def _before(self, mini: MiniBatch) -> list[Values]:
+        trunk = self.deepspeed.module
+        return [read_values(trunk, self.head, to_tensors(m, self.device)) for m in mini.ranks[self.rank]]
+
+    def _accumulate(self, mini: MiniBatch, before: list[Values] | None, sums: Tensor) -> list[Tensor]:
+        micros = mini.ranks[self.rank]
+        scale = self.world / mini.counted
+        made = []
+        for number, micro in enumerate(micros):
+            self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)
+            tensors = to_tensors(micro, self.device)
+            new, behind = read_values(self.deepspeed, self.head, tensors)
+            old, behind = before[number] if before else (new.detach(), behind)
+            found = credit(old, behind, tensors.sampled, self._gae)
+            losses = value_loss(new, old, found.targets, self.cfg.critic.clip)
+            total = losses.sum()
+            if not torch.isfinite(total):
+                raise LearnerError(f"the critic's loss of rank {self.rank} is {total.item()}: lower critic.lr")
+            self.deepspeed.backward(total * (scale if micro.counts else 0.0))
+            made.append(found.advantages)
+            if micro.counts:
+                sums += _sums(found, old, total.detach())
+        return made
+
+    def _optimize(self) -> float:
+        """One step of both optimizers; returns the norm of both gradients before clipping, each by ``grad_clip``."""
+        rate = self._rate(self.updates)
+        norm = take_step(self.deepspeed, rate, "critic.lr")
+        (weight,) = self.head.parameters()
+        assert weight.grad is not None
+        weight.grad.copy_(self._total(weight.grad) / self.world)
+        own = float(torch.nn.utils.clip_grad_norm_(weight, self.cfg.learn.grad_clip))
+        for group in self._head_optimizer.param_groups:
+            group["lr"] = rate
+        self._head_optimizer.step()
+        self._head_optimizer.zero_grad()
+        self.updates += 1
+        return math.hypot(norm, own)
+
+    def _rate(self, update: int) -> float:
+        learn = self.cfg.learn
+        return learning_rate(update, learn, self.total_updates) * self.cfg.critic.lr / learn.lr
+
+    def _whitened(self, minis: Sequence[MiniBatch], made: list[list[Tensor]]) -> list[list[Tensor]]:
+        """Over all micro-batches that count; the others keep what nobody looks at."""
+        places = [
+            (mini, number)
+            for mini, batch in enumerate(minis)
+            for number, micro in enumerate(batch.ranks[self.rank])
+            if micro.counts
+        ]
+        found = whitened([made[mini][number] for mini, number in places], self._total)
+        for (mini, number), advantages in zip(places, found, strict=True):
+            made[mini][number] = advantages
+        return made
+
+    def _total(self, own: Tensor) -> Tensor:
+        """Collective: the sum over ranks."""
+        if self.world > 1:
+            own = own.to(self.device)
+            dist.all_reduce(own)
+        return own
+
+    def save_head(self, folder: Path) -> None:
+        """Beside DeepSpeed's files in ``folder``. Raises OSError, RuntimeError."""
+        state = {"head": self.head.state_dict(), "optimizer": self._head_optimizer.state_dict()}
+        torch.save(state, folder / HEAD)
+
+    def load_head(self, folder: Path) -> None:
+        """What ``save_head`` wrote."""
+        state = torch.load(folder / HEAD, map_location=self.device, weights_only=True)
+        self.head.load_state_dict(state["head"])
+        self._head_optimizer.load_state_dict(state["optimizer"])
+
+
+def _sums(found: Credit, old: Tensor, loss: Tensor) -> Tensor:
+    """Tokens; sums of R, R^2, R - V, (R - V)^2, V and of the losses."""
+    targets, values = found.targets.double(), old.double()
+    errors = targets - values
+    told = [targets.sum(), targets.square().sum(), errors.sum(), errors.square().sum(), values.sum(), loss.double()]
+    return torch.stack([torch.tensor(len(values), dtype=torch.float64, device=values.device), *told]).cpu()

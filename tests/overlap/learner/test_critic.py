@@ -1,0 +1,393 @@
+"""The critic: where its values are read, what it learns, and what the policy is taught by it. No DeepSpeed."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from array import array
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import plain_engine  # noqa: E402
+
+from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig  # noqa: E402
+from overlap.errors import ConfigError, LearnerError  # noqa: E402
+from overlap.learner.critic import ValueHead, load_trunk, read_values  # noqa: E402
+from overlap.learner.gae import gae  # noqa: E402
+from overlap.learner.learner import check_bounds  # noqa: E402
+from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches  # noqa: E402
+from overlap.learner.tensors import to_tensors  # noqa: E402
+from overlap.learner.trainer import RankTrainer  # noqa: E402
+from overlap.policy import make_tiny_policy  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    return make_tiny_policy(tmp_path_factory.mktemp("policy"))
+
+
+def config(critic=None, **learn) -> Config:
+    made = {"advantage": "gae", "lr": 1e-3, "grad_clip": 1e6, "micro_batch_tokens": 4096} | learn
+    return Config(
+        model=ModelConfig(dtype="float32", prompt_tokens=32, response_tokens=32),
+        learn=LearnConfig(**made),
+        critic=CriticConfig(**({"lr": 1e-3} | (critic or {}))),
+    )
+
+
+@pytest.fixture
+def trainer(tiny, monkeypatch):
+    plain_engine.install(monkeypatch)
+
+    def make(critic=None, **learn) -> RankTrainer:
+        torch.manual_seed(0)
+        return RankTrainer(config(critic, **learn), tiny, tiny, CPU, total_updates=100)
+
+    return make
+
+
+def some_groups(seed=0, groups=4, samples=4, cut=False):
+    rng = random.Random(seed)
+
+    def tokens(low, high):
+        return array("i", [rng.randrange(259) for _ in range(rng.randint(low, high))])
+
+    def response():
+        mine = tokens(2, 20)
+        bootstraps = cut and rng.random() < 0.5
+        reward = 0.0 if bootstraps else float(rng.random() < 0.5)
+        return Response(mine, array("f", [-5.0] * len(mine)), reward, 0, bootstraps)
+
+    return [PromptGroup(tokens(1, 15), tuple(response() for _ in range(samples))) for _ in range(groups)]
+
+
+def with_a_head(trainer: RankTrainer) -> RankTrainer:
+    """Values that differ from token to token, as after some training."""
+    torch.nn.init.normal_(trainer.critic.head.linear.weight, std=0.5, generator=torch.Generator().manual_seed(3))
+    return trainer
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+def values_of(trunk, head, prompt, tokens):
+    group = PromptGroup(array("i", prompt), (Response(array("i", tokens), array("f", [-1.0] * len(tokens)), 0.0),))
+    (mini,) = mini_batches([group], SplitConfig(1, 1, 4096, 64))
+    with torch.no_grad():
+        return read_values(trunk, head, to_tensors(mini.ranks[0][0]))[0]
+
+
+def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
+    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=torch.float32, device=CPU)
+    head = ValueHead(trunk.base.config.hidden_size, bounded=False)
+    torch.nn.init.normal_(head.linear.weight)
+    tokens = [10, 20, 30, 40, 50]
+    before = values_of(trunk, head, [1, 2], tokens)
+    for t in range(len(tokens)):
+        changed = values_of(trunk, head, [1, 2], [*tokens[:t], 99, *tokens[t + 1 :]])
+        assert torch.equal(changed[: t + 1], before[: t + 1])
+        assert not (changed[t + 1 :] == before[t + 1 :]).any()
+    assert not (values_of(trunk, head, [1, 3], tokens) == before).any()
+
+
+@pytest.mark.parametrize(("bounded", "first"), [(False, 0.0), (True, 0.5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_first_values_are_nothing_or_the_middle(tiny, bounded, first, dtype):
+    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=dtype, device=CPU)
+    head = ValueHead(trunk.base.config.hidden_size, bounded=bounded)
+    values = values_of(trunk, head, [1, 2], [3, 4, 5])
+    assert values.tolist() == [first] * 3
+    assert (values.dtype, head.linear.weight.dtype, head.linear.bias) == (torch.float32, torch.float32, None)
+
+
+def test_bounded_values_stay_where_rewards_are():
+    head = ValueHead(1, bounded=True)
+    torch.nn.init.ones_(head.linear.weight)
+    values = head(torch.tensor([[-1e6], [-1.0], [1.0], [1e6]]))
+    assert values.tolist() == pytest.approx([0.0, 0.25, 0.75, 1.0], abs=1e-6)
+
+
+def test_the_trunk_has_no_output_layer(tmp_path):
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "tie_word_embeddings": False}  # fmt: skip
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
+    trunk, _ = load_trunk(tmp_path, LearnConfig(), dtype=torch.float32, device=CPU)
+    assert not [name for name, _ in trunk.named_parameters() if "lm_head" in name]
+    head = ValueHead(32, bounded=False)
+    assert values_of(trunk, head, [1, 2], [63, 64, 4000]).isfinite().all()  # ids of a larger policy's padding
+
+
+def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path):
+    with pytest.raises(ConfigError, match=r"^critic\.policy=.*cannot be loaded"):
+        load_trunk(tmp_path / "nowhere", LearnConfig(), dtype=torch.float32, device=CPU)
+
+
+# --- advantages ---------------------------------------------------------------------------------------------
+
+
+def advantages_by_response(trainer: RankTrainer, groups, split: SplitConfig):
+    """Of a batch, by the tokens of each response, which are all different; the critic takes its step."""
+    minis = mini_batches(groups, split)
+    made, told = trainer.critic.step(minis)
+    found = {}
+    for mini, batch in zip(minis, made, strict=True):
+        for micro, advantages in zip(mini.ranks[0], batch, strict=True):
+            parts = iter(advantages.split([r.counted for row in micro.rows for r in row.responses]))
+            found |= {tuple(r.tokens): next(parts).tolist() for row in micro.rows for r in row.responses}
+    return found, told
+
+
+SPLITS = {
+    "one pass": SplitConfig(1, 1, 4096, 64),
+    "packed": SplitConfig(1, 1, 60, 64),
+    "padded": SplitConfig(1, 1, 200, 64, share_prompts=False),
+    "one by one": SplitConfig(1, 1, 1, 64, share_prompts=False),
+}
+CRITIC = {"lambda_policy": 0.9, "lambda_value": 0.8, "bounded": False}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_neither_packing_nor_micro_batches_change_advantages_or_the_step(trainer, cut, whiten):
+    results = []
+    for split in SPLITS.values():
+        made = with_a_head(trainer(CRITIC | {"whiten": whiten}, truncated="bootstrap"))
+        found, told = advantages_by_response(made, some_groups(cut=cut), split)
+        weights = torch.cat(
+            [p.flatten() for p in (*made.critic.head.parameters(), *made.critic.deepspeed.module.parameters())]
+        )
+        results.append((found, told, weights.detach().clone()))
+    (first, told, weights), *others = results
+    for found, other, moved in others:
+        assert found.keys() == first.keys()
+        for tokens, advantages in found.items():
+            assert advantages == pytest.approx(first[tokens], abs=1e-5)
+        for name in ("loss", "explained_variance", "value_mean", "return_mean", "grad_norm"):
+            assert other[f"critic/{name}"] == pytest.approx(told[f"critic/{name}"], rel=1e-4, abs=1e-5), name
+        # Adam makes steps of equal size from gradients of any size: compare with how far it went.
+        assert (moved - weights).abs().mean() < 0.05 * 1e-3
+
+
+def test_advantages_are_those_of_the_values_and_rewards(trainer):
+    made = with_a_head(trainer(CRITIC, truncated="bootstrap"))
+    groups = some_groups(cut=True)
+    expected = {}
+    for group in groups:
+        for r in group.responses:
+            whole = Response(r.tokens, r.logprobs, 0.0)
+            (mini,) = mini_batches([PromptGroup(group.prompt, (whole,))], SplitConfig(1, 1, 4096, 64))
+            with torch.no_grad():
+                values = read_values(made.critic.deepspeed.module, made.critic.head, to_tensors(mini.ranks[0][0]))[0]
+            own, behind = values[: r.counted].tolist(), values[-1].item() if r.bootstraps else 0.0
+            rewards = [0.0] * (r.counted - 1) + [r.advantage]
+            expected[tuple(r.tokens)] = gae(rewards, own, lam=0.9, behind=behind)
+    assert any(r.bootstraps for g in groups for r in g.responses)
+    found, _ = advantages_by_response(made, groups, SPLITS["packed"])
+    assert found.keys() == expected.keys()
+    for tokens, advantages in found.items():
+        assert advantages == pytest.approx(expected[tokens], abs=1e-5)
+
+
+def test_advantages_of_all_mini_batches_come_from_the_values_before_the_first_update(trainer):
+    one = with_a_head(trainer(CRITIC))
+    many = with_a_head(trainer(CRITIC | {"lr": 0.1}))
+    first, _ = advantages_by_response(one, some_groups(), SplitConfig(1, 1, 60, 64))
+    later, _ = advantages_by_response(many, some_groups(), SplitConfig(4, 1, 60, 64))
+    assert many.critic.updates == 4
+    for tokens, advantages in later.items():
+        assert advantages == pytest.approx(first[tokens], abs=1e-5)
+
+
+def test_the_first_advantages_are_the_rewards_less_what_the_critic_begins_with(trainer):
+    for bounded, first in ((False, 0.0), (True, 0.5)):
+        groups = some_groups()
+        found, told = advantages_by_response(trainer({"bounded": bounded}), groups, SPLITS["packed"])
+        for r in (r for g in groups for r in g.responses):
+            assert found[tuple(r.tokens)] == pytest.approx([r.advantage - first] * len(r.tokens), abs=1e-6)
+        assert told["critic/explained_variance"] == pytest.approx(0.0, abs=1e-6)
+        assert told["critic/value_mean"] == first
+
+
+def test_the_policy_is_taught_by_the_advantages_of_its_tokens(trainer):
+    """Before the first update every ratio is 1, so its loss is the mean of what its tokens are to gain or lose."""
+    critic = CRITIC | {"whiten": False}
+    made = with_a_head(trainer(critic, correction="none"))
+    groups = some_groups()
+    advantages, _ = advantages_by_response(with_a_head(trainer(critic)), groups, made._split)
+    gains = [a for of_response in advantages.values() for a in of_response]
+    assert statistics.stdev(gains) > 0.1
+    assert made.step(groups)["loss"] == pytest.approx(-statistics.fmean(gains), abs=1e-5)
+
+
+def test_each_token_pulls_with_its_own_advantage(trainer):
+    """The gradient is that of plain torch: the sum of A log p over the tokens."""
+    made = with_a_head(trainer(CRITIC, correction="none", lr=1e-12))
+    groups = some_groups()
+    minis = mini_batches(groups, made._split)
+    other = with_a_head(trainer(CRITIC))
+    (advantages,), _ = other.critic.step(minis)
+    policy = other.deepspeed.module
+    for micro, a in zip(minis[0].ranks[0], advantages, strict=True):
+        (-(policy(to_tensors(micro))[0] * a).sum() / minis[0].counted).backward()
+    norm = torch.cat([p.grad.flatten() for p in policy.parameters()]).norm().item()
+    assert made.step(groups)["grad_norm"] == pytest.approx(norm, rel=1e-4)
+
+
+def test_stale_samples_are_weighed_by_the_correction_and_valued_by_the_newest_critic(trainer):
+    """What the policies that drew a sample thought of it is the policy's matter; the critic sees its tokens."""
+    fresh = some_groups()
+    stale = [
+        PromptGroup(g.prompt, tuple(Response(r.tokens, array("f", [-9.0] * len(r.tokens)), r.advantage, 3)
+                                    for r in g.responses)) for g in fresh
+    ]  # fmt: skip
+    results = []
+    for groups in (fresh, stale):
+        made = with_a_head(trainer(CRITIC, correction="mis"))
+        told = made.step(groups)
+        results.append(told)
+        assert made.step(groups)["critic/loss"] < told["critic/loss"]
+    one, other = results
+    for name in ("critic/loss", "critic/value_mean", "critic/grad_norm"):
+        assert other[name] == pytest.approx(one[name], rel=1e-6)
+    assert other["is_masked_fraction"] > one["is_masked_fraction"]
+    assert all(math.isfinite(v) for k, v in other.items() if not k.startswith("landing"))
+
+
+# --- steps --------------------------------------------------------------------------------------------------
+
+
+def weights(module) -> list[bytes]:
+    return [p.detach().numpy().tobytes() for p in module.parameters()]
+
+
+def test_a_critic_alone_leaves_the_policy_and_its_optimizer_as_they_are(trainer):
+    made = trainer({"steps_alone": 2}, schedule="linear")
+    before, values = weights(made.deepspeed.module), weights(made.critic.head)
+    for _ in range(2):
+        told = made.step(some_groups(), alone=True)
+        assert not {"loss", "grad_norm", "lr"} & told.keys()
+        assert told["tokens"] > 0
+    assert weights(made.deepspeed.module) == before
+    assert (made.updates, made.deepspeed.steps, made.deepspeed.optimizer.state_dict()["state"]) == (0, 0, {})
+    assert all(p.grad is None or not p.grad.any() for p in made.deepspeed.module.parameters())
+    assert (made.critic.updates, made.critic.deepspeed.steps) == (2, 2)
+    assert weights(made.critic.head) != values
+    told = made.step(some_groups(1))
+    assert (made.updates, made.critic.updates) == (1, 3)  # one batch: those before were not kept
+    assert told["lr"] == 1e-3  # the policy's schedule begins with its own first step ...
+    assert made.total_updates == 98  # ... and ends with the run
+    assert told["critic/lr"] == pytest.approx(0.98e-3)
+
+
+def toy(rng, constant=None):
+    """The first token of the answer says what it will earn."""
+
+    def response():
+        good = rng.random() < 0.5
+        tokens = array("i", [65 if good else 66, *(rng.randrange(100, 200) for _ in range(rng.randint(3, 8)))])
+        return Response(tokens, array("f", [-5.0] * len(tokens)), constant if constant is not None else float(good))
+
+    return [PromptGroup(array("i", [1, 2]), tuple(response() for _ in range(8))) for _ in range(4)]
+
+
+def test_the_critic_learns_what_a_token_foretells(trainer):
+    made, rng = trainer({"lr": 3e-3}), random.Random(0)
+    explained = [made.step(toy(rng), alone=True)["critic/explained_variance"] for _ in range(60)]
+    assert explained[0] == pytest.approx(0.0, abs=1e-6)
+    # The value before the first token cannot know: of its 6.5 tokens a response has all but one foretold.
+    foretold = [values_foretold(made, toy(rng)) for _ in range(5)]
+    assert min(foretold) > 0.9
+
+
+def values_foretold(made: RankTrainer, groups) -> float:
+    """Explained variance of the values after the first token."""
+    (mini,) = mini_batches(groups, SplitConfig(1, 1, 4096, 64))
+    t = to_tensors(mini.ranks[0][0])
+    with torch.no_grad():
+        values, _ = read_values(made.critic.deepspeed.module, made.critic.head, t)
+    known = torch.tensor([token not in (65, 66) for token in t.targets.tolist()])
+    rewards, errors = t.sampled.advantages[known], (t.sampled.advantages - values)[known]
+    return 1.0 - (errors.var() / rewards.var()).item()
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 0.3])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_constant_rewards_make_no_number_that_is_none(trainer, constant, whiten):
+    made, rng = trainer({"whiten": whiten}), random.Random(0)
+    for _ in range(3):
+        told = made.step(toy(rng, constant))
+        assert all(math.isfinite(value) for name, value in told.items() if not name.startswith("landing"))
+        assert told["critic/explained_variance"] == 0.0
+        assert told["critic/return_mean"] == pytest.approx(constant)
+
+
+def test_a_loss_that_is_no_number_says_what_to_lower(trainer):
+    with pytest.raises(LearnerError, match=r"the critic's loss of rank 0 is nan: lower critic\.lr"):
+        trainer({"bounded": False}).step(toy(random.Random(0), math.nan))
+
+
+def test_the_gradient_of_the_head_is_that_of_finite_differences(trainer):
+    """Of the loss that is told, in float64."""
+    made = with_a_head(trainer({"bounded": True}))
+    (mini,) = mini_batches(some_groups(), SplitConfig(1, 1, 4096, 64))
+    t = to_tensors(mini.ranks[0][0])
+    head = made.critic.head.double()
+    head.forward = lambda hidden: 0.5 + head.linear(hidden.double())[:, 0].atan() / math.pi
+    with torch.no_grad():
+        hidden = made.critic.deepspeed.module(t)
+    rewards = t.sampled.advantages.double()
+
+    def loss(weight):
+        head.linear.weight.data.copy_(weight)
+        return (0.5 * (head(hidden) - rewards).square()).mean()
+
+    start = head.linear.weight.detach().clone()
+    loss(start).backward()
+    gradient = head.linear.weight.grad[0].clone()
+    for place in range(0, len(gradient), 9):
+        step = torch.zeros_like(start)
+        step[0, place] = 1e-6
+        with torch.no_grad():
+            slope = (loss(start + step) - loss(start - step)) / 2e-6
+        assert gradient[place].item() == pytest.approx(slope.item(), abs=1e-9)
+
+
+def test_the_value_clip_holds_later_updates(trainer):
+    """The second mini-batch is the first one again: without a clip its values are nearer to the rewards by then."""
+    groups, losses = some_groups(), []
+    for clip in (0.0, 1e-6):
+        made = trainer({"lr": 1e-3, "clip": clip})
+        losses.append(made.critic.step(mini_batches([*groups, *groups], SplitConfig(2, 1, 4096, 64)))[1]["critic/loss"])
+    free, held = losses
+    assert held >= 0.125 - 1e-5
+    assert free < held
+
+
+def test_a_reward_that_no_bounded_value_reaches_is_refused():
+    def group(reward):
+        return [PromptGroup(array("i", [1]), (Response(array("i", [2]), array("f", [-1.0]), reward),))]
+
+    for reward in (0.0, 0.5, 1.0):
+        check_bounds(group(reward))
+    for reward in (-0.1, 1.1, math.nan):
+        with pytest.raises(ConfigError, match=r"critic\.bounded=True: a sample's reward is .*critic\.bounded=false"):
+            check_bounds(group(reward))
+
+
+def test_the_head_comes_back_as_it_was(trainer, tmp_path):
+    made = trainer()
+    made.step(some_groups())
+    assert all(p.grad is None for p in made.critic.head.parameters())  # no step sees the one before
+    made.critic.save_head(tmp_path)
+    other = trainer()
+    other.critic.load_head(tmp_path)
+    assert weights(other.critic.head) == weights(made.critic.head)
+    moments = [optimizer.state_dict()["state"][0] for optimizer in (o.critic._head_optimizer for o in (made, other))]
+    assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[0])

@@ -1,0 +1,207 @@
+"""Prompts that are solved are left out of later epochs, by whatever schedule and however often the run was cut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from journal import essence
+
+from overlap.clock import run_virtual
+from overlap.config import Config, LearnConfig, load_config
+from overlap.core import Group, Prompt, Request, Scored, Trajectory
+from overlap.errors import EmptyBatchesError
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline.group import make_group
+from overlap.pipeline.solved import Solved, groups_behind, solves
+
+COUNT = 9
+STEPS = 14
+
+
+def config(**overrides: object) -> Config:
+    asked = {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": STEPS, "data.drop_solved": 0.75}
+    return load_config(None, [f"{name}={value}" for name, value in (asked | overrides).items()])
+
+
+class Improving(FakeVerifier):
+    """Each prompt is solved from a group of its own on; the last two never are."""
+
+    def __init__(self, never: int = 2, seed: int = 0, seconds: object = None) -> None:
+        super().__init__(seed=seed, seconds=seconds or (lambda _: 0.0))  # type: ignore[arg-type]
+        self._never = never
+
+    def _judged(self, request: Request, rng: random.Random) -> float | None:
+        number = int(request.prompt.id[1:])
+        if number >= COUNT - self._never:
+            return float(request.sample % 2)
+        return 1.0 if request.group >= 3 * number and request.sample else float(rng.random() < 0.5)
+
+
+def doors(seed: int = 0, version: int = 0, spread: float = 0.01, **verifier: int) -> Doors:
+    """The same samples for every ``seed``, which takes its own time over them."""
+
+    def some_s(rng: random.Random) -> float:
+        return random.Random(f"{seed}/{rng.random()}").expovariate(1 / spread)
+
+    generator = FakeGenerator(seconds=some_s, slots=8)
+    learner = FakeLearner(seconds=lambda rng: 0.02, first_version=version)
+    return Doors(generator, Improving(seconds=some_s, **verifier), learner)
+
+
+def run(
+    loop, cfg: Config, d: Doors, at: Position | None = None, known: dict | None = None
+) -> tuple[list[StepResult], list[dict], PromptStream]:
+    """Results, what was solved after each, and the stream."""
+    results, solved, at = list[StepResult](), list[dict[str, int]](), at or Position()
+    prompts = PromptStream.of(cfg, fake_prompts(COUNT), at.groups, known)
+
+    async def on_step(result: StepResult) -> None:
+        results.append(result)
+        solved.append(prompts.known)
+
+    run_virtual(loop(d, cfg, prompts, on_step, at))
+    return results, solved, prompts
+
+
+def taken(results: list[StepResult]) -> list[Group]:
+    return [g for r in results for g in sorted((*r.batch.groups, *r.batch.dropped), key=lambda g: g.id)]
+
+
+def group_of(*rewards: float | None, number: int = 0, prompt: str = "p0") -> Group:
+    asked = Prompt(prompt, (1, 2))
+    samples = [
+        Scored(Trajectory(Request(number, k, asked), (5,), (-0.5,), "x", "stop", (), 0.0, 1.0), reward)
+        for k, reward in enumerate(rewards)
+    ]
+    return make_group(number, asked, samples, LearnConfig())
+
+
+@pytest.mark.parametrize(
+    ("rewards", "bound", "expected"),
+    [
+        ((1, 1, 1, 1), 1.0, True),
+        ((1,) * 9 + (0,), 0.9, True),
+        ((1,) * 8 + (0, 0), 0.9, False),
+        ((1, 1, None, None), 0.9, True),
+        ((1, None, None, None), 0.9, False),
+        ((None, None), 0.9, False),
+        ((0.9, 0.9, 0.9), 0.9, True),
+    ],
+)
+def test_a_group_solves_its_prompt_by_the_mean_of_what_could_be_scored(
+    rewards: tuple, bound: float, expected: bool
+) -> None:
+    assert solves(group_of(*rewards), bound) is expected
+
+
+def test_an_epoch_leaves_out_what_was_solved_so_many_groups_before_it() -> None:
+    told: list[str] = []
+    stream = PromptStream(fake_prompts(4), 0, solved=Solved(0.9, 3), tell=told.append)
+    first = [next(stream).id for _ in range(4)]
+    stream.note([group_of(1, 1, number=0, prompt=first[0]), group_of(1, 0, number=1, prompt=first[1])])
+    stream.note([group_of(1, 1, number=2, prompt=first[2])])  # too late for the next epoch, in time for the one after
+    second = [next(stream).id for _ in range(3)]
+    assert sorted(second) == sorted([*first[1:]])
+    stream.note([group_of(1, 0, number=n, prompt=p) for n, p in enumerate(second, 4)])
+    assert sorted(next(stream).id for _ in range(2)) == sorted([first[1], first[3]])
+    assert told == [
+        f"epoch {n} leaves out {out} of 4 prompts, solved at data.drop_solved=0.9 or more"
+        for n, out in ((2, 1), (3, 2))
+    ]
+    assert [stream.at(n).id for n in range(9)] == [*first, *second, stream.at(7).id, stream.at(8).id]
+
+
+def test_without_it_the_order_is_the_endless_one() -> None:
+    cfg = config(**{"data.drop_solved": 0})
+    ours, plain = PromptStream.of(cfg, fake_prompts(5)), PromptStream(fake_prompts(5), cfg.run.seed)
+    ours.note([group_of(1, 1, number=n, prompt=f"p{n}") for n in range(5)])
+    assert [next(ours).id for _ in range(20)] == [next(plain).id for _ in range(20)]
+    assert (ours.known, ours.figures) == ({}, {})
+
+
+def test_the_prompts_that_stay_keep_their_order() -> None:
+    solved = Solved(0.9, 1)
+    stream, plain = PromptStream(fake_prompts(8), 3, solved=solved), PromptStream(fake_prompts(8), 3)
+    solved.note([group_of(1, 1, number=n, prompt=plain.at(n).id) for n in range(3)])
+    out = {plain.at(n).id for n in range(3)}
+    solved.note([group_of(1, 0, number=7)])
+    left = [plain.at(n).id for n in range(8, 16) if plain.at(n).id not in out]
+    assert [stream.at(n).id for n in range(8, 8 + len(left))] == left
+
+
+@pytest.mark.parametrize("refill", [0, 1, 3])
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_the_prompts_are_the_same_whatever_took_how_long(staleness: int, refill: int) -> None:
+    cfg = config(**{"rollout.max_staleness": staleness, "rollout.refill_groups": refill})
+    found = [run(serial, cfg, doors())]
+    found += [run(overlapped, cfg, doors(seed, spread=spread)) for seed in range(4) for spread in (0.001, 0.1)]
+    batches = [[essence(r.batch) for r in results] for results, _, _ in found]
+    assert all(other == batches[0] for other in batches)
+    assert len(batches[0]) == STEPS
+    assert found[0][1] == found[-1][1]
+    assert len(found[0][1][-1]) >= 4
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: int) -> None:
+    cfg = config(**{"rollout.max_staleness": staleness})
+    results, solved, _ = run(overlapped, cfg, doors())
+    for prompt, by in solved[-1].items():
+        later = [g.id for g in taken(results) if g.prompt.id == prompt and g.id > by]
+        assert all(number < by + groups_behind(cfg) + COUNT for number in later)
+    never = {f"p{n}" for n in (COUNT - 2, COUNT - 1)}
+    assert never <= {g.prompt.id for g in taken(results)[-8:]}
+
+
+@pytest.mark.parametrize("refill", [0, 1])
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_prompts(staleness: int, refill: int) -> None:
+    cfg = config(**{"rollout.max_staleness": staleness, "rollout.refill_groups": refill})
+    whole, solved, _ = run(overlapped, cfg, doors())
+    for cut in range(1, STEPS):
+        before = whole[cut - 1]
+        version = before.report.version if before.report else before.batch.version
+        at = Position(cut, version, len(taken(whole[:cut])), before.carried)
+        again, after, _ = run(overlapped, cfg, doors(seed=cut, version=version), at, solved[cut - 1])
+        assert [essence(r.batch) for r in again] == [essence(r.batch) for r in whole[cut:]]
+        assert after == solved[cut:]
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+@pytest.mark.parametrize("loop", [serial, overlapped])
+def test_a_run_ends_when_all_prompts_are_solved(loop, staleness: int) -> None:
+    cfg = config(**{"rollout.max_staleness": staleness, "run.steps": 500})
+    results, solved, prompts = run(loop, cfg, doors(never=0))
+    assert prompts.ended
+    assert len(results) < 100
+    assert len(solved[-1]) == COUNT
+    again, _, stream = run(
+        loop, cfg, doors(version=results[-1].batch.version + 1, never=0), _end_of(results), solved[-1]
+    )
+    assert (again, stream.ended) == ([], True)
+
+
+def _end_of(results: list[StepResult]) -> Position:
+    last = results[-1]
+    version = last.report.version if last.report else last.batch.version
+    return Position(len(results), version, len(taken(results)), ())
+
+
+def test_solved_prompts_are_not_what_makes_a_run_hopeless() -> None:
+    """They are on their way out; a step of them alone is no sign that the data is too easy."""
+
+    class Easy(FakeVerifier):
+        def _judged(self, request: Request, rng: random.Random) -> float | None:
+            return 1.0 if request.prompt.id != "p0" else float(request.sample % 2)
+
+    made = config(**{"run.steps": 12})
+    assert len(run(overlapped, made, Doors(FakeGenerator(), Easy(), FakeLearner()))[0]) == 12
+    with pytest.raises(EmptyBatchesError, match="too hard"):
+        run(overlapped, made, Doors(FakeGenerator(), FakeVerifier(solved=0.0), FakeLearner()))
+
+
+def test_the_number_of_groups_that_count_is_more_than_can_be_on_their_way() -> None:
+    assert groups_behind(config()) == 2
+    assert groups_behind(config(**{"rollout.max_staleness": 3, "rollout.refill_groups": 5})) == 28
