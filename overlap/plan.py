@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from overlap.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape
 from overlap.config import Config
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
@@ -36,6 +37,7 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         *_verifier(cfg, rollouts),
         ("memory", memory_line(cfg, shape, critic, engine=rollouts is None)),
+        ("activations", activations_line(cfg, decoder_shape(_text_config(prepared.policy)))),
     ]
 
 
@@ -97,22 +99,22 @@ def policy_shape(policy: Path) -> dict[str, Any]:
 
     Families call their sizes differently, and wrap a text model in others: a figure that is not found is 0.
     """
-    config = json.loads((policy / "config.json").read_text())
-    config |= config.get("text_config") or {}
-    heads, hidden = (
-        _figure(config, "num_attention_heads", "n_head"),
-        _figure(config, "hidden_size", "n_embd", "d_model"),
-    )
-    head = _figure(config, "head_dim") or (hidden // heads if heads else 0)
-    return {
-        "parameters": sum(_tensor_sizes(policy)),
-        "layers": _figure(config, "num_hidden_layers", "n_layer"),
-        "kv_width": 2 * (_figure(config, "num_key_value_heads") or heads) * head,
-    }
+    shape = decoder_shape(_text_config(policy))
+    return {"parameters": sum(_tensor_sizes(policy)), "layers": shape.layers, "kv_width": 2 * shape.keys}
 
 
-def _figure(config: dict[str, Any], *names: str) -> int:
-    return next((value for name in names if isinstance(value := config.get(name), int)), 0)
+def _text_config(policy: Path) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads((policy / "config.json").read_text())
+    return config | (config.get("text_config") or {})
+
+
+def activations_line(cfg: Config, shape: DecoderShape) -> str:
+    """What a rank keeps of its longest forward pass, and whether its layers are computed again."""
+    learn, width = cfg.learn, 2 if cfg.model.dtype == "bfloat16" else 4
+    again = checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width)
+    kept = activation_bytes(shape, learn.rank_tokens, width=width, checkpointing=again)
+    how = "each layer computed again" if again else "all layers kept"
+    return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
 def memory_line(
@@ -130,7 +132,7 @@ def memory_line(
     gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)
     learner = weights + gradients + sharded
     parts = [f"engine about {engine_bytes / GIB:.1f} GiB"] if engine else []
-    return ", ".join([*parts, f"each learner rank about {learner / GIB:.1f} GiB and activations"])
+    return ", ".join([*parts, f"each learner rank about {learner / GIB:.1f} GiB"])
 
 
 def _tensor_sizes(policy: Path) -> list[int]:

@@ -146,6 +146,9 @@ class LearnConfig(Section):
 
     ranks: int = at_least(1, 1, may_change=True)
     """Learner processes."""
+    sequence_ranks: int = at_least(1, 1, may_change=True)
+    """So many ranks share each sequence (DeepSpeed-Ulysses): a micro-batch is computed by all of them, a part of its
+    tokens each. Divides ``ranks`` and the heads of the model."""
     zero_stage: Literal[1, 2, 3] = free(2)
     """DeepSpeed ZeRO stage."""
     lr: float = above(0, 1e-6)
@@ -162,6 +165,12 @@ class LearnConfig(Section):
     """Optimizer steps per batch (mini-batches of whole groups)."""
     micro_batch_tokens: int = at_least(1, 8192, may_change=True)
     """Tokens, padding included, in one forward-backward pass."""
+    share_prompts: Literal["auto", "never"] = free("auto")
+    """"auto": responses of a group share one computation of their prompt, where that is less work; "never": each has
+    its own. The loss is the same."""
+    checkpointing: Literal["auto", "always", "never"] = free("auto")
+    """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
+    ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
     clip_low: float | None = share(None, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
     """The surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo, 3e-4 for gspo. cispo has no
     lower bound, pg none at all."""
@@ -207,6 +216,12 @@ class LearnConfig(Section):
 
     def __post_init__(self) -> None:
         check_section(self.section, self)
+        way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
+        require(self.ranks % self.sequence_ranks == 0, "learn.sequence_ranks", self.sequence_ranks, way_out)
+        way_out = "the critic reads whole sequences: use 1, or another learn.advantage than gae"
+        require(
+            self.sequence_ranks == 1 or self.advantage != "gae", "learn.sequence_ranks", self.sequence_ranks, way_out
+        )
         how, cap, surrogate = self.correction, self.is_cap, self.surrogate
         require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
         masks = how in ("mis", "seq_mis", "decoupled")
@@ -232,6 +247,11 @@ class LearnConfig(Section):
     def within_groups(self) -> bool:
         """A sample's reward is held against those of its prompt's other samples: where all are equal, none teaches."""
         return self.advantage in ("group", "leave_one_out")
+
+    @property
+    def rank_tokens(self) -> int:
+        """Tokens of a micro-batch that one rank computes, at most."""
+        return -(-self.micro_batch_tokens // self.sequence_ranks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ padding and no prompt twice. Only attention needs to know who sees whom::
     prompts    [B, P]   attend to themselves, causally
     responses  [S, R]   attend to their prompt, and to themselves causally
 
+Small ones are padded here and computed under one mask (``Layout``), all others one by one (``overlap.learner.spans``).
+
 Registered as the attention "overlap_packed" of transformers; the layout comes down as a keyword argument of the model.
 """
 
@@ -18,13 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from overlap.learner.spans import Spans, span_attention
+
 NAME = "overlap_packed"
-_SMALL = 1 << 18  # pairs of tokens, up to which scores in memory are faster than a fused kernel
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the N tokens of a sequence belong.
+    """Where the N tokens of a sequence belong that is small (``overlap.learner.pairs.fits_mask``).
 
     ``prompts`` [B, P] and ``responses`` [S, R] hold places in the sequence (padded with place 0), ``owners`` [S]
     the prompt of each response, and ``visible`` [S, 1, R, P + R] what a response token sees. ``back`` [N] says
@@ -77,7 +80,7 @@ def packed_attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    layout: Layout | None = None,
+    layout: Layout | Spans | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention interface of transformers: query [B, H, N, D], key and value [B, K, N, D] to [B, N, H, D].
@@ -88,6 +91,8 @@ def packed_attention(
         gqa = query.shape[1] != key.shape[1]
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=gqa)
         return out.transpose(1, 2), None
+    if isinstance(layout, Spans):
+        return span_attention(query, key, value, layout, scaling), None
     there = torch.cat((layout.prompts.flatten(), layout.responses.flatten()))
     count = layout.prompts.numel()
     q, k, v = (_Pad.apply(x[0].transpose(0, 1), there, layout.back) for x in (query, key, value))
@@ -105,7 +110,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, scaling: fl
     """Attention of q [B, H, R, D] to k, v [B, K, T, D], causal without ``visible`` [B, 1, R, T]; gives [B * R, H,
     D].
     """
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.shape[2] * k.shape[2] <= _SMALL:
+    if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         out = _attend_small(q, k, v, visible, scaling or q.shape[-1] ** -0.5)
     else:
         heads = q.shape[1] // k.shape[1]
@@ -166,7 +171,10 @@ def _heads_first(rows: Tensor, places: Tensor) -> Tensor:
 
 
 def register() -> None:
-    """Make the attention known to transformers; models are then loaded with ``attn_implementation=NAME``."""
-    from transformers import AttentionInterface
+    """Make the attention known to transformers; models are then loaded with ``attn_implementation=NAME``. What has been
+    put around it for models loaded before (``overlap.learner.sequence``) stays.
+    """
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    AttentionInterface.register(NAME, packed_attention)
+    if NAME not in ALL_ATTENTION_FUNCTIONS:
+        ALL_ATTENTION_FUNCTIONS.register(NAME, packed_attention)

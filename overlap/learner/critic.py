@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from overlap.config import LearnConfig
 from overlap.errors import blaming
-from overlap.learner.model import choose_attention, load_policy
+from overlap.learner.model import checkpoint_layers, choose_attention, load_policy
 from overlap.learner.tensors import MicroTensors
 
 
@@ -65,9 +66,10 @@ def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tenso
     return values[:count], behind
 
 
-def load_trunk(path: Path, *, dtype: torch.dtype, device: torch.device) -> tuple[Trunk, bool]:
-    """The trunk of a checkpoint, and whether responses can share their prompt in it. Raises ConfigError."""
+def load_trunk(path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device) -> tuple[Trunk, bool]:
+    """The trunk of a checkpoint, and whether its attention knows packed rows. Raises ConfigError."""
     with blaming("critic.policy"):
         model = load_policy(path, dtype=dtype, temperature=1.0, device=device)
-        shares = choose_attention(model, device)
-    return Trunk(model.policy.base_model), shares
+        packs = choose_attention(model, device)
+        checkpoint_layers(model, learn)
+    return Trunk(model.policy.base_model), packs

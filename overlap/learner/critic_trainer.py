@@ -39,7 +39,7 @@ class CriticTrainer:
         self.cfg, self.device, self.total_updates = cfg, device, total_updates
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        trunk, self.shares_prompts = load_trunk(path, dtype=getattr(torch, cfg.model.dtype), device=device)
+        trunk, self.packs = load_trunk(path, cfg.learn, dtype=getattr(torch, cfg.model.dtype), device=device)
         width = trunk.base.config.get_text_config().hidden_size
         self.head = ValueHead(width, bounded=cfg.critic.bounded).to(device)
         self._head_optimizer, optimizer = (

@@ -19,6 +19,7 @@ from typing import Literal
 
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
+from overlap.learner.pairs import fits_mask, shared
 
 Truncated = Literal["mask", "zero", "bootstrap"]
 
@@ -75,16 +76,21 @@ class Row:
 class MicroBatch:
     """Rows of one forward-backward pass. ``counts`` is False for one that only keeps a rank in step with the others.
 
-    Where a row holds several responses the rows are packed into one sequence without padding; otherwise they are padded
-    to the longest, which lets attention be plain and causal.
+    Rows are packed into one sequence without padding. They are padded to the longest, which lets attention be plain and
+    causal, for a model whose attention knows no rows (``padded``), and where none is shared and all are short.
     """
 
     rows: tuple[Row, ...]
     counts: bool = True
+    padded: bool = False
 
     @property
     def packed(self) -> bool:
-        return any(len(row.responses) > 1 for row in self.rows)
+        if self.padded:
+            return False
+        if any(len(row.responses) > 1 for row in self.rows):
+            return True
+        return len(self.rows) > 1 and not fits_mask([row.length for row in self.rows], [])
 
     @property
     def tokens(self) -> int:
@@ -113,13 +119,16 @@ class MiniBatch:
 
 @dataclass(frozen=True, slots=True)
 class SplitConfig:
-    """How a batch is laid out. ``hidden`` is the model's width; ``share_prompts`` allows rows of several responses."""
+    """How a batch is laid out. ``hidden`` is the model's width; ``share_prompts`` allows rows of several responses,
+    ``padded`` is for a model whose attention knows no rows.
+    """
 
     updates: int
     ranks: int
     micro_batch_tokens: int
     hidden: int
     share_prompts: bool = True
+    padded: bool = False
 
 
 def flatten(batch: Batch, *, truncated: Truncated = "mask") -> tuple[PromptGroup, ...]:
@@ -171,48 +180,72 @@ def mini_batches(groups: Sequence[PromptGroup], cfg: SplitConfig) -> tuple[MiniB
 
 
 def _mini_batch(groups: Sequence[PromptGroup], cfg: SplitConfig) -> MiniBatch:
-    rows = [row for group in groups for row in make_rows(group, cfg)]
-    shares = [micro_batches(share, cfg.micro_batch_tokens) for share in _balance(rows, cfg.ranks, cfg.hidden)]
+    laid = [_laid_out(groups, cfg, limit) for limit in _row_limits(groups, cfg)]
+    cheapest = min(laid, key=lambda shares: max(_work(share, cfg.hidden) for share in shares))
+    shares = [micro_batches(share, cfg.micro_batch_tokens, padded=cfg.padded) for share in cheapest]
+    rows = [row for share in cheapest for row in share]
     most = max(len(share) for share in shares)
     idle = MicroBatch((min(rows, key=lambda row: row.length),), counts=False)
     ranks = tuple((*share, *[idle] * (most - len(share))) for share in shares)
     return MiniBatch(ranks, sum(row.counted for row in rows))
 
 
+def _row_limits(groups: Sequence[PromptGroup], cfg: SplitConfig) -> list[int]:
+    """Tokens of a row at most, from the most sharing to none.
+
+    On one rank the most is the best, as a shared prompt is never more work. On several, long rows may leave ranks idle.
+    """
+    if not cfg.share_prompts or cfg.padded:
+        return [0]
+    if cfg.ranks == 1:
+        return [cfg.micro_batch_tokens]
+    part = sum(row.length for group in groups for row in make_rows(group, cfg.micro_batch_tokens)) // cfg.ranks
+    return [cfg.micro_batch_tokens, *[n for n in (part, part // 2) if n < cfg.micro_batch_tokens], 0]
+
+
+def _laid_out(groups: Sequence[PromptGroup], cfg: SplitConfig, limit: int) -> list[list[Row]]:
+    return _balance([row for group in groups for row in make_rows(group, limit)], cfg.ranks, cfg.hidden)
+
+
 def row_cost(row: Row, hidden: int) -> float:
     """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair of
     tokens.
     """
-    prompt = len(row.prompt)
-    pairs = prompt * prompt + sum(len(r.tokens) * (prompt + len(r.tokens)) for r in row.responses)
+    prompt, lengths = len(row.prompt), [len(r.tokens) for r in row.responses]
+    if fits_mask([prompt], lengths):
+        pairs = prompt * prompt + sum(n * (prompt + n) for n in lengths)
+    else:
+        pairs = shared(prompt, lengths)
     return row.length + pairs / (6 * hidden)
 
 
-def make_rows(group: PromptGroup, cfg: SplitConfig) -> list[Row]:
-    """Responses of a group, shortest first, as many to a row as a micro-batch can hold (one if prompts are not
-    shared).
-    """
+def _work(rows: Iterable[Row], hidden: int) -> float:
+    return sum(row_cost(row, hidden) for row in rows)
+
+
+def make_rows(group: PromptGroup, tokens: int) -> list[Row]:
+    """Responses of a group, shortest first, as many to a row as ``tokens`` hold, at least one."""
     rows: list[Row] = []
     open_: tuple[Response, ...] = ()
     for response in sorted(group.responses, key=lambda r: len(r.tokens)):
         longer = Row(group.prompt, (*open_, response))
-        if open_ and not (cfg.share_prompts and longer.length <= cfg.micro_batch_tokens):
+        if open_ and longer.length > tokens:
             rows.append(Row(group.prompt, open_))
             open_ = ()
         open_ = (*open_, response)
     return [*rows, Row(group.prompt, open_)] if open_ else rows
 
 
-def micro_batches(rows: Iterable[Row], tokens: int) -> list[MicroBatch]:
+def micro_batches(rows: Iterable[Row], tokens: int, *, padded: bool = False) -> list[MicroBatch]:
     """Rows of similar length together, longest first, at most ``tokens`` each (or a single row that is longer)."""
     micros: list[MicroBatch] = []
     open_: tuple[Row, ...] = ()
     for row in sorted(rows, key=lambda row: -row.length):
-        if open_ and MicroBatch((*open_, row)).tokens > tokens:
-            micros.append(MicroBatch(open_))
+        if open_ and MicroBatch((*open_, row), padded=padded).tokens > tokens:
+            micros.append(MicroBatch(open_, padded=padded))
             open_ = ()
         open_ = (*open_, row)
-    return [*micros, MicroBatch(open_)] if open_ else micros
+    return [*micros, MicroBatch(open_, padded=padded)] if open_ else micros
 
 
 def _balance(rows: Iterable[Row], ranks: int, hidden: int) -> list[list[Row]]:

@@ -9,14 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from overlap.activations import checkpoints, decoder_shape
+from overlap.config import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, register
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
 from overlap.learner.micro_batch import MicroBatch, Response, Row
+from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
 
-_CHECKPOINTING_FROM = 1_000_000_000  # parameters; smaller models have the memory to keep their activations
 _PROBE = 64  # tokens of the start-up check
 # Mean difference of log-probs, nats. On a 135M model in bfloat16, rounding makes 0.07, wrong positions make 0.3 and a
 # leaking mask 0.8; in float32 rounding makes 1e-5.
@@ -24,15 +26,27 @@ _AGREES = {torch.bfloat16: 0.15, torch.float32: 1e-3}
 
 
 class Policy(nn.Module):
-    """A Hugging Face causal language model (``policy``) and a head that gives log-probs at the sampling temperature."""
+    """A Hugging Face causal language model (``policy``) and a head that gives log-probs at the sampling temperature.
+
+    With a ``sequence`` group each of its ranks computes a part of the tokens; all get what all have computed.
+    """
 
     def __init__(self, policy: Any, temperature: float) -> None:
         super().__init__()
         self.policy = policy
         self.head = LogprobHead(policy.get_output_embeddings(), temperature)
+        self.sequence: SequenceGroup | None = None
 
     def forward(self, micro: MicroTensors, entropy: bool = False) -> tuple[Tensor, Tensor]:
         """Log-probs [T] of ``micro.targets`` and entropies [T] (zeros unless asked for), float32."""
+        if self.sequence is None:
+            return self._read(micro, entropy)
+        local, places = part(micro, self.sequence)
+        found = torch.stack(self._read(local, entropy), -1)
+        logprobs, entropies = join(found, places, len(micro.targets), self.sequence).unbind(-1)
+        return logprobs, entropies
+
+    def _read(self, micro: MicroTensors, entropy: bool) -> tuple[Tensor, Tensor]:
         layout = {} if micro.layout is None else {"layout": micro.layout}
         hidden = self.policy.base_model(
             input_ids=micro.ids, position_ids=micro.positions, use_cache=False, **layout
@@ -43,7 +57,7 @@ class Policy(nn.Module):
 
 
 def load_policy(path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device) -> Policy:
-    """Load a checkpoint for training; dropout is off, as in the engine.
+    """Load a checkpoint for training; dropout is off, as in the engine. Activations are kept (``checkpoint_layers``).
 
     Raises ConfigError for one that transformers cannot load in full (it would go on with random tensors in place of
     missing ones), and for a model without an output layer.
@@ -57,11 +71,29 @@ def load_policy(path: Path, *, dtype: torch.dtype, temperature: float, device: t
             module.p = 0.0
         if hasattr(module, "attention_dropout"):
             module.attention_dropout = 0.0
-    if device.type == "cuda" and policy.num_parameters() > _CHECKPOINTING_FROM:
-        policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model = Policy(policy.to(device), temperature)
     model.train()
     return model
+
+
+def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
+    """Let layers be computed again in the backward pass, if that is called for; returns whether they are.
+
+    Not reentrant, so that ZeRO-3 gathers a layer's parameters for it again. Raises ConfigError where a family cannot
+    do what is asked for.
+    """
+    shape = decoder_shape(model.policy.config.get_text_config().to_dict())
+    width = model.head.weight.element_size()
+    if not checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width):
+        return False
+    if not model.policy.supports_gradient_checkpointing:
+        if learn.checkpointing == "auto":
+            return False
+        way_out = f"{type(model.policy).__name__} cannot compute its layers again: use auto or never"
+        raise ConfigError("learn.checkpointing", learn.checkpointing, way_out)
+    how = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is random without dropout
+    model.policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
+    return True
 
 
 def _load(path: Path, dtype: torch.dtype) -> Any:

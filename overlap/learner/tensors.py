@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from overlap.learner.attention import Layout
 from overlap.learner.correction import Sampled
 from overlap.learner.micro_batch import MicroBatch, Response, Row
+from overlap.learner.pairs import fits_mask
+from overlap.learner.spans import RowSpan, Spans, make_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +29,24 @@ class MicroTensors:
 
     ids: Tensor
     positions: Tensor
-    layout: Layout | None
+    layout: Layout | Spans | None
     at: Tensor
     targets: Tensor
     behind: Tensor
     sampled: Sampled
 
 
-def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu") -> MicroTensors:
-    """Padding is marked by length, never by an id: padding and the end of a response may have the same id."""
-    if micro.packed:
+def to_tensors(micro: MicroBatch, device: torch.device | str = "cpu", parts: int = 1) -> MicroTensors:
+    """Padding is marked by length, never by an id: padding and the end of a response may have the same id.
+
+    With several ``parts`` all rows are one sequence, filled up to a multiple of them behind its end.
+    """
+    if micro.packed or (parts > 1 and len(micro.rows) > 1):
         starts = _starts(row.length for row in micro.rows)
-        ids = torch.cat([_ids(row) for row in micro.rows])[None]
-        positions = torch.cat([_positions(row) for row in micro.rows])[None]
-        layout = _layout(micro.rows, starts, device)
+        filler = -sum(row.length for row in micro.rows) % parts
+        ids = torch.cat([*[_ids(row) for row in micro.rows], torch.zeros(filler, dtype=torch.long)])[None]
+        positions = torch.cat([*[_positions(row) for row in micro.rows], torch.arange(filler)])[None]
+        layout = _layout(micro.rows, starts, filler, device)
     else:
         length = max(row.length for row in micro.rows)
         starts = [number * length for number in range(len(micro.rows))]
@@ -102,18 +109,37 @@ def _predictors(row: Row, start: int) -> list[Tensor]:
     return places
 
 
-def _layout(rows: Sequence[Row], starts: Sequence[int], device: torch.device | str) -> Layout:
+def _layout(rows: Sequence[Row], starts: Sequence[int], filler: int, device: torch.device | str) -> Layout | Spans:
+    """Under one mask what is small, on a CPU; a GPU has a kernel that takes all rows at once as they are. The filler is
+    a prompt without responses.
+    """
     prompts = [range(start, start + len(row.prompt)) for row, start in zip(rows, starts, strict=True)]
-    responses, owners = [], []
-    for number, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
-        start = prompt.stop
-        for r in row.responses:
-            responses.append(range(start, start + len(r.tokens) - 1))
-            owners.append(number)
-            start = responses[-1].stop
+    responses = [_responses(row, prompt.stop) for row, prompt in zip(rows, prompts, strict=True)]
+    if filler:
+        end = starts[-1] + rows[-1].length
+        prompts, responses = [*prompts, range(end, end + filler)], [*responses, []]
+    lengths = [len(span) for spans in responses for span in spans]
+    if torch.device(device).type == "cpu" and fits_mask([len(prompt) for prompt in prompts], lengths):
+        return _masked(prompts, responses, device)
+    return make_spans([_row_span(p, spans) for p, spans in zip(prompts, responses, strict=True)], device)
+
+
+def _responses(row: Row, start: int) -> list[range]:
+    ends = list(accumulate((len(r.tokens) - 1 for r in row.responses), initial=start))
+    return [range(a, b) for a, b in pairwise(ends)]
+
+
+def _row_span(prompt: range, responses: Sequence[range]) -> RowSpan:
+    some = tuple(span for span in responses if span)
+    return RowSpan(prompt, some) if len(some) > 1 else RowSpan(range(prompt.start, (*some, prompt)[0].stop))
+
+
+def _masked(prompts: Sequence[range], groups: Sequence[Sequence[range]], device: torch.device | str) -> Layout:
+    responses = [span for spans in groups for span in spans]
+    owners = [number for number, spans in enumerate(groups) for _ in spans]
     longest_p, longest_r = max(map(len, prompts)), max(map(len, responses))
-    back = torch.empty(sum(row.length for row in rows), dtype=torch.long)
-    for width, base, spans in ((longest_p, 0, prompts), (longest_r, len(rows) * longest_p, responses)):
+    back = torch.empty(sum(map(len, (*prompts, *responses))), dtype=torch.long)
+    for width, base, spans in ((longest_p, 0, prompts), (longest_r, len(prompts) * longest_p, responses)):
         for number, span in enumerate(spans):
             first = base + number * width
             back[span.start : span.stop] = torch.arange(first, first + len(span))

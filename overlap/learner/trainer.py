@@ -17,14 +17,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from overlap.config import Config
-from overlap.errors import LearnerError
+from overlap.errors import ConfigError, LearnerError
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
-from overlap.learner.model import choose_attention, load_policy, plain
+from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
 from overlap.learner.optimizer import deepspeed_config, learning_rate, take_step
+from overlap.learner.sequence import SequenceGroup, share_sequences
 from overlap.learner.statistics import Tally
-from overlap.learner.tensors import to_tensors
+from overlap.learner.tensors import MicroTensors, to_tensors
 from overlap.weights import FullTensors, full_tensors
 
 
@@ -44,30 +45,51 @@ class RankTrainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         dtype = getattr(torch, cfg.model.dtype)
         model = load_policy(policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device)
-        shares = choose_attention(model, device)
+        packs = choose_attention(model, device)
+        again = checkpoint_layers(model, cfg.learn)
         self.critic = None
         if cfg.learn.advantage == "gae":
             self.critic = CriticTrainer(cfg, critic, device, total_updates)
-            shares = shares and self.critic.shares_prompts
-        print(f"responses of a group share their prompt: {shares}", flush=True)
+            packs = packs and self.critic.packs
+        shares = packs and cfg.learn.share_prompts == "auto"
+        parts = cfg.learn.sequence_ranks
+        if parts > 1:
+            model.sequence = self._share_sequences(model, packs)
+        print(f"responses of a group share their prompt: {shares}; layers are computed again: {again}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
-            self.world,
+            self.world // parts,
             cfg.learn.micro_batch_tokens,
             model.head.weight.shape[1],
             shares,
+            padded=not packs,
         )
         self._reference = None
         if cfg.learn.kl_coef:
             self._reference = load_policy(
                 policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device
             ).requires_grad_(False)
+            self._reference.sequence = model.sequence
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True
         )
         self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(cfg))
         names = LossConfig.__dataclass_fields__
         self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
+
+    def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
+        parts = self.cfg.learn.sequence_ranks
+        if not packs:
+            way_out = "the model's attention is its own, and sees only a part: use 1"
+            raise ConfigError("learn.sequence_ranks", parts, way_out)
+        return share_sequences(model.policy, parts)
+
+    def _own(self, mini: MiniBatch) -> tuple[MicroBatch, ...]:
+        """The micro-batches that this rank computes, or a part of each."""
+        return mini.ranks[self.rank // self.cfg.learn.sequence_ranks]
+
+    def _tensors(self, micro: MicroBatch) -> MicroTensors:
+        return to_tensors(micro, self.device, self.cfg.learn.sequence_ranks)
 
     def step(self, groups: Sequence[PromptGroup], *, alone: bool = False) -> dict[str, float]:
         """One batch: ``updates_per_step`` optimizer steps of the critic, if there is one, and then, unless that is to
@@ -112,7 +134,7 @@ class RankTrainer:
 
     @torch.no_grad()
     def _old(self, mini: MiniBatch) -> list[Tensor]:
-        return [self.deepspeed.module(to_tensors(m, self.device))[0] for m in mini.ranks[self.rank]]
+        return [self.deepspeed.module(self._tensors(m))[0] for m in self._own(mini)]
 
     def _accumulate(
         self,
@@ -123,7 +145,8 @@ class RankTrainer:
         *,
         first: bool,
     ) -> None:
-        micros = mini.ranks[self.rank]
+        micros = self._own(mini)
+        tells = self.rank % self.cfg.learn.sequence_ranks == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
             self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)
@@ -134,12 +157,12 @@ class RankTrainer:
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
                 )
             self.deepspeed.backward(loss.total * (scale if micro.counts else 0.0))
-            if micro.counts:
+            if micro.counts and tells:
                 for found in loss.statistics:
                     tally.add(found)
 
     def _token_loss(self, micro: MicroBatch, old: Tensor | None, advantages: Tensor | None, first: bool) -> TokenLoss:
-        tensors = to_tensors(micro, self.device)
+        tensors = self._tensors(micro)
         new, entropy = self.deepspeed(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         reference = None
         if self._reference is not None:

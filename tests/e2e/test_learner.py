@@ -63,9 +63,19 @@ def expected_logprobs(model) -> list[float]:
         return model(plain(list(PROBE), torch.device("cpu")))[0].tolist()
 
 
-@pytest.mark.parametrize(("ranks", "zero_stage"), [(1, 2), (2, 1), (2, 2), (2, 3)])
-def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage):
-    cfg = config(ranks=ranks, zero_stage=zero_stage)
+@pytest.mark.parametrize(
+    ("ranks", "zero_stage", "more"),
+    [
+        (1, 2, {}),
+        (2, 1, {"share_prompts": "never", "checkpointing": "always"}),
+        (2, 2, {}),
+        (2, 3, {"checkpointing": "always"}),
+        (2, 2, {"sequence_ranks": 2, "share_prompts": "never"}),
+        (2, 3, {"sequence_ranks": 2, "checkpointing": "always"}),
+    ],
+)
+def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage, more):
+    cfg = config(ranks=ranks, zero_stage=zero_stage, **more)
     batches = [make_batch(0), make_batch(1), make_batch(2)]
     model, losses, norms = by_plain_torch(policy, cfg, batches)
 

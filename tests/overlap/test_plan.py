@@ -8,8 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 
+from overlap.activations import DecoderShape
 from overlap.config import load_config
-from overlap.plan import GIB, _critic, _uncorrected, _without_template, memory_line, plan, policy_shape, prompts_line
+from overlap.plan import (
+    GIB,
+    _critic,
+    _uncorrected,
+    _without_template,
+    activations_line,
+    memory_line,
+    plan,
+    policy_shape,
+    prompts_line,
+)
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
 
@@ -61,6 +72,22 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     assert lines["memory"].startswith("each learner rank about" if kept else "engine about")
     assert ("verifier" in lines, "rollouts" in lines) == (not kept, kept)
     assert not kept or "no engine, no verifier" in lines["rollouts"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ([], "at most 5.6 GiB on each learner rank (8192 tokens, all layers kept)"),
+        (
+            ["learn.checkpointing=always"],
+            "at most 0.5 GiB on each learner rank (8192 tokens, each layer computed again)",
+        ),
+        (["model.dtype=float32"], "at most 0.9 GiB on each learner rank (8192 tokens, each layer computed again)"),
+    ],
+)
+def test_the_plan_says_what_a_pass_keeps(settings: list[str], line: str):
+    smollm2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
+    assert activations_line(load_config(None, settings), smollm2) == line
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def values_of(trunk, head, prompt, tokens):
 
 
 def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
-    trunk, _ = load_trunk(tiny, dtype=torch.float32, device=CPU)
+    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=torch.float32, device=CPU)
     head = ValueHead(trunk.base.config.hidden_size, bounded=False)
     torch.nn.init.normal_(head.linear.weight)
     tokens = [10, 20, 30, 40, 50]
@@ -100,7 +100,7 @@ def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
 @pytest.mark.parametrize(("bounded", "first"), [(False, 0.0), (True, 0.5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_first_values_are_nothing_or_the_middle(tiny, bounded, first, dtype):
-    trunk, _ = load_trunk(tiny, dtype=dtype, device=CPU)
+    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=dtype, device=CPU)
     head = ValueHead(trunk.base.config.hidden_size, bounded=bounded)
     values = values_of(trunk, head, [1, 2], [3, 4, 5])
     assert values.tolist() == [first] * 3
@@ -118,7 +118,7 @@ def test_the_trunk_has_no_output_layer(tmp_path):
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
              "num_attention_heads": 2, "tie_word_embeddings": False}  # fmt: skip
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    trunk, _ = load_trunk(tmp_path, dtype=torch.float32, device=CPU)
+    trunk, _ = load_trunk(tmp_path, LearnConfig(), dtype=torch.float32, device=CPU)
     assert not [name for name, _ in trunk.named_parameters() if "lm_head" in name]
     head = ValueHead(32, bounded=False)
     assert values_of(trunk, head, [1, 2], [63, 64, 4000]).isfinite().all()  # ids of a larger policy's padding
@@ -126,7 +126,7 @@ def test_the_trunk_has_no_output_layer(tmp_path):
 
 def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path):
     with pytest.raises(ConfigError, match=r"^critic\.policy=.*cannot be loaded"):
-        load_trunk(tmp_path / "nowhere", dtype=torch.float32, device=CPU)
+        load_trunk(tmp_path / "nowhere", LearnConfig(), dtype=torch.float32, device=CPU)
 
 
 # --- advantages ---------------------------------------------------------------------------------------------

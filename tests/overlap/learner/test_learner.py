@@ -186,7 +186,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from overlap.learner.attention import NAME  # noqa: E402
-from overlap.learner.model import choose_attention, load_policy, plain  # noqa: E402
+from overlap.learner.model import checkpoint_layers, choose_attention, load_policy, plain  # noqa: E402
 from overlap.learner.optimizer import learning_rate  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
 from overlap.policy import make_tiny_policy  # noqa: E402
@@ -225,11 +225,12 @@ def some_groups(seed=0, groups=3, samples=4):
     return [PromptGroup(tokens(1, 15), tuple(response() for _ in range(samples))) for _ in range(groups)]
 
 
-def logprobs_and_gradient(model, groups, budget, share):
-    """Log-probs by (first target tokens ...), and the gradient of their advantage-weighted sum."""
+def logprobs_and_gradient(model, groups, budget, share, padded=False, ranks=1):
+    """Log-probs by (first target tokens ...), and the gradient of their advantage-weighted sum, over all ranks."""
     model.zero_grad()
     found = []
-    for micro in mini_batches(groups, SplitConfig(1, 1, budget, 64, share))[0].ranks[0]:
+    (mini,) = mini_batches(groups, SplitConfig(1, ranks, budget, 64, share, padded))
+    for micro in (micro for rank in mini.ranks for micro in rank if micro.counts):
         t = to_tensors(micro)
         logprobs, _ = model(t)
         (logprobs * t.sampled.advantages).sum().backward()
@@ -238,15 +239,27 @@ def logprobs_and_gradient(model, groups, budget, share):
 
 
 @pytest.mark.parametrize(
-    ("attention", "share", "budget"), [(NAME, True, 10**6), (NAME, True, 60), ("sdpa", False, 200)]
+    ("attention", "share", "budget", "padded"),
+    [
+        (NAME, True, 10**6, False),
+        (NAME, True, 60, False),
+        (NAME, False, 200, False),
+        (NAME, False, 200, True),
+        ("sdpa", False, 200, True),
+    ],
 )
-def test_a_shared_prompt_gives_the_log_probs_and_gradients_of_separate_sequences(tiny, attention, share, budget):
+@pytest.mark.parametrize(("masked", "ranks"), [(True, 1), (False, 1), (False, 2)])
+def test_no_layout_changes_the_log_probs_and_gradients_of_separate_sequences(
+    tiny, monkeypatch, attention, share, budget, padded, masked, ranks
+):
+    for module in ("tensors", "micro_batch"):
+        monkeypatch.setattr(f"overlap.learner.{module}.fits_mask", lambda *_: masked)
     model = load_policy(tiny, dtype=torch.float32, temperature=0.8, device=CPU)
     groups = some_groups()
     model.policy.set_attn_implementation("eager")
     expected, gradient = logprobs_and_gradient(model, groups, 1, False)
     model.policy.set_attn_implementation(attention)
-    got, got_gradient = logprobs_and_gradient(model, groups, budget, share)
+    got, got_gradient = logprobs_and_gradient(model, groups, budget, share, padded, ranks)
     assert torch.allclose(torch.tensor(got), torch.tensor(expected), atol=2e-5)
     assert (got_gradient - gradient).norm() < 1e-5 * gradient.norm()
 
@@ -357,6 +370,18 @@ def test_a_model_of_another_build_is_refused_in_one_line(tiny):
     model.policy.base_model.forward = lambda **_: object()
     with pytest.raises(ConfigError, match="LlamaForCausalLM cannot be read from hidden states"):
         choose_attention(model, CPU)
+
+
+def test_layers_that_cannot_be_computed_again_are_refused_only_where_it_is_asked_for(tiny, monkeypatch):
+    model = load_policy(tiny, dtype=torch.float32, temperature=1.0, device=CPU)
+    assert not checkpoint_layers(model, LearnConfig(checkpointing="auto"))
+    assert not model.policy.is_gradient_checkpointing
+    monkeypatch.setattr(type(model.policy), "supports_gradient_checkpointing", False)
+    assert not checkpoint_layers(model, LearnConfig(checkpointing="auto", micro_batch_tokens=10**9))
+    with pytest.raises(
+        ConfigError, match=r"learn\.checkpointing='always': LlamaForCausalLM cannot .* use auto or never"
+    ):
+        checkpoint_layers(model, LearnConfig(checkpointing="always"))
 
 
 def test_dropout_is_off(tmp_path):

@@ -59,7 +59,7 @@ groups_strategy = st.lists(
 )  # fmt: skip
 split_strategy = st.builds(
     SplitConfig, updates=st.integers(1, 4), ranks=st.integers(1, 3), micro_batch_tokens=st.integers(50, 200),
-    hidden=st.just(16), share_prompts=st.booleans(),
+    hidden=st.just(16), share_prompts=st.booleans(), padded=st.booleans(),
 )  # fmt: skip
 
 
@@ -227,17 +227,17 @@ def test_there_are_no_more_mini_batches_than_groups():
 
 
 def test_responses_share_a_row_while_it_fits():
-    rows = make_rows(group(10, 8, 8, 8, 8), SplitConfig(1, 1, 25, 16))
+    rows = make_rows(group(10, 8, 8, 8, 8), 25)
     assert [row.length for row in rows] == [24, 24]
 
 
 def test_without_sharing_each_response_has_a_row():
-    rows = make_rows(group(10, 8, 8), SplitConfig(1, 1, 1000, 16, share_prompts=False))
+    rows = make_rows(group(10, 8, 8), 0)
     assert [row.length for row in rows] == [17, 17]
 
 
 def test_a_row_over_the_budget_goes_alone():
-    (micro,) = micro_batches(make_rows(group(100, 5), CFG), 64)
+    (micro,) = micro_batches(make_rows(group(100, 5), 64), 64)
     assert micro.tokens == 104
 
 
@@ -245,6 +245,15 @@ def test_packed_micro_batches_have_no_padding():
     (mini,) = mini_batches([group(10, 3, 9), group(4, 2, 2)], SplitConfig(1, 1, 1000, 16))
     assert mini.padding == 0.0
     assert mini.ranks[0][0].tokens == 10 + 2 + 8 + 4 + 1 + 1
+
+
+def test_long_rows_have_no_padding_whether_they_share_their_prompts_or_not():
+    groups = [group(100, 900, 300), group(50, 700, 200)]
+    for share in (True, False):
+        (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, share))
+        assert mini.padding == 0.0
+    (mini,) = mini_batches(groups, SplitConfig(1, 1, 10**6, 16, share, padded=True))
+    assert mini.padding > 0.4
 
 
 def test_a_rank_without_rows_of_its_own_keeps_in_step():

@@ -21,7 +21,7 @@ from overlap.learner.trainer import RankTrainer  # noqa: E402
 def trainer(**learn):
     """A rank with a policy that counts its forward passes."""
     made = object.__new__(RankTrainer)
-    made.rank, made.device, made.passes = 0, torch.device("cpu"), 0
+    made.rank, made.device, made.passes, made.cfg = 0, torch.device("cpu"), 0, Config()
     made._loss = LossConfig(**learn)
 
     def forward(micro):

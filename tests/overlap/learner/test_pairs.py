@@ -1,0 +1,134 @@
+"""Pairs of tokens that attention computes: by formula, and as the kernels are really called."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, make_rows, mini_batches, row_cost
+from overlap.learner.pairs import MASK, SMALL, alone, causal, fits_mask, masked, shared
+
+K = 1024
+LONG = [K // 2, K, 4 * K]  # prompts
+LENGTHS = [K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K]  # responses
+
+
+@pytest.mark.parametrize(
+    ("prompt", "responses", "each_alone", "behind_one", "under_a_mask"),
+    [
+        (2, [3], 15, 15, 4 + 15),
+        (2, [3, 1], 15 + 6, 3 + 6 + 6 + 2 + 1, 4 + 2 * 15),
+        (4, [], 0, 10, 16),
+        (4, [0, 0], 20, 10, 16),
+        (512, [16384] * 8, 1141966848, 1141047552, 512 * 512 + 8 * 16384 * 16896),
+    ],
+)
+def test_pairs_by_layout(prompt, responses, each_alone, behind_one, under_a_mask):
+    assert alone(prompt, responses) == each_alone
+    assert shared(prompt, responses) == behind_one
+    assert masked([prompt], responses) == under_a_mask
+
+
+@given(st.integers(1, 5000), st.lists(st.integers(0, 40000), min_size=1, max_size=16))
+def test_a_shared_prompt_is_never_more_pairs(prompt, responses):
+    assert shared(prompt, responses) == alone(prompt, responses) - (len(responses) - 1) * causal(prompt)
+
+
+@pytest.mark.parametrize(("prompt", "length"), [*product(LONG, LENGTHS)])
+def test_a_mask_is_not_for_long_responses(prompt, length):
+    assert not fits_mask([prompt], [length] * 8)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "responses", "fits"),
+    [
+        ([160] * 8, [96] * 64, True),  # the default recipe
+        ([160], [], True),
+        ([256], [383], True),
+        ([256], [400], False),  # more pairs than SMALL
+        ([600], [10], False),  # prompts are padded, too
+        ([160] * 100, [96] * 2000, False),  # more entries than MASK
+    ],
+)
+def test_a_mask_is_for_what_is_small(prompts, responses, fits):
+    assert fits_mask(prompts, responses) == fits
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1), st.lists(st.integers(0, 3000)))
+def test_no_mask_is_larger_than_its_bound(prompts, responses):
+    if fits_mask(prompts, responses):
+        entries = len(responses) * max(responses, default=0) * (max(prompts) + max(responses, default=0))
+        assert entries <= MASK
+        assert max(responses, default=0) * (max(prompts) + max(responses, default=0)) <= SMALL
+
+
+def long_group(prompt: int, lengths: list[int]) -> PromptGroup:
+    responses = (Response(array("i", bytes(4 * n)), array("f", bytes(4 * n)), 1.0) for n in lengths)
+    return PromptGroup(array("i", bytes(4 * prompt)), tuple(responses))
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("budget", [0, 20000, 10**6])
+@pytest.mark.parametrize(("prompt", "length"), [*product([K // 2, 4 * K], [K, 4 * K, 32 * K])])
+def test_the_kernels_compute_no_more_pairs_than_plain_causal_attention(prompt, length, budget, share):
+    """Eight responses of one length and eight of many; nothing is computed, so 32K tokens cost little."""
+    pytest.importorskip("torch")
+    for lengths in ([length] * 8, [length * n // 8 for n in range(1, 9)]):
+        (mini,) = mini_batches([long_group(prompt, lengths)], SplitConfig(1, 1, budget, 64, share))
+        computed = sum(kernel_pairs(micro) for micro in mini.ranks[0])
+        assert computed <= 1.02 * alone(prompt, [n - 1 for n in lengths])
+
+
+def kernel_pairs(micro) -> int:
+    """What the attention kernels of a micro-batch are asked to compute, forward; none gets a mask."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from overlap.learner.attention import packed_attention
+    from overlap.learner.tensors import to_tensors
+
+    counted = []
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            assert "bmm" not in str(func)
+            if "scaled_dot_product" not in str(func):
+                return func(*args, **(kwargs or {}))
+            query, key, is_causal = args[0], args[1], args[4] if len(args) > 4 else False
+            assert (kwargs or {}).get("attn_mask") is None
+            counted.append(len(query) * (causal(query.shape[2]) if is_causal else query.shape[2] * key.shape[2]))
+            return torch.zeros_like(query), query.new_zeros(query.shape[:3])
+
+    tensors = to_tensors(micro)
+    rows, length = tensors.ids.shape
+    with Count():
+        query, key = torch.zeros(rows, 2, length, 8), torch.zeros(rows, 1, length, 8)
+        packed_attention(None, query, key, key, None, layout=tensors.layout)
+    assert counted
+    return sum(counted)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "pairs"),
+    [([30, 50], 20 * 20 + 30 * 50 + 50 * 70), ([1000, 3000], 210 + 20 * 4000 + 500500 + 4501500)],
+)
+def test_ranks_are_balanced_by_the_pairs_that_are_computed(lengths, pairs):
+    """Under a mask rectangles, else triangles; at width 1/6 the cost is tokens and pairs."""
+    (row,) = make_rows(long_group(20, lengths), 10**6)
+    assert row_cost(row, 1 / 6) == pytest.approx(row.length + pairs)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_sharing_leaves_no_rank_idle(ranks):
+    """One group is one row where it fits; split over ranks it is less for the busiest of them."""
+    groups = [long_group(64, [512] * 8)]
+
+    def busiest(share: bool) -> int:
+        (mini,) = mini_batches(groups, SplitConfig(1, ranks, 10**6, 64, share))
+        return max(sum(m.tokens for m in rank if m.counts) for rank in mini.ranks)
+
+    assert busiest(True) <= busiest(False)

@@ -1,0 +1,84 @@
+"""Parts of a sequence: each token is read by one rank, each counted token predicted by one, and all know all."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from overlap.errors import ConfigError  # noqa: E402
+from overlap.learner.attention import packed_attention  # noqa: E402
+from overlap.learner.micro_batch import MicroBatch, Response, Row  # noqa: E402
+from overlap.learner.model import plain  # noqa: E402
+from overlap.learner.sequence import SequenceGroup, join, part, share_sequences  # noqa: E402
+from overlap.learner.tensors import to_tensors  # noqa: E402
+
+
+def row(prompt, *lengths):
+    responses = (Response(array("i", range(1, n + 1)), array("f", [-1.0] * n), 1.0) for n in lengths)
+    return Row(array("i", range(1, prompt + 1)), tuple(responses))
+
+
+ROWS = {"shared": (row(4, 3, 5), row(2, 6)), "lone": (row(5, 7),), "several": (row(3, 2), row(2, 9), row(1, 1))}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_parts_together_are_the_whole(rows, size):
+    whole = to_tensors(MicroBatch(ROWS[rows]), parts=size)
+    length = whole.ids.shape[1]
+    parts = [part(whole, SequenceGroup(None, rank, size)) for rank in range(size)]
+    assert len({local.ids.shape for local, _ in parts}) == 1
+    assert torch.equal(torch.cat([local.ids for local, _ in parts], 1)[:, :length], whole.ids)
+    assert torch.equal(torch.cat([local.positions for local, _ in parts], 1)[:, :length], whole.positions)
+    assert sorted(torch.cat([places for _, places in parts]).tolist()) == list(range(len(whole.targets)))
+    for local, places in parts:
+        assert torch.equal(local.targets, whole.targets[places])
+        assert torch.equal(local.ids[0, local.at], whole.ids[0, whole.at[places]])
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_what_fills_a_sequence_up_changes_no_token_of_it(monkeypatch, masked):
+    monkeypatch.setattr("overlap.learner.tensors.fits_mask", lambda *_: masked)
+    plainly, filled = (to_tensors(MicroBatch(ROWS["shared"]), parts=parts) for parts in (1, 7))
+    count, more = plainly.ids.shape[1], filled.ids.shape[1]
+    assert more % 7 == 0
+    assert more > count
+    query, key, value = (torch.randn(1, 2, more, 8) for _ in range(3))
+    expected, _ = packed_attention(
+        None, query[:, :, :count], key[:, :, :count], value[:, :, :count], None, layout=plainly.layout
+    )
+    got, _ = packed_attention(None, query, key, value, None, layout=filled.layout)
+    assert torch.allclose(got[:, :count], expected, atol=1e-6)
+    assert got.isfinite().all()
+
+
+def test_a_plain_sequence_is_filled_up_behind_its_end():
+    tokens = plain([5, 6, 7], torch.device("cpu"))
+    first, second = (part(tokens, SequenceGroup(None, rank, 2))[0] for rank in (0, 1))
+    assert first.ids.tolist() == [[5, 6]]
+    assert second.ids.tolist() == [[7, 0]]
+    assert second.targets.tolist() == []
+
+
+def test_each_rank_sends_back_the_gradient_of_its_own_tokens(monkeypatch):
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda joined, group: joined.add_(torch.tensor([9.0, 0, 8.0])))
+    own = torch.tensor([2.0], requires_grad=True)
+    joined = join(own, torch.tensor([1]), 3, SequenceGroup(None, 0, 2))
+    assert joined.tolist() == [9.0, 2.0, 8.0]
+    (joined * torch.tensor([5.0, 6.0, 7.0])).sum().backward()
+    assert own.grad.tolist() == [6.0]
+
+
+def test_heads_that_cannot_be_shared_out_are_a_user_fault(monkeypatch):
+    pytest.importorskip("deepspeed")
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+
+    def refuse(*_, **__):
+        raise ValueError("Attention head count 9 is not divisible by SP size 2")
+
+    monkeypatch.setattr(UlyssesSPAttentionHF, "register_with_transformers", refuse)
+    with pytest.raises(ConfigError, match=r"learn\.sequence_ranks=2: Attention head count 9 .* use a number"):
+        share_sequences(None, 2)

@@ -1,0 +1,129 @@
+"""Attention by spans against softmax under a mask, in outputs and gradients, by each of its ways."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from overlap.learner.spans import RowSpan, Spans, _each, _flash, make_spans, span_attention  # noqa: E402
+
+ROWS = [
+    RowSpan(range(9), (range(9, 12), range(12, 31))),
+    RowSpan(range(31, 40)),
+    RowSpan(range(40, 41), (range(41, 50), range(50, 51))),
+]
+LENGTH = 51
+
+
+def qkv(dtype=torch.float64, heads=6, shared=2, width=16):
+    torch.manual_seed(0)
+    return [
+        torch.randn(1, LENGTH, n, width, dtype=dtype).transpose(1, 2).requires_grad_() for n in (heads, shared, shared)
+    ]
+
+
+def by_mask(query, key, value, scaling):
+    """Softmax over what each token sees: its prompt, and what is not behind it in its own piece."""
+    sees = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
+    for row in ROWS:
+        for own in (row.prompt, *row.responses):
+            for place in own:
+                sees[place, own.start : place + 1] = True
+                if own is not row.prompt:
+                    sees[place, row.prompt.start : row.prompt.stop] = True
+    key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value))
+    scores = (query @ key.transpose(-1, -2)) * scaling
+    return (scores.masked_fill(~sees, float("-inf")).softmax(-1) @ value).transpose(1, 2)
+
+
+def varlen_attn(q, k, v, cu_q, cu_k, max_q, max_k, *, scale, window_size, enable_gqa):
+    """As torch documents its kernel: causal, with the last query at the last key of each sequence."""
+    assert window_size == (-1, 0)
+    assert enable_gqa == (q.shape[1] != k.shape[1])
+    assert cu_q.dtype == cu_k.dtype == torch.int32
+    found, spans = [], zip(cu_q.tolist(), cu_q.tolist()[1:], cu_k.tolist(), cu_k.tolist()[1:], strict=False)
+    for q_from, q_to, k_from, k_to in spans:
+        count, seen = q_to - q_from, k_to - k_from
+        assert count <= max_q
+        assert seen <= max_k
+        mask = torch.ones(count, seen, dtype=torch.bool).tril(seen - count)
+        mine = (q[q_from:q_to], k[k_from:k_to], v[k_from:k_to])
+        found.append(
+            torch.nn.functional.scaled_dot_product_attention(
+                *(x.transpose(0, 1)[None] for x in mine), attn_mask=mask, scale=scale, enable_gqa=enable_gqa
+            )[0].transpose(0, 1)
+        )
+    return torch.cat(found)
+
+
+WAYS = {
+    "cpu": span_attention,
+    "flash": _flash,
+    "each": lambda *args: _each(*args).transpose(1, 2),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("shared", [6, 2, 1])
+@pytest.mark.parametrize("scaling", [None, 0.3])
+def test_each_way_has_the_outputs_and_gradients_of_softmax_under_a_mask(monkeypatch, way, shared, scaling):
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
+    inputs = qkv(shared=shared)
+    expected = by_mask(*inputs, scaling or 16**-0.5)
+    got = WAYS[way](*inputs, make_spans(ROWS, "cpu"), scaling)
+    assert torch.allclose(got, expected, atol=1e-12)
+    upstream = torch.randn_like(got)
+    pairs = zip(
+        torch.autograd.grad(got, inputs, upstream), torch.autograd.grad(expected, inputs, upstream), strict=True
+    )
+    for mine, theirs in pairs:
+        assert torch.allclose(mine, theirs, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
+def test_a_number_type_keeps_its_exactness(dtype, bound):
+    inputs = qkv(dtype)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    spans = make_spans(ROWS, "cpu")
+    got, expected = span_attention(*inputs, spans, None), span_attention(*exact, spans, None)
+    assert got.dtype == dtype
+    assert (got - expected).abs().max() < bound
+    upstream = torch.randn_like(expected)
+    mine = torch.autograd.grad(got, inputs, upstream.to(dtype))
+    for one, other in zip(mine, torch.autograd.grad(expected, exact, upstream), strict=True):
+        assert (one - other).abs().max() < 5 * bound
+
+
+def test_values_of_another_width_than_keys_are_attended_to_plainly():
+    query, key, _ = qkv()
+    value = torch.randn(1, 2, LENGTH, 24, dtype=torch.float64)
+    got = span_attention(query, key, value, make_spans(ROWS, "cpu"), None)
+    assert torch.allclose(got, by_mask(query, key, value, 0.25), atol=1e-12)
+
+
+def test_rows_alone_need_no_picked_keys():
+    made = make_spans([RowSpan(range(5)), RowSpan(range(5, 12))], "cpu")
+    assert made.keys is None
+    assert made.queries_from.tolist() == made.keys_from.tolist() == [0, 5, 12]
+    assert (made.most_queries, made.most_keys) == (7, 7)
+
+
+def test_a_response_sees_its_prompts_keys_and_its_own():
+    made = make_spans([RowSpan(range(2), (range(2, 3), range(3, 5)))], "cpu")
+    assert made.keys.tolist() == [0, 1, 0, 1, 2, 0, 1, 3, 4]
+    assert made.queries_from.tolist() == [0, 2, 3, 5]
+    assert made.keys_from.tolist() == [0, 2, 5, 9]
+    assert isinstance(made, Spans)
+
+
+def test_picked_gradients_add_up_in_float32():
+    """Each is half a step of bfloat16 at 1: added one by one in bfloat16 they would be lost."""
+    from overlap.learner.spans import _Pick
+
+    rows = torch.zeros(1, 1, dtype=torch.bfloat16, requires_grad=True)
+    picked = _Pick.apply(rows, torch.zeros(65, dtype=torch.long))
+    upstream = torch.full((65, 1), 2.0**-9, dtype=torch.bfloat16)
+    upstream[0] = 1.0
+    (grad,) = torch.autograd.grad(picked, rows, upstream)
+    assert grad.item() == pytest.approx(1.125)
