@@ -6,6 +6,8 @@ Waits for the generator and the verifier
 Woken by  their results
 """
 
+from overlap.evaluation.answer_file import AnswerFile
+from overlap.evaluation.complete import Draw, complete
 from overlap.evaluation.course import Course, Evaluator
 from overlap.evaluation.data_check import (
     DataReport,
@@ -21,9 +23,11 @@ from overlap.evaluation.filter import Bounds, filter_problems
 from overlap.evaluation.sampling import answers
 
 __all__ = [
+    "AnswerFile",
     "Bounds",
     "Course",
     "DataReport",
+    "Draw",
     "Estimate",
     "Evaluator",
     "Finding",
@@ -31,6 +35,7 @@ __all__ = [
     "answers",
     "check_in_parts",
     "check_problems",
+    "complete",
     "filter_problems",
     "measure",
     "open_pool",

@@ -18,14 +18,14 @@ from overlap.record.checkpoint import (
     writing,
 )
 from overlap.record.digest import data_digest
-from overlap.record.files import check_out, plain, read_rows
+from overlap.record.files import Lines, check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import StepTiming, judged, mean, merge, result_timing, solved
 from overlap.record.place import check_free, resolve
 from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
-from overlap.record.report import summary, write_picture
+from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, ROLLOUTS, Rollouts, write_rollouts
 from overlap.record.rundir import RunDir, trajectory_row
@@ -38,6 +38,7 @@ __all__ = [
     "ROLLOUTS",
     "Carried",
     "Console",
+    "Lines",
     "LoopLag",
     "Progress",
     "Recorder",
@@ -55,6 +56,7 @@ __all__ = [
     "final_table",
     "find",
     "go_back",
+    "hardware",
     "is_complete",
     "judged",
     "latest",
@@ -74,6 +76,7 @@ __all__ = [
     "stored_config",
     "summary",
     "trajectory_row",
+    "versions",
     "write_picture",
     "write_rollouts",
     "writing",

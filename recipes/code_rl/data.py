@@ -57,13 +57,21 @@ class ProblemSet:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def load_problems(source: str, judging: Judging | None = None, field: str = "data.train") -> ProblemSet:
+def load_problems(
+    source: str,
+    judging: Judging | None = None,
+    field: str = "data.train",
+    *,
+    wanted: Callable[[Row], bool] = lambda row: True,
+) -> ProblemSet:
     """Read a file, a folder or a hub data set (see ``sources``). ``field`` is the config field that errors name.
+
+    Rows that are not ``wanted`` are passed over, unread; it may raise Unusable.
 
     Raises ConfigError when the source cannot be read or holds no problem that can be used.
     """
     with _long_integers():
-        problems, left_out = _read_all(read_rows(source, field), judging or Judging())
+        problems, left_out = _read_all(read_rows(source, field), judging or Judging(), wanted)
     if not problems:
         raise ConfigError(field, source, f"holds no usable problem: {counted(left_out)}")
     return ProblemSet(source, tuple(problems), tuple(left_out))
@@ -87,29 +95,44 @@ def _long_integers() -> Iterator[None]:
         sys.set_int_max_str_digits(before)
 
 
-def _read_all(rows: Iterable[Row | Unusable], judging: Judging) -> tuple[list[CodeProblem], list[LeftOut]]:
+def _read_all(
+    rows: Iterable[Row | Unusable], judging: Judging, wanted: Callable[[Row], bool]
+) -> tuple[list[CodeProblem], list[LeftOut]]:
     problems: list[CodeProblem] = []
     left_out: list[LeftOut] = []
+    for found in read_problems(rows, judging, wanted):
+        if isinstance(found, LeftOut):
+            left_out.append(found)
+        else:
+            problems.append(found)
+    return problems, left_out
+
+
+def read_problems(
+    rows: Iterable[Row | Unusable], judging: Judging, wanted: Callable[[Row], bool] = lambda row: True
+) -> Iterator[CodeProblem | LeftOut]:
+    """Row by row: the problem that it gives, or why it gives none."""
     places: dict[str, str] = {}
     for row in rows:
         if isinstance(row, Unusable):
-            left_out.append(row.left_out())
+            yield row.left_out()
             continue
         try:
+            if not wanted(row):
+                continue
             problem = reader_of(row)(row, judging)
             _check_text(row, problem)
             if problem.id in places:
                 raise row.fault(problem.id, f"was already used at {places[problem.id]}; ids must be unique", DUPLICATE)
         except Unusable as error:
-            left_out.append(error.left_out())
+            yield error.left_out()
             continue
         except _UNFORESEEN as error:  # a shape that its reader did not think of: counted like any other bad row
             complaint = row.fault(f"{type(error).__name__}: {error}", "its shape cannot be read")
-            left_out.append(complaint.left_out())
+            yield complaint.left_out()
             continue
         places[problem.id] = row.place
-        problems.append(problem)
-    return problems, left_out
+        yield problem
 
 
 def _check_text(row: Row, problem: CodeProblem) -> None:
