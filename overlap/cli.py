@@ -226,12 +226,12 @@ def _train(args: argparse.Namespace) -> int:
     rollouts = args.from_rollouts
     cfg = _kept_config(args) if rollouts else _resumed_config(args) if resume else _config(args)
     if args.dry_run:
-        return _dry_run(cfg, rollouts, resume=resume, with_changes=args.resume_with_changes)
+        return dry_run(cfg, rollouts, resume=resume, with_changes=args.resume_with_changes)
     train(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=rollouts)
     return 0
 
 
-def _dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
+def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
     from overlap.plan import plan

@@ -190,7 +190,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         async def work() -> None:
             pool = open_pool(cfg, task, scratch)
             async with AsyncExitStack() as stack:
-                await open_doors({"sandbox": _Sandbox(pool)}, stack, warden, console.print)
+                await open_doors({"sandbox": Sandbox(pool)}, stack, warden, console.print)
                 with Progress(console, len(prompts)) as progress:
                     async for report in check_in_parts(pool, task, prompts, progress.live):
                         findings.extend(report.findings)
@@ -205,7 +205,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
 
 
 @dataclass
-class _Sandbox:
+class Sandbox:
     """The sandbox's pool as a door."""
 
     pool: Any

@@ -10,10 +10,13 @@ from overlap.evaluation.answer_file import AnswerFile
 from overlap.evaluation.complete import Draw, complete
 from overlap.evaluation.course import Course, Evaluator
 from overlap.evaluation.data_check import (
+    FAILED,
     DataReport,
     Finding,
     check_in_parts,
     check_problems,
+    digest_of,
+    known_references,
     open_pool,
     recall,
     remember,
@@ -23,6 +26,7 @@ from overlap.evaluation.filter import Bounds, filter_problems
 from overlap.evaluation.sampling import answers
 
 __all__ = [
+    "FAILED",
     "AnswerFile",
     "Bounds",
     "Course",
@@ -36,7 +40,9 @@ __all__ = [
     "check_in_parts",
     "check_problems",
     "complete",
+    "digest_of",
     "filter_problems",
+    "known_references",
     "measure",
     "open_pool",
     "paired_change",

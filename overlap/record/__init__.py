@@ -22,7 +22,7 @@ from overlap.record.files import Lines, check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import StepTiming, judged, mean, merge, result_timing, solved
-from overlap.record.place import check_free, resolve
+from overlap.record.place import check_free, holds_run, resolve
 from overlap.record.progress import Progress, banner, final_table
 from overlap.record.recorder import Recorder
 from overlap.record.report import hardware, summary, versions, write_picture
@@ -57,6 +57,7 @@ __all__ = [
     "find",
     "go_back",
     "hardware",
+    "holds_run",
     "is_complete",
     "judged",
     "latest",

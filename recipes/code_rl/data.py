@@ -70,7 +70,7 @@ def load_problems(
 
     Raises ConfigError when the source cannot be read or holds no problem that can be used.
     """
-    with _long_integers():
+    with long_integers():
         problems, left_out = _read_all(read_rows(source, field), judging or Judging(), wanted)
     if not problems:
         raise ConfigError(field, source, f"holds no usable problem: {counted(left_out)}")
@@ -85,7 +85,7 @@ def counted(left_out: Sequence[LeftOut]) -> str:
 
 
 @contextmanager
-def _long_integers() -> Iterator[None]:
+def long_integers() -> Iterator[None]:
     """TACO holds integers of more digits than Python converts by default."""
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
