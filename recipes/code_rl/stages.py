@@ -51,7 +51,9 @@ class Stage:
     @property
     def exported(self) -> Path:
         """The policy of a stage that was stopped behind its last step: of its checkpoint."""
-        return self.folder / f"policy-step-{self.cfg.run.steps:06d}"
+        checkpoint = latest(self.folder / "checkpoints")
+        step = load_state(checkpoint).step if checkpoint is not None else self.cfg.run.steps
+        return self.folder / f"policy-step-{step:06d}"
 
     def beginning_with(self, policy: Path) -> Stage:
         """This stage, from a policy."""
@@ -122,7 +124,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
         if state == "saved":
             policy = stage.exported
             if not policy.is_dir():
-                export(str(stage.folder), step=stage.cfg.run.steps)
+                export(str(stage.folder))
         if state in ("finished", "saved"):
             show(f"{title}: finished, its policy is {policy}")
             continue
