@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
-from recipes.code_rl import formats_assert, formats_contest, formats_fusion, formats_judge, formats_own
+from recipes.code_rl import (
+    formats_assert,
+    formats_contest,
+    formats_evalplus,
+    formats_fusion,
+    formats_judge,
+    formats_own,
+)
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import DUPLICATE, CodeProblem, Row, Unusable
 from recipes.code_rl.sources import read_rows
@@ -36,6 +43,7 @@ FORMATS: tuple[tuple[str, Set[str], Reader], ...] = (
     ("Codeforces", formats_judge.CODEFORCES, formats_judge.read_codeforces),
     ("BigCodeBench", formats_assert.BIGCODEBENCH, formats_assert.read_bigcodebench),
     ("HumanEval, HumanEval+, LeetCode", formats_assert.HUMANEVAL, formats_assert.read_humaneval),
+    ("EvalPlus' releases", formats_evalplus.COLUMNS, formats_evalplus.read),
     ("HumanEval-X", formats_assert.HUMANEVAL_X, formats_assert.read_humaneval_x),
     ("KodCode", formats_assert.KODCODE, formats_assert.read_kodcode),
     ("KodCode", formats_assert.KODCODE_CODE, formats_assert.read_kodcode),
