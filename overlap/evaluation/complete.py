@@ -12,7 +12,7 @@ from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifie
 from overlap.errors import ConfigError
 from overlap.evaluation.answer_file import AnswerFile
 from overlap.evaluation.evaluate import OnScored
-from overlap.evaluation.sampling import answers
+from overlap.evaluation.sampling import STALL_S, answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,11 @@ async def complete(
     file: AnswerFile,
     *,
     progress: OnScored | None = None,
+    stall_s: float = STALL_S,
 ) -> None:
     """Draw and judge what ``file`` lacks; recorded answers are not drawn again, nor judged when they were.
 
-    The doors must be started, with a version loaded, but the generator only where an answer is missing. Raises
+    ``stall_s``: see ``answers``. The doors must be started, with a version loaded, but the generator only where an answer is missing. Raises
     StageError for what the doors raise and RunDirError; what was there until then is in the file.
     """
     places = [(g, s) for g, prompt in enumerate(prompts) for s in range(draw.samples) if not file.result(prompt, s)]
@@ -61,7 +62,7 @@ async def complete(
         if progress is not None:
             progress(done, len(prompts) * draw.samples)
 
-    await answers(_Kept(generator, file), verifier, asked, on_scored)
+    await answers(_Kept(generator, file), verifier, asked, on_scored, stall_s=stall_s)
 
 
 class _Kept:

@@ -111,7 +111,8 @@ class Evaluation:
         with Progress(parts.console, total, done=total - undrawn - unjudged) as progress:
             told = _Told(progress, parts.console.tty)
             try:
-                await complete(parts.generator, parts.verifier, prompts, self.draw, self.file, progress=told)
+                doors, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
+                await complete(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
             except (asyncio.CancelledError, KeyboardInterrupt):
                 progress.say("stopped: the same command goes on from here")
                 raise

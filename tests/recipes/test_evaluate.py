@@ -102,6 +102,20 @@ def test_recorded_answers_give_the_pass_rates_that_are_computed_by_hand(
     assert said.err.count("starting") == 1
 
 
+def test_a_command_that_goes_on_does_not_draw_the_same_answers_again(tmp_path: Path, policy: str) -> None:
+    source = jsonl(tmp_path / "own.jsonl", problem(0))
+    words = [policy, "--config", str(DEFAULT_CONFIG), "--set", f"own={source}", "--out", str(tmp_path / "out")]
+    seeds = []
+    for answers in range(3):
+        asked = evaluate.evaluation_of(evaluate.parser().parse([*words, "model.prompt_tokens=512"]))
+        seeds.append(asked.prepare(tmp_path).cfg.run.seed)
+        assert asked.file is not None
+        asked.file.close()
+        with (tmp_path / "out" / "answers.jsonl").open("a") as file:
+            file.write(json.dumps({"id": "own/add0", "sample": answers, "text": "x"}) + "\n")
+    assert len(set(seeds)) == 3
+
+
 def test_without_arguments_the_default_policy_answers_the_held_out_problems_that_are_shipped() -> None:
     asked = evaluate.evaluation_of(evaluate.parser().parse([]))
     assert asked.cfg.model.policy == "smollm2-135m-instruct"
@@ -240,6 +254,23 @@ def test_wrong_words_are_one_line_and_exit_code_2(
     assert says in said.err
     assert len(said.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_dry_run_says_what_would_be_drawn_and_makes_nothing(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sets = [
+        f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}",
+        f"lcb={dated(tmp_path, '2024-09-01', 'never')}",
+    ]
+    words = [policy, "--dry-run", "--samples", "4", "data.max_bad_share=0.5", "--from", "2024-01-01"]
+    assert main([*words, "--set", sets[0], "--set", sets[1], "--limit", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "12 answers to draw, 0 more to judge" in said
+    assert "left out  lcb: 1 malformed" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lcb.jsonl", "own.jsonl"]
 
 
 def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> None:

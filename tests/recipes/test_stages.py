@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from rows import OWN, jsonl
 
 from overlap.config import Config
+from overlap.policy import make_tiny_policy
 from overlap.record import RunDir, RunState, save_state, writing
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of
@@ -189,6 +191,26 @@ def test_the_published_recipe_is_two_stages_at_16k_and_32k() -> None:
         assert stage.state() == "new"
     assert isinstance(first, Stage)
     assert first.cfg.run.steps == 180
+
+
+@pytest.mark.parametrize("names", [["deepcoder_14b_16k", "deepcoder_14b_32k"], ["deepcoder_1.5b_1gpu"]])
+def test_a_dry_run_plans_every_stage_and_makes_nothing(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = make_tiny_policy(tmp_path / "tiny")
+    data = [
+        f"data.{split}={jsonl(tmp_path / f'{split}.jsonl', {**OWN, 'statement': split})}"
+        for split in ("train", "heldout")
+    ]
+    here = ["verify.workers=1", "run.device=auto", f"model.policy={policy}", *data]
+    files = [str(CONFIGS / f"{name}.yaml") for name in names]
+    assert stages.main([*files, *here, "--prepare", "runs/data.jsonl", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    for number, name in enumerate(names, start=1):
+        assert f"# stage {number} of {len(names)}, {name}: new; it begins with" in said
+    assert said.count("1 to train on, 1 held out") == len(names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["heldout.jsonl", "tiny", "train.jsonl"]
 
 
 @pytest.mark.parametrize(
