@@ -47,8 +47,9 @@ async def complete(
 ) -> None:
     """Draw and judge what ``file`` lacks; recorded answers are not drawn again, nor judged when they were.
 
-    ``stall_s``: see ``answers``. The doors must be started, with a version loaded, but the generator only where an answer is missing. Raises
-    StageError for what the doors raise and RunDirError; what was there until then is in the file.
+    The doors must be started, with a version loaded, but the generator only where an answer is missing; ``stall_s``:
+    see ``answers``. Raises StageError for what the doors raise and RunDirError; what was there until then is in the
+    file.
     """
     places = [(g, s) for g, prompt in enumerate(prompts) for s in range(draw.samples) if not file.result(prompt, s)]
     # Negative groups: ids that no training sample has.

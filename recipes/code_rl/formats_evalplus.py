@@ -82,6 +82,5 @@ def read(row: Row, judging: Judging) -> CodeProblem:
 def _test(name: str, solution: str, inputs: list[object], atol: float) -> str:
     text = _ZERO if name == "find_zero" else _TEST
     values = {"SOURCE": solution, "NAME": name, "INPUTS": json.dumps(inputs), "ATOL": atol, "FLOAT": _FLOAT}
-    for word, value in values.items():
-        text = re.sub(rf"\b{word}\b", lambda _, value=value: repr(value), text, count=1)
-    return text.replace("CALLED", name)
+    shown = {word: repr(value) for word, value in values.items()} | {"CALLED": name}
+    return re.sub(rf"\b({'|'.join(shown)})\b", lambda found: shown[found[0]], text)

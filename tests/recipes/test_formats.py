@@ -281,6 +281,12 @@ def test_evalplus_releases_are_judged_by_base_and_plus_inputs(tmp_path: Path, ju
     assert [case.verdict for case in verdicts[base_only].cases] == ["AC", "WA"]
 
 
+def test_words_of_a_solution_are_left_as_they_are(tmp_path: Path, judge: Judge) -> None:
+    row = released(canonical_solution='    NAME, INPUTS, ATOL = 1, "SOURCE", 2\n    return n / ATOL\n')
+    problem = only(tmp_path, row)
+    assert judge.judge(problem.problem, Program(problem.references[0])).verdict == "AC"
+
+
 def test_any_root_is_a_right_answer_of_find_zero(tmp_path: Path, judge: Judge) -> None:
     row = released(
         entry_point="find_zero", prompt="def find_zero(xs):\n", base_input=[[[-2, 1]], [[6, -5, 1]]], atol=1e-4
