@@ -21,6 +21,7 @@ from typing import Any
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, show
 from overlap.config import Config, load_config
+from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import AnswerFile, Draw, complete
 from overlap.pipeline import Intake, check_intake, take_in
@@ -73,8 +74,9 @@ class Evaluation:
             tokenizer = load_tokenizer(policy)
             self.read = tuple(read_set(asked, cfg) for asked in self.sets)
             task = EvaluationTask(code_task(cfg), self.read, self.limit)
-            for found in self.read:
-                self.intakes[found.asked.name] = take_in(task.of_set(tokenizer, found), cfg.model.prompt_tokens)
+            entries = {found.asked.name: task.of_set(tokenizer, found) for found in self.read}
+        cfg = with_room(cfg, policy, [len(e.token_ids) for of in entries.values() for e in of if isinstance(e, Prompt)])
+        self.intakes = {name: take_in(of, cfg.model.prompt_tokens) for name, of in entries.items()}
         for name, intake in self.intakes.items():
             check_intake({name: intake}, cfg.data.max_bad_share, name)
             if not intake.prompts:
@@ -155,6 +157,23 @@ def law_of(cfg: Config, policy: Path, draw: Draw) -> dict[str, Any]:
     }
 
 
+def with_room(cfg: Config, policy: Path, lengths: Sequence[int]) -> Config:
+    """With room for the longest prompt, as far as the policy has it: a problem that is left out changes a figure."""
+    shape = json.loads((policy / "config.json").read_text(encoding="utf-8"))
+    context = (shape.get("text_config") or shape).get("max_position_embeddings")
+    longest = max(lengths, default=0)
+    if isinstance(context, int):
+        longest = min(longest, context - 1 - cfg.model.response_tokens)  # the engine keeps one for its probes
+    return _with_model(cfg, prompt_tokens=max(cfg.model.prompt_tokens, longest))
+
+
+def _with_model(cfg: Config, **fields: Any) -> Config:
+    """Another model section; what a learner would need for it is of no account."""
+    model = replace(cfg.model, **fields)
+    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, model.context_tokens))
+    return replace(cfg, model=model, learn=learn)
+
+
 def _short_name(policy: str) -> str:
     """A name for files: of ``runs/first/policy`` that is ``first``."""
     parts = [part for part in Path(policy).parts if part not in ("/", ".", "..")]
@@ -172,7 +191,7 @@ def located(policy: str, config: str | None) -> tuple[str, Path]:
         policy = str(path)
     if config is not None:
         return policy, Path(config)
-    if policy and (beside := path.parent / "config.yaml").is_file():
+    if path.name.partition("-")[0] == "policy" and (beside := path.parent / "config.yaml").is_file():
         return policy, beside
     return policy, DEFAULT_CONFIG if policy.lower() in ("", DEFAULT_POLICY) else OTHER_CONFIG
 
@@ -189,11 +208,10 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     policy, path = located(args.policy, args.config)
     here = [f"{name}={value}" for name, value in fitting_here().items()] if path == OTHER_CONFIG else []
     heldout = cfg = load_config(path, [*here, *args.overrides])
-    model = replace(cfg.model, policy=policy or cfg.model.policy)
-    if args.tokens is not None:
-        model = replace(model, response_tokens=args.tokens)
-    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, model.context_tokens))
-    cfg = replace(cfg, model=model, learn=learn)
+    tokens = args.tokens or cfg.model.response_tokens
+    cfg = _with_model(cfg, policy=policy or cfg.model.policy, response_tokens=tokens)
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        raise ConfigError("--out", str(args.out), "is a file; name a folder")
     draw = Draw(args.samples, args.temperature, args.top_p)
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
     if ks[-1] > draw.samples:

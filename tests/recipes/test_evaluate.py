@@ -89,7 +89,7 @@ def test_recorded_answers_give_the_pass_rates_that_are_computed_by_hand(
     recorded(tmp_path / "out", policy)
     words = [policy, "--config", str(DEFAULT_CONFIG), "--set", f"own={source}", "--out", str(tmp_path / "out")]
     for _ in range(2):  # by the sandbox, and then from the file
-        assert main([*words, "model.prompt_tokens=512"]) == 0
+        assert main(words) == 0
         (found,) = json.loads((tmp_path / "out" / "evaluation.json").read_text())["sets"]
         assert found["pass_at"]["1"]["value"] == pytest.approx(PASS_AT_1, abs=1e-12)
         assert found["pass_at"]["8"]["value"] == pytest.approx(PASS_AT_8, abs=1e-12)
@@ -107,13 +107,23 @@ def test_a_command_that_goes_on_does_not_draw_the_same_answers_again(tmp_path: P
     words = [policy, "--config", str(DEFAULT_CONFIG), "--set", f"own={source}", "--out", str(tmp_path / "out")]
     seeds = []
     for answers in range(3):
-        asked = evaluate.evaluation_of(evaluate.parser().parse([*words, "model.prompt_tokens=512"]))
+        asked = evaluate.evaluation_of(evaluate.parser().parse(words))
         seeds.append(asked.prepare(tmp_path).cfg.run.seed)
         assert asked.file is not None
         asked.file.close()
         with (tmp_path / "out" / "answers.jsonl").open("a") as file:
             file.write(json.dumps({"id": "own/add0", "sample": answers, "text": "x"}) + "\n")
     assert len(set(seeds)) == 3
+
+
+def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_path: Path, policy: str) -> None:
+    rows = [{**problem(n), "statement": "x" * length} for n, length in enumerate((10, 1500, 3000))]
+    words = [policy, "--config", str(DEFAULT_CONFIG), "--set", jsonl(tmp_path / "own.jsonl", *rows)]
+    asked = evaluate.evaluation_of(evaluate.parser().parse([*words, "--out", str(tmp_path / "out")]))
+    prepared = asked.prepare(tmp_path, read_only=True)  # this policy has a context of 2048 tokens
+    assert [prompt.id for prompt in prepared.heldout] == ["own/add0", "own/add1"]
+    assert [row.reason for row in asked.intakes["own"].left_out] == ["prompt too long"]
+    assert prepared.cfg.model.context_tokens == 2047
 
 
 def test_without_arguments_the_default_policy_answers_the_held_out_problems_that_are_shipped() -> None:
@@ -239,6 +249,7 @@ class _Tokens:
         (["learn.lrr=1"], "did you mean learn.lr?"),
         (["one", "two"], "unrecognized arguments: two"),
         (["--config", "/no/such.yaml"], "cannot be read"),
+        (["--out", "/etc/passwd"], "is a file; name a folder"),
     ],
 )
 def test_wrong_words_are_one_line_and_exit_code_2(
