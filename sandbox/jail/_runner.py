@@ -32,7 +32,8 @@ from sandbox.jail import _apart, _ending
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32
 _SHORT = 32  # bytes of code; only what is shorter can be an empty program, so only that is parsed for it
-_dumps, _pread, _pwrite, _exit, _fstat = json.dumps, os.pread, os.pwrite, os._exit, os.fstat
+_dumps, _loads, _pread, _pwrite, _lseek, _close = json.dumps, marshal.loads, os.pread, os.pwrite, os.lseek, os.close
+_exit, _fstat = os._exit, os.fstat
 
 Job = dict[str, Any]
 _fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
@@ -76,23 +77,28 @@ def _hooked(fork: Callable[[], Any]) -> Callable[[], Any]:
 _fork, _forkpty = _hooked(os.fork), _hooked(os.forkpty)
 
 
+def make_ready() -> None:
+    """What a program finds in the place of what we use ourselves: before the last fork, or after it."""
+    os.fork, os.forkpty = _fork, _forkpty
+
+
 def run(codes: list[types.CodeType | None]) -> NoReturn:
     """Run the job and exit; never returns, whatever the program does. `codes`: what `kept` returned, or None.
 
     It is taken out of the list, so that what the frames below hold is the same in every run.
     """
     try:
-        os.fork, os.forkpty = _fork, _forkpty
-        job = marshal.loads(_pread(JOB_FD, _fstat(JOB_FD).st_size - NONCE_BYTES, 0))
-        sys.argv += job.get("argv", ())
-        sys.set_int_max_str_digits(job.get("digits", 0))
+        job = _loads(_pread(JOB_FD, _lseek(JOB_FD, 0, 2) - NONCE_BYTES, 0))
+        if argv := job.get("argv"):
+            sys.argv += argv
+        if digits := job.get("digits"):
+            sys.set_int_max_str_digits(digits)
         loaded = codes.pop() or _load(job["source"])
-        os.close(CODE_FD)
+        _close(CODE_FD)
         if isinstance(loaded, str):
             _answer(False, error=loaded, stage="compile")
             _exit(1)
         kind = job["kind"]
-        _count_below()
         _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else "solution"))
     finally:
         _exit(1)
@@ -144,16 +150,16 @@ def _get_recursion_limit() -> int:
     return _limit
 
 
-def _count_below() -> None:
-    """Called by `run`, above which there are one more function and `exec` when a program begins.
+def count_below() -> None:
+    """Called, once, by the frame on which `run` will lie, and on that one more function and `exec`.
 
     A call of a class counts twice: as what makes the object, and as its `__init__`.
     """
     global _below
-    frame: types.FrameType | None = sys._getframe()
+    _below = 3
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         _below, frame = _below + 1 + (frame.f_code.co_name == "__init__"), frame.f_back
-    _below += 1
     _set_recursion_limit(_limit)
 
 

@@ -21,11 +21,16 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from sandbox.jail import _runner, linux, proof
-from sandbox.jail.confine import HIGH, STREAMS, Confinement, Rlimits, enter, restrain
+from sandbox.jail.confine import HIGH, STREAMS, Confinement, enter, restrain
 
 Request = dict[str, Any]
+Step = Callable[[list[Any]], "Following | None"]
+Following = tuple[Step, list[Any]]
+"""What a process does next, when the frames of the step before have ended, and with what."""
 NOT_RUN: Final = 126
 """The exit code of a binary that the kernel refuses, as shells give it."""
+_chdir, _closerange, _setresuid, _setsid = os.chdir, os.closerange, os.setresuid, os.setsid
+_die_with_parent, _let_watch, _enable_gc = linux.die_with_parent, linux.let_watch, gc.enable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +46,49 @@ class Setting:
 class Forked(BaseException):
     """In a fork: end all frames that were there before it, and do `step` instead."""
 
-    def __init__(self, step: Callable[..., None], *given: Any) -> None:
+    def __init__(self, step: Step, *given: Any) -> None:
         super().__init__()
         self.step, self.given = step, list(given)
 
 
-def live(step: Callable[..., None]) -> None:
-    """Do it; in a fork, what that is for. The one frame of ours below every program: it holds nothing of a run."""
-    given: list[Any] = []
-    while True:
+def live(step: Step) -> None:
+    """Do it, and what follows. The one frame of ours below every program: it holds nothing of a run."""
+    _runner.count_below()
+    following: Following | None = (step, [])
+    while following is not None:
         try:
-            step(*given)
-            return
+            following = following[0](following[1])
         except Forked as forked:
-            step, given = forked.step, forked.given
+            following = forked.step, forked.given
 
 
-def become(request: Request, fds: list[int], setting: Setting, rlimits: Rlimits) -> NoReturn:
+def become(given: list[Any]) -> Following:
     """Confine the calling process and make it the program."""
+    request, fds, setting, rlimits = given
+    given.clear()
     try:
         restrain(setting.how, rlimits, native=is_native(request))
     except BaseException as error:
         fail(setting, error)
-    turn(request, fds, setting)
+    return turn(request, fds, setting)
 
 
-def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeType | None = None) -> NoReturn:
+def take_on(work: str, uid: int, library: int, dies: bool) -> None:
+    """What `turn` does for a Python program, with its streams where they belong and what is done once per template.
+
+    Its names are those of this module, as each further object is one more page that a fork must copy.
+    """
+    _setsid()
+    _chdir(work)
+    _setresuid(uid, uid, uid)
+    if dies:
+        _die_with_parent()
+    _let_watch()
+    _closerange(STREAMS, library)
+    _enable_gc()
+
+
+def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeType | None = None) -> Following:
     """Take on the run's streams and the program's identity, and begin. `code`: the Python program, if it is here."""
     try:
         if is_native(request):
@@ -78,10 +100,11 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
             proof.try_to_escape(setting.how.tier)
             os._exit(0)
         os.closerange(STREAMS, setting.how.library)
+        _runner.make_ready()
         gc.enable()
     except BaseException as error:
         fail(setting, error)
-    raise Forked(_runner.run, [code])
+    return _runner.run, [code]
 
 
 def _check_files(request: Request) -> None:

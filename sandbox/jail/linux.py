@@ -12,8 +12,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 _prctl = _libc["prctl"]  # a function of its own: given its types, it converts whole numbers fast
 _prctl.argtypes = (ctypes.c_int, *[ctypes.c_ulong] * 4)
-_bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno and no lock, for which every fork would pay
-_bare_prctl.argtypes = (ctypes.c_int, ctypes.c_ulong)
+_bare_prctl = ctypes.PyDLL(None)["prctl"]  # keeps no errno, lock or types, for which every fork would pay
 
 CLONE_PARENT = 0x00008000
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
@@ -110,7 +109,7 @@ def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
                 prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, bit)
 
 
-def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[int]]:
+def recv_fds(sock: socket.SocketType, size: int, fds_max: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, which close themselves on exec: `socket.recv_fds` of 3.11 drops its flags."""
     fds: list[int] = []
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
@@ -122,16 +121,13 @@ def recv_fds(sock: socket.socket, size: int, fds_max: int) -> tuple[bytes, list[
 
 def let_watch() -> None:
     """After a change of uid, which hides from a watcher what this process maps."""
-    _bare(PR_SET_DUMPABLE, 1)
-
-
-def _bare(option: int, arg: int) -> None:
-    if _bare_prctl(option, arg):
-        raise OSError(22, f"prctl({option})")
+    if _bare_prctl(PR_SET_DUMPABLE, 1):
+        raise OSError(22, "prctl(PR_SET_DUMPABLE)")
 
 
 def die_with_parent(parent: int | None = None) -> None:
     """SIGKILL for this process when its parent dies. With `parent`, exit at once if it is dead already."""
-    _bare(PR_SET_PDEATHSIG, 9)
+    if _bare_prctl(PR_SET_PDEATHSIG, 9):
+        raise OSError(22, "prctl(PR_SET_PDEATHSIG)")
     if parent is not None and os.getppid() != parent:
         os._exit(125)

@@ -15,6 +15,7 @@ Neither executes anything of the program itself.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
@@ -24,11 +25,11 @@ import struct
 import types
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from sandbox.jail import _runner, linux, procfs
-from sandbox.jail.child import Forked, Request, Setting, become, fail, is_native, tool, turn
-from sandbox.jail.confine import Confinement, enter, keep_only_identity, plan_rlimits, restrain
+from sandbox.jail.child import Following, Forked, Request, Setting, become, fail, is_native, take_on, tool, turn
+from sandbox.jail.confine import STREAMS, Confinement, enter, keep_only_identity, plan_rlimits, restrain
 from sandbox.jail.watch import Child, Outcome, Run, Tribe, end_all
 
 Begin = Callable[[Request, list[int]], Run]
@@ -38,6 +39,13 @@ _GO: Final = b"!"
 _GO_FDS: Final = 32
 _SAME: Final = ("mode", "argv", "program", "environment", "harness", "with_tools", "limits")
 """What all runs of a template have in common; the rest of a run is in its descriptors."""
+_ROOM: Final = socket.CMSG_SPACE(_GO_FDS * 4)
+_IN_PLACE: Final = struct.pack(f"{STREAMS}i", *range(STREAMS))
+_IN_PLACE_BYTES: Final = len(_IN_PLACE)
+# Names of this module: os would be one object more, and each that a process touches after a fork costs it a page.
+_close, _exit, _fork, _wait4, _write = os.close, os._exit, os.fork, os.wait4, os.write
+_held: Final[list[object]] = []
+"""What a spare would have to free when it has its run, at the cost of the pages that this lies on."""
 
 
 def possible(how: Confinement) -> bool:
@@ -99,7 +107,8 @@ class Template:
         if self.pid == 0:
             self._runs.close()
             os.close(self._reports)
-            raise Forked(_serve, request, fds, setting, _Ends(runs, reports), left)
+            ends = _Ends(socket.SocketType(fileno=runs.detach()), reports)
+            raise Forked(_serve, request, fds, setting, ends, left)
         runs.close()
         os.close(reports)
 
@@ -168,14 +177,16 @@ class Template:
 class _Ends(NamedTuple):
     """A template's ends of what connects it with the zygote."""
 
-    runs: socket.socket
+    runs: socket.SocketType
     """Read by whoever does the next run; the other end is closed when no more will come."""
     reports: int
     """Held by the template alone, so that its death is the end of it."""
 
 
-def _serve(request: Request, fds: list[int], setting: Setting, ends: _Ends, left: int) -> NoReturn:
-    """In the template: start runs, and tell how each ended."""
+def _serve(given: list[Any]) -> Following:
+    """In the template: start runs, and tell how each ended. It lets go of what a spare would else have to free."""
+    request, fds, setting, ends, left = given
+    given.clear()
     request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
     try:
         linux.die_with_parent()
@@ -189,13 +200,25 @@ def _serve(request: Request, fds: list[int], setting: Setting, ends: _Ends, left
         code = None if native else _runner.kept(fds[_runner.CODE_FD])
         for fd in fds:
             os.close(fd)
+        spare = (_await_native, [request, setting, ends]) if native else _plan_spare(setting, ends, code)
+        runs, reports = ends
+        del request, fds, ends, code
         gc.freeze()
-        spare = _keep_spares(ends, left)
+        if _keep_spares(reports, left):
+            return spare
+        runs.recv(1)
     except BaseException as error:
         fail(setting, error)
-    if spare:
-        raise Forked(_await_run, request, setting, ends, code)
     os._exit(0)
+
+
+def _plan_spare(setting: Setting, ends: _Ends, code: types.CodeType | None) -> Following:
+    """What a spare does for a Python program, with all that it needs looked up."""
+    how = setting.how
+    os.closerange(0, STREAMS)  # where a run's descriptors will lie, as they are the lowest
+    _runner.make_ready()
+    _held.extend((ends, setting))
+    return _await_python, [*ends, setting, (how.work, how.uid, how.library, how.tier != "A"), [code]]
 
 
 def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) -> None:
@@ -211,7 +234,7 @@ def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) 
             return
         os.chdir(setting.how.work)  # which may be another since the last run
         _, status, usage = os.wait4(_spawn(request, fds, setting), 0)
-        _report(ends, status, usage)
+        _report(ends.reports, status, usage)
 
 
 def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
@@ -222,34 +245,56 @@ def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
     return os.posix_spawn(path, request["argv"], environment, file_actions=actions, setsid=True)
 
 
-def _report(ends: _Ends, status: int, usage: resource.struct_rusage) -> None:
-    os.write(ends.reports, _pack(status, usage))
+def _report(reports: int, status: int, usage: resource.struct_rusage) -> None:
+    os.write(reports, _pack(status, usage))
 
 
 def _pack(status: int, usage: resource.struct_rusage) -> bytes:
     return _ENDED.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
 
 
-def _keep_spares(ends: _Ends, left: int) -> bool:
-    """Returns True in a spare; in the template, False when we are let go."""
-    _pack(ends.reports, resource.getrusage(resource.RUSAGE_SELF))  # what a first report leaves behind, before any spare
+def _keep_spares(reports: int, left: int) -> bool:
+    """Returns True in a spare; in the template, False when all runs have been."""
+    _pack(reports, resource.getrusage(resource.RUSAGE_SELF))  # what a first report leaves behind, before any spare
     spares = 0
     while left:
-        while spares < min(SPARES, left):
+        while spares < SPARES and spares < left:
             procfs.scatter_pids()
-            if os.fork() == 0:
+            if _fork() == 0:
                 return True
             spares += 1
-        _, status, usage = os.wait4(-1, 0)
+        _, status, usage = _wait4(-1, 0)
         procfs.scatter_pids()
-        _report(ends, status, usage)
+        _write(reports, _pack(status, usage))
+        del usage
         left, spares = left - 1, spares - 1
-    ends.runs.recv(1)
     return False
 
 
-def _await_run(request: Request, setting: Setting, ends: _Ends, code: types.CodeType | None) -> NoReturn:
-    """In a spare: wait for a run, then be it. It ends when no run will come, for then the other end is closed."""
+def _await_python(given: list[Any]) -> Following:
+    """In a spare: wait for a run, then be it. It ends when no run will come, for then the other end is closed.
+
+    In few words, for each object that is touched here lies on a page that is copied for that. Its streams come where
+    they belong.
+    """
+    runs, reports, setting, identity, codes = given
+    try:
+        _close(reports)
+        go, rights, _, _ = runs.recvmsg(1, _ROOM)
+        if not go:
+            _exit(0)
+        runs.close()
+        if rights[0][2][:_IN_PLACE_BYTES] != _IN_PLACE:
+            raise OSError(errno.EBADF, f"the descriptors of a run came as {rights}")
+        take_on(*identity)
+    except BaseException as error:
+        fail(setting, error)
+    return _runner.run, codes
+
+
+def _await_native(given: list[Any]) -> Following:
+    """The same for a native program."""
+    request, setting, ends = given
     try:
         os.close(ends.reports)
         go, fds = linux.recv_fds(ends.runs, len(_GO), _GO_FDS)
@@ -258,4 +303,4 @@ def _await_run(request: Request, setting: Setting, ends: _Ends, code: types.Code
         ends.runs.close()
     except BaseException as error:
         fail(setting, error)
-    turn(request, fds, setting, code)
+    return turn(request, fds, setting)

@@ -34,7 +34,7 @@ def main() -> None:
     live(_keep)
 
 
-def _keep() -> None:
+def _keep(_: list[Any]) -> None:
     """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show, whose.
 
     What more to show is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.

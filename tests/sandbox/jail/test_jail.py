@@ -188,12 +188,16 @@ def test_a_fork_of_the_programs_own_forgets_threads_and_seeds_chance_anew(jail: 
 
 def test_threads_are_waited_for_and_what_they_leave_to_do_at_the_end_is_done(jail: Jail) -> None:
     source = """
-import concurrent.futures, threading, time
+import concurrent.futures, threading
+ended = threading.Event()
+def early():
+    print("early")
+    ended.set()
 def late():
-    time.sleep(0.05)
+    ended.wait()
     print("late")
 threading.Thread(target=late).start()
-concurrent.futures.ThreadPoolExecutor(1).submit(print, "early")
+concurrent.futures.ThreadPoolExecutor(1).submit(early)
 """
     code = new_memfd("code")
     try:

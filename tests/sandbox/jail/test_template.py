@@ -155,6 +155,16 @@ def test_every_run_has_its_own_session_and_no_descriptor_but_its_streams(judge: 
     assert verdicts(judged(judge, source, expected="True [0, 1, 2, 3, 4]")) == " ".join(["AC"] * CASES)
 
 
+def test_every_run_has_its_own_streams_whatever_else_is_sent_along(judge: Judge) -> None:
+    """With files that a case brings, its run comes with a descriptor more."""
+    source = "import os, sys\nprint(input(), os.path.exists('given'))\nprint(input(), file=sys.stderr)\n"
+    cases = tuple(
+        Case(f"{k}\nno output\n", f"{k} {bool(k % 2)}\n", files=(("given", "content"),) * (k % 2)) for k in range(CASES)
+    )
+    done = judge.judge(Problem("series", "stdio", cases, limits=LIMITS), Program(source))
+    assert verdicts(done) == " ".join(["AC"] * CASES), done.cases
+
+
 def test_chance_is_the_same_in_every_run(judge: Judge) -> None:
     source = (
         "import random\nfirst = random.random()\nrandom.seed(0)\nprint(first == random.random(), hash('a') % 7 >= 0)\n"
