@@ -36,12 +36,17 @@ _COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
+    args = _parse(argv)
+    return ending_in_order(lambda: int(args.run_command(args)))
+
+
+def ending_in_order(work: Callable[[], int]) -> int:
+    """Do the work of a command; returns its exit code, and says in one line what ended it early."""
     from overlap.process import exit_code, interruptible
 
-    args = _parse(argv)
     with interruptible() as interrupts:
         try:
-            code = int(args.run_command(args))
+            code = work()
             interrupts.check()
             return code
         except OverlapError as error:
@@ -57,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _flush()
 
 
-def command() -> int:
+def command(main: Callable[[], int] = main) -> int:
     """As ``main``, for a process that ends then: it is deaf to signals once it has said its last word."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
@@ -78,7 +83,7 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _print(*lines: str) -> None:
+def show(*lines: str) -> None:
     """The output of a command, on stdout. Raises RunDirError where it cannot be written."""
     try:
         print(*lines, sep="\n", flush=True)
@@ -240,12 +245,12 @@ def _train(args: argparse.Namespace) -> int:
     rollouts = args.from_rollouts
     cfg = _kept_config(args) if rollouts else _resumed_config(args) if resume else _config(args)
     if args.dry_run:
-        return _dry_run(cfg, rollouts, resume=resume, with_changes=args.resume_with_changes)
+        return dry_run(cfg, rollouts, resume=resume, with_changes=args.resume_with_changes)
     train(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=rollouts)
     return 0
 
 
-def _dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
+def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
     from overlap.plan import plan
@@ -260,7 +265,7 @@ def _dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) ->
     if resume:
         check_resume(prepared, with_changes=with_changes)
     lines = (f"{name:<10} {value}" for name, value in plan(prepared, kept))
-    _print(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
+    show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     return 0
 
 
@@ -268,7 +273,7 @@ def _export(args: argparse.Namespace) -> int:
     from overlap.export import export
 
     folder, step, version = export(args.run, step=args.step, out=args.out)
-    _print(f"{folder}: the policy after step {step} (version {version})")
+    show(f"{folder}: the policy after step {step} (version {version})")
     return 0
 
 
@@ -278,14 +283,14 @@ def _ctl(args: argparse.Namespace) -> int:
     from overlap.ctl import ask
 
     answer = ask(args.run, args.wish)
-    _print(answer["done"] if "done" in answer else json.dumps(answer, indent=1))
+    show(answer["done"] if "done" in answer else json.dumps(answer, indent=1))
     return 0
 
 
 def _replay(args: argparse.Namespace) -> int:
     from overlap.replay import replay
 
-    _print(*replay(args.run, args.overrides, trace=args.trace))
+    show(*replay(args.run, args.overrides, trace=args.trace))
     return 0
 
 

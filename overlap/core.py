@@ -126,6 +126,10 @@ class Request:
     prompt: Prompt
     temperature: float | None = None
     """Sampling temperature, 0 for the likeliest tokens; None: ``rollout.temperature``, as for all training samples."""
+    top_p: float = 1.0
+    """Tokens are drawn from the likeliest ones that have this share of the probability; 1, as for all training samples:
+    from all. Only answers that nobody learns from may have another one.
+    """
 
     @property
     def id(self) -> str:

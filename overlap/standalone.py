@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,16 +116,25 @@ async def answer(parts: Parts, prompts: tuple[Prompt, ...], samples: int) -> lis
 
 
 def run_standalone(
-    cfg: Config, work: Callable[[Parts], Awaitable[None]], *, check: Callable[[Prepared], object] = id
+    cfg: Config,
+    work: Callable[[Parts], Awaitable[None]],
+    *,
+    check: Callable[[Prepared], object] = id,
+    preparing: Callable[[Path], Prepared] | None = None,
+    wanted: Callable[[], Collection[str]] = lambda: ("engine", "verifier"),
 ) -> None:
-    """Open engine and verifier, do the work, close them. ``check`` may refuse the prompts before anything is opened."""
+    """Open engine and verifier, do the work, close them. ``check`` may refuse the prompts before anything is opened.
+
+    ``preparing`` makes what is prepared in another way than a run's, and ``wanted`` says, after that, which doors are
+    opened: the work must do without the others.
+    """
     with interruptible() as interrupts, scratch_directory() as (scratch, warden):
-        prepared = prepare(cfg, None, scratch)
+        prepared = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
         check(prepared)
         with quiet(scratch / "run.log") as console:
             for name, value in left_out_lines(prepared):
                 console.print(f"{name}: {value}")
-            run_to_end(_Standalone(prepared, scratch, console, warden, work), interrupts)
+            run_to_end(_Standalone(prepared, scratch, console, warden, work, wanted()), interrupts)
 
 
 @dataclass
@@ -135,6 +144,7 @@ class _Standalone:
     console: Console
     warden: Warden
     work: Callable[[Parts], Awaitable[None]]
+    wanted: Collection[str]
 
     async def __call__(self) -> None:
         from overlap.generate import VllmGenerator
@@ -146,8 +156,10 @@ class _Standalone:
             p.cfg, p.task, log=self.scratch / "run.log", scratch=self.scratch, tell=self.console.print
         )
         async with AsyncExitStack() as stack:
-            self.console.print("starting the engine")
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
+            doors = {name: door for name, door in doors.items() if name in self.wanted}
+            if doors:
+                self.console.print(f"starting the {' and the '.join(reversed(doors))}")
             await open_doors(doors, stack, self.warden, self.console.print)
             await self.work(Parts(p, generator, verifier, self.console))
 
@@ -178,7 +190,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         async def work() -> None:
             pool = open_pool(cfg, task, scratch)
             async with AsyncExitStack() as stack:
-                await open_doors({"sandbox": _Sandbox(pool)}, stack, warden, console.print)
+                await open_doors({"sandbox": Sandbox(pool)}, stack, warden, console.print)
                 with Progress(console, len(prompts)) as progress:
                     async for report in check_in_parts(pool, task, prompts, progress.live):
                         findings.extend(report.findings)
@@ -193,7 +205,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
 
 
 @dataclass
-class _Sandbox:
+class Sandbox:
     """The sandbox's pool as a door."""
 
     pool: Any

@@ -108,7 +108,7 @@ class Training:
             "model": {"policy": str(self.policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 64},
             "data": {"task": "toy:ToyTask"},
             "rollout": rollout | {"max_staleness": STALENESS},
-            "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "mask_truncated": False},
+            "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "truncated": "zero"},
             "run": run | {"save_every": 1, "keep_rollouts": True},
         }
 

@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # The default run: sets up if need be, then trains a real policy by GRPO to write programs.
-# Words after it go to `overlap train`: more `key=value` settings, --dry-run, or another --config FILE.
+#   without a GPU          SmolLM2-135M on small Python functions
+#   with 8 GPUs or more    DeepCoder-14B as published: its data is prepared, then 16K and 32K, one command
+#   with fewer             DeepCoder-1.5B, for one card of 80 GB
+# On GPUs the same command goes on where it was stopped. Words after it: more `key=value` settings, --dry-run; or, as
+# words for `overlap train`, another --config FILE, --resume, --from-rollouts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh
-case $(bash scripts/setup.sh --device) in
-  cuda) config=recipes/code_rl/configs/deepcoder_14b_16k.yaml ;;
-  *) config=recipes/code_rl/configs/cpu_smollm2.yaml ;;
-esac
+device=$(bash scripts/setup.sh --device)
 bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin
-# ninja, which builds the just-in-time extensions, is in there too.
-PATH=$bin:$PATH exec "$bin/overlap" train --config "$config" "$@"
+export PATH=$bin:$PATH # ninja, which builds the just-in-time extensions, is in there too
+configs=recipes/code_rl/configs
+case " $* " in *" --config"* | *" --resume"* | *" --from-rollouts"*) plain=yes ;; *) plain= ;; esac
+if [ "$device" = cpu ]; then exec "$bin/overlap" train --config $configs/cpu_smollm2.yaml "$@"; fi
+gpus=$(timeout 30 nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+if [ "$gpus" -ge 8 ]; then stages=($configs/deepcoder_14b_16k.yaml $configs/deepcoder_14b_32k.yaml); else stages=($configs/deepcoder_1.5b_1gpu.yaml); fi
+if [ "$plain" ]; then exec "$bin/overlap" train --config "${stages[0]}" "$@"; fi
+exec "$bin/python" -m recipes.code_rl.stages --prepare runs/deepcoder_data.jsonl "${stages[@]}" "$@"

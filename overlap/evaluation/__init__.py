@@ -6,12 +6,17 @@ Waits for the generator and the verifier
 Woken by  their results
 """
 
+from overlap.evaluation.answer_file import AnswerFile
+from overlap.evaluation.complete import Draw, complete
 from overlap.evaluation.course import Course, Evaluator
 from overlap.evaluation.data_check import (
+    FAILED,
     DataReport,
     Finding,
     check_in_parts,
     check_problems,
+    digest_of,
+    known_references,
     open_pool,
     recall,
     remember,
@@ -21,9 +26,12 @@ from overlap.evaluation.filter import Bounds, filter_problems
 from overlap.evaluation.sampling import answers
 
 __all__ = [
+    "FAILED",
+    "AnswerFile",
     "Bounds",
     "Course",
     "DataReport",
+    "Draw",
     "Estimate",
     "Evaluator",
     "Finding",
@@ -31,7 +39,10 @@ __all__ = [
     "answers",
     "check_in_parts",
     "check_problems",
+    "complete",
+    "digest_of",
     "filter_problems",
+    "known_references",
     "measure",
     "open_pool",
     "paired_change",

@@ -232,7 +232,7 @@ def digest_of(probe: Probe, packages: Sequence[str]) -> str:
 def remember(path: Path, report: DataReport) -> None:
     """Add the verdicts of references to the file of what is known (atomically). A cache: what fails is let be."""
     judged = (f for f in report.findings if f.digest and f.reference != FAILED)  # our fault is no verdict to keep
-    known = {**_known(path), **{f.digest: f.reference for f in judged}}
+    known = {**known_references(path), **{f.digest: f.reference for f in judged}}
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, json.dumps(known))
@@ -247,7 +247,7 @@ def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
     probes = [(prompt, probe) for prompt, probe in firsts if probe is not None and probe.kind == "reference"]
     if not probes:
         return ""
-    known = _known(path)
+    known = known_references(path)
     verdicts = [(p, known.get(digest_of(probe, task.packages), "")) for p, probe in probes] if known else []
     judged = [(p, verdict) for p, verdict in verdicts if verdict not in ("", FAILED)]
     if not judged:
@@ -260,7 +260,8 @@ def recall(path: Path, task: Task, prompts: Sequence[Prompt]) -> str:
     return f"{len(rejected)} of {len(judged)} REJECTED by their own tests, first {place} ({verdict}){unjudged}"
 
 
-def _known(path: Path) -> Mapping[str, str]:
+def known_references(path: Path) -> Mapping[str, str]:
+    """Verdicts by ``digest_of`` what was judged; a file that is missing or broken holds none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

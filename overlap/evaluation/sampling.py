@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from overlap.config import RunConfig
-from overlap.core import Generator, Request, Scored, Verifier
+from overlap.core import Request, Scored, Trajectory, Verifier
 from overlap.errors import StageError, first_error
 from overlap.pipeline import named
 
 STALL_S = RunConfig().stall_s
 
 
+class Source(Protocol):
+    """What is needed of a Generator."""
+
+    async def generate(self, request: Request) -> Trajectory: ...
+
+
 async def answers(
-    generator: Generator,
+    generator: Source,
     verifier: Verifier,
     requests: Sequence[Request],
     on_scored: Callable[[Scored], None] | None = None,

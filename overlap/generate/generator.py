@@ -217,7 +217,7 @@ class VllmGenerator:
             )
         seed = hash((self._cfg.run.seed, request.group, request.sample)) & 0x7FFFFFFF
         temperature = rollout.temperature if request.temperature is None else request.temperature
-        return Sampling(temperature, min(model.response_tokens, room), rollout.stop, request.group, seed)
+        return Sampling(temperature, min(model.response_tokens, room), rollout.stop, request.group, seed, request.top_p)
 
     async def _ask(self, what: str, name: str, *args: Any, within: float | None = _CALL_S) -> Any:
         """Call the engine; any failure becomes an EngineError that says ``what`` was asked."""

@@ -46,6 +46,7 @@ class Sampling:
     stop: tuple[str, ...]
     priority: int
     seed: int | None = None
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

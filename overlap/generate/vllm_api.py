@@ -65,6 +65,7 @@ class Engine:
         """One response."""
         params = self._vllm.SamplingParams(
             temperature=sampling.temperature,
+            top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
             seed=None if self._on_cpu else sampling.seed,  # a seed per request kills the CPU engine
             stop=list(sampling.stop),

@@ -18,14 +18,14 @@ from overlap.record.checkpoint import (
     writing,
 )
 from overlap.record.digest import data_digest
-from overlap.record.files import check_out, plain, read_rows
+from overlap.record.files import Lines, check_out, plain, read_rows
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import StepTiming, judged, mean, merge, result_timing, solved
-from overlap.record.place import SOCKET, check_free, has_owner, how_it_ended, resolve
+from overlap.record.place import SOCKET, check_free, has_owner, holds_run, how_it_ended, resolve
 from overlap.record.progress import Progress, banner, final_table, stall_line
 from overlap.record.recorder import Recorder
-from overlap.record.report import summary, write_picture
+from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, ROLLOUTS, Rollouts, write_rollouts
 from overlap.record.rundir import RunDir, trajectory_row
@@ -39,6 +39,7 @@ __all__ = [
     "SOCKET",
     "Carried",
     "Console",
+    "Lines",
     "LoopLag",
     "Progress",
     "Recorder",
@@ -56,7 +57,9 @@ __all__ = [
     "final_table",
     "find",
     "go_back",
+    "hardware",
     "has_owner",
+    "holds_run",
     "how_it_ended",
     "is_complete",
     "judged",
@@ -78,6 +81,7 @@ __all__ = [
     "stored_config",
     "summary",
     "trajectory_row",
+    "versions",
     "write_picture",
     "write_rollouts",
     "writing",

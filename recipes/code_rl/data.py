@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
-from recipes.code_rl import formats_assert, formats_contest, formats_fusion, formats_judge, formats_own
+from recipes.code_rl import (
+    formats_assert,
+    formats_contest,
+    formats_evalplus,
+    formats_fusion,
+    formats_judge,
+    formats_own,
+)
 from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import DUPLICATE, CodeProblem, Row, Unusable
 from recipes.code_rl.sources import read_rows
@@ -36,6 +43,7 @@ FORMATS: tuple[tuple[str, Set[str], Reader], ...] = (
     ("Codeforces", formats_judge.CODEFORCES, formats_judge.read_codeforces),
     ("BigCodeBench", formats_assert.BIGCODEBENCH, formats_assert.read_bigcodebench),
     ("HumanEval, HumanEval+, LeetCode", formats_assert.HUMANEVAL, formats_assert.read_humaneval),
+    ("EvalPlus' releases", formats_evalplus.COLUMNS, formats_evalplus.read),
     ("HumanEval-X", formats_assert.HUMANEVAL_X, formats_assert.read_humaneval_x),
     ("KodCode", formats_assert.KODCODE, formats_assert.read_kodcode),
     ("KodCode", formats_assert.KODCODE_CODE, formats_assert.read_kodcode),
@@ -57,13 +65,21 @@ class ProblemSet:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def load_problems(source: str, judging: Judging | None = None, field: str = "data.train") -> ProblemSet:
+def load_problems(
+    source: str,
+    judging: Judging | None = None,
+    field: str = "data.train",
+    *,
+    wanted: Callable[[Row], bool] = lambda row: True,
+) -> ProblemSet:
     """Read a file, a folder or a hub data set (see ``sources``). ``field`` is the config field that errors name.
+
+    Rows that are not ``wanted`` are passed over, unread; it may raise Unusable.
 
     Raises ConfigError when the source cannot be read or holds no problem that can be used.
     """
-    with _long_integers():
-        problems, left_out = _read_all(read_rows(source, field), judging or Judging())
+    with long_integers():
+        problems, left_out = _read_all(read_rows(source, field), judging or Judging(), wanted)
     if not problems:
         raise ConfigError(field, source, f"holds no usable problem: {counted(left_out)}")
     return ProblemSet(source, tuple(problems), tuple(left_out))
@@ -77,7 +93,7 @@ def counted(left_out: Sequence[LeftOut]) -> str:
 
 
 @contextmanager
-def _long_integers() -> Iterator[None]:
+def long_integers() -> Iterator[None]:
     """TACO holds integers of more digits than Python converts by default."""
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
@@ -87,29 +103,44 @@ def _long_integers() -> Iterator[None]:
         sys.set_int_max_str_digits(before)
 
 
-def _read_all(rows: Iterable[Row | Unusable], judging: Judging) -> tuple[list[CodeProblem], list[LeftOut]]:
+def _read_all(
+    rows: Iterable[Row | Unusable], judging: Judging, wanted: Callable[[Row], bool]
+) -> tuple[list[CodeProblem], list[LeftOut]]:
     problems: list[CodeProblem] = []
     left_out: list[LeftOut] = []
+    for found in read_problems(rows, judging, wanted):
+        if isinstance(found, LeftOut):
+            left_out.append(found)
+        else:
+            problems.append(found)
+    return problems, left_out
+
+
+def read_problems(
+    rows: Iterable[Row | Unusable], judging: Judging, wanted: Callable[[Row], bool] = lambda row: True
+) -> Iterator[CodeProblem | LeftOut]:
+    """Row by row: the problem that it gives, or why it gives none."""
     places: dict[str, str] = {}
     for row in rows:
         if isinstance(row, Unusable):
-            left_out.append(row.left_out())
+            yield row.left_out()
             continue
         try:
+            if not wanted(row):
+                continue
             problem = reader_of(row)(row, judging)
             _check_text(row, problem)
             if problem.id in places:
                 raise row.fault(problem.id, f"was already used at {places[problem.id]}; ids must be unique", DUPLICATE)
         except Unusable as error:
-            left_out.append(error.left_out())
+            yield error.left_out()
             continue
         except _UNFORESEEN as error:  # a shape that its reader did not think of: counted like any other bad row
             complaint = row.fault(f"{type(error).__name__}: {error}", "its shape cannot be read")
-            left_out.append(complaint.left_out())
+            yield complaint.left_out()
             continue
         places[problem.id] = row.place
-        problems.append(problem)
-    return problems, left_out
+        yield problem
 
 
 def _check_text(row: Row, problem: CodeProblem) -> None:

@@ -7,6 +7,7 @@
     set/data/                              such files, in the order of their names
     owner/name                             the hub's "train" split
     owner/name:config_a+config_b:test      these configurations, that split
+    owner/name:test.jsonl+test2.jsonl      these files of the data set, as they lie there
 
 What a file holds is told by its first bytes, not by its name: ``.json`` with an object per line is common. A row that
 cannot be read is handed out as the ``Unusable`` that says why; what makes the whole source unreadable is raised.
@@ -28,9 +29,10 @@ from overlap.errors import ConfigError
 from recipes.code_rl.core import Row, Unusable
 
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<configs>[\w.+-]*))?(:(?P<split>[\w\[\]%:.-]+))?")
+_HUB_FILE = re.compile(r"(?P<id>[\w.-]+/[\w.-]+):(?P<files>[\w./+-]+\.(?:jsonl?|parquet)(?:\.gz)?)")
 _KINDS = (
     "a .jsonl, .json or .parquet file (.gz too), a folder of them or of APPS problems, "
-    "or a hub id owner/name[:config[:split]]"
+    "or a hub id owner/name[:config[:split]] or owner/name:file.jsonl"
 )
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".parquet", ".gz")
 _APPS_FILES = {"question": "question.txt", "input_output": "input_output.json", "solutions": "solutions.json"}
@@ -58,6 +60,8 @@ def read_rows(source: str, field: str = "data.train") -> Rows:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(field, source, f"cannot be looked at ({error}); give {_KINDS}") from error
+    if hub := _HUB_FILE.fullmatch(source):
+        return _hub_files(hub["id"], hub["files"].split("+"), field)
     if (hub := _HUB.fullmatch(source)) and path.suffix not in _SUFFIXES:
         return _hub(hub["id"], hub["configs"] or "", hub["split"] or "train", field)
     raise ConfigError(field, source, f"no such file; give {_KINDS}")
@@ -190,6 +194,20 @@ def _hub(hub_id: str, configs: str, split: str, field: str) -> Rows:
             raise ConfigError(field, name, f"cannot be loaded from the hub ({reason}); give {_KINDS}") from error
         for number, values in enumerate(rows, start=1):
             yield Row(f"{name}:{number}", values, f"{name}/{number}")
+
+
+def _hub_files(hub_id: str, files: list[str], field: str) -> Rows:
+    """For sets that are files and a loading script, which ``datasets`` runs no more."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    for file in files:
+        try:
+            path = hf_hub_download(hub_id, file, repo_type="dataset", etag_timeout=10)
+        except (HfHubHTTPError, HFValidationError, OSError) as error:
+            reason = _first_line(error)
+            raise ConfigError(field, f"{hub_id}:{file}", f"cannot be loaded from the hub ({reason})") from error
+        yield from _file(Path(path), field)
 
 
 def _first_line(error: Exception) -> str:

@@ -45,7 +45,7 @@ def tree(policy: Path, run: Path) -> dict[str, Any]:
         "model": {"policy": str(policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 32},
         "data": {"task": "toy:ToyTask"},
         "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 24, "max_staleness": 1},
-        "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "mask_truncated": False},
+        "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "truncated": "zero"},
         "run": {"steps": 100000, "dir": str(run), "eval_samples": 0, "device": "cpu"},
     }
 

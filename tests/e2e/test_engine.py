@@ -70,6 +70,16 @@ def test_dummy_weights_never_serve_a_token(bench):
     assert bench.gap(trajectory) < BOUND
 
 
+def test_a_share_of_the_probability_that_only_the_likeliest_token_has_gives_the_likeliest_answer(bench):
+    async def main():
+        await bench.generator.load(bench.update())
+        asked = [Request(-1, 0, Prompt("p", PROMPT), 0.0), Request(-1, 1, Prompt("p", PROMPT), 2.0, 1e-6)]
+        return await asyncio.gather(*map(bench.generator.generate, asked))
+
+    greedy, narrow = bench.run(main())
+    assert greedy.token_ids == narrow.token_ids
+
+
 def test_logprobs_are_those_of_the_policy_at_the_sampling_temperature(bench):
     async def main():
         samples = [bench.generator.generate(request(i)) for i in range(8)]

@@ -63,6 +63,28 @@ def test_a_hub_id_may_name_configurations_and_a_split(monkeypatch: pytest.Monkey
     assert [p.id for p in load_problems("own/set:a+b:test").problems] == ["own/set/a/test", "own/set/b/test"]
 
 
+def test_a_hub_id_may_name_files_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def download(hub_id: str, file: str, repo_type: str, etag_timeout: float) -> str:
+        assert repo_type == "dataset"
+        if file == "c.jsonl":
+            raise ConnectionError("no network")
+        return jsonl(tmp_path / file, {**OWN, "id": f"{hub_id}/{file}"})
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    found = load_problems("own/set:a.jsonl+b.jsonl").problems
+    assert [problem.id for problem in found] == ["own/set/a.jsonl", "own/set/b.jsonl"]
+    with pytest.raises(ConfigError, match=r"own/set:c.jsonl.*cannot be loaded from the hub \(no network\)"):
+        load_problems("own/set:c.jsonl")
+
+
+def test_rows_that_are_not_wanted_are_passed_over_unread(tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "p.jsonl", OWN, {"id": "odd"}, {**OWN, "id": "two"})
+    found = load_problems(source, wanted=lambda row: row.values["id"] == "two")
+    assert ([problem.id for problem in found.problems], found.left_out) == (["two"], ())
+
+
 def test_a_hub_that_cannot_be_reached_is_the_callers_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 

@@ -16,6 +16,7 @@ from overlap.errors import ConfigError
 from recipes.code_rl.data import load_problems
 from sandbox import Pool, Program
 from sandbox.core import Case
+from sandbox.judging import Judge
 
 # --- DeepCoder ------------------------------------------------------------------------------------------------
 
@@ -256,3 +257,41 @@ class TestPublicFiles:
     def test_a_set_of_which_no_row_can_be_used_is_refused_with_the_counts(self, name: str) -> None:
         with pytest.raises(ConfigError, match=r"no usable problem: 164 (other language|malformed)"):
             load_problems(str(SHARED / name))
+
+
+def released(**other: Any) -> dict[str, Any]:
+    return {
+        "task_id": "HumanEval/1",
+        "prompt": "def half(n):\n",
+        "entry_point": "half",
+        "canonical_solution": "    return n / 2\n",
+        "base_input": [[4]],
+        "plus_input": [[7], [-1.5]],
+        "atol": 0,
+        **other,
+    }
+
+
+def test_evalplus_releases_are_judged_by_base_and_plus_inputs(tmp_path: Path, judge: Judge) -> None:
+    problem = only(tmp_path, released()).problem
+    near = "def half(n):\n    return n / 2 + 1e-9\n"
+    base_only = "def half(n):\n    return n // 2 if n == int(n) else 0\n"
+    verdicts = {source: judge.judge(problem, Program(source)) for source in (near, base_only)}
+    assert [case.verdict for case in verdicts[near].cases] == ["AC", "AC"]
+    assert [case.verdict for case in verdicts[base_only].cases] == ["AC", "WA"]
+
+
+def test_words_of_a_solution_are_left_as_they_are(tmp_path: Path, judge: Judge) -> None:
+    row = released(canonical_solution='    NAME, INPUTS, ATOL = 1, "SOURCE", 2\n    return n / ATOL\n')
+    problem = only(tmp_path, row)
+    assert judge.judge(problem.problem, Program(problem.references[0])).verdict == "AC"
+
+
+def test_any_root_is_a_right_answer_of_find_zero(tmp_path: Path, judge: Judge) -> None:
+    row = released(
+        entry_point="find_zero", prompt="def find_zero(xs):\n", base_input=[[[-2, 1]], [[6, -5, 1]]], atol=1e-4
+    )
+    problem = only(tmp_path, {**row, "plus_input": []}).problem
+    for root, verdict in ((3, "AC"), (5, "WA")):
+        source = f"def find_zero(xs):\n    return 2 if len(xs) == 2 else {root}\n"
+        assert judge.judge(problem, Program(source)).verdict == verdict

@@ -240,11 +240,6 @@ def test_every_shipped_configuration_is_valid_and_names_a_task(path: Path) -> No
     assert callable(load_task(cfg.data.task, cfg).prompts)
 
 
-def test_there_is_a_configuration_for_each_documented_run() -> None:
-    assert [path.stem for path in CONFIGS] == [
-        "cpu_smollm2",
-        "deepcoder_14b_16k",
-        "deepcoder_14b_32k",
-        "ppo_cpu",
-        "smoke",
-    ]
+def test_each_configuration_is_documented() -> None:
+    readme = (ROOT / "recipes" / "code_rl" / "README.md").read_text()
+    assert [path.name for path in CONFIGS if f"configs/{path.name}" not in readme] == []

@@ -31,6 +31,7 @@ case "$*" in
   "-m pip install "*) cp "$STAND_IN/uv-stand-in" "$here/uv" ;;
   "-m pip download "*) exit 1 ;;
   "-m pip --version") [ -d "$here/../site" ] ;;
+  "-m recipes."*) echo "${PATH%%:*}" "$@" ;;
   *check_env.py*)
     shift 3
     cat "$@" | grep == | while read -r pin; do [ -e "$here/../site/$pin" ] || exit 1; done ;;
@@ -292,13 +293,36 @@ def test_a_failed_installation_shows_its_log_and_then_the_way_out(
 # --- its callers ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("device", "config"), [("cpu", "cpu_smollm2"), ("cuda", "deepcoder_14b_16k")])
-def test_the_default_run_takes_the_settings_of_the_device(machine: Machine, device: str, config: str) -> None:
-    if device == "cuda":
-        shutil.copy(machine.clone / "requirements/cpu.txt", machine.clone / "requirements/cuda.txt")
-    said = machine.run("steps=3", "--dry-run", script="train_deepcoder.sh", OVERLAP_DEVICE=device)
-    expected = f"{machine.venv}/bin train --config recipes/code_rl/configs/{config}.yaml steps=3 --dry-run"
-    assert said.splitlines()[-1] == expected
+CONFIGS = "recipes/code_rl/configs"
+STAGES = "-m recipes.code_rl.stages --prepare runs/deepcoder_data.jsonl"
+WHOLE = f"{STAGES} {CONFIGS}/deepcoder_14b_16k.yaml {CONFIGS}/deepcoder_14b_32k.yaml"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words", "expected"),
+    [
+        (0, "run.steps=3 --dry-run", f"train --config {CONFIGS}/cpu_smollm2.yaml run.steps=3 --dry-run"),
+        (0, "--config mine.yaml", f"train --config {CONFIGS}/cpu_smollm2.yaml --config mine.yaml"),
+        (8, "run.steps=3 --dry-run", f"{WHOLE} run.steps=3 --dry-run"),
+        (1, "", f"{STAGES} {CONFIGS}/deepcoder_1.5b_1gpu.yaml"),
+        (8, "--config mine.yaml", f"train --config {CONFIGS}/deepcoder_14b_16k.yaml --config mine.yaml"),
+        (8, "--resume run.dir=runs/a", f"train --config {CONFIGS}/deepcoder_14b_16k.yaml --resume run.dir=runs/a"),
+    ],
+)
+def test_the_default_run_is_the_one_that_fits_the_machine(
+    machine: Machine, gpus: int, words: str, expected: str
+) -> None:
+    shutil.copy(machine.clone / "requirements/cpu.txt", machine.clone / "requirements/cuda.txt")
+    machine.program("nvidia-smi", NVIDIA_SMI)
+    shown = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(gpus))
+    said = machine.run(*words.split(), script="train_deepcoder.sh", GPUS=shown, DRIVER="580.1")
+    assert said.splitlines()[-1] == f"{machine.venv}/bin {expected}".rstrip()
+
+
+@pytest.mark.parametrize(("script", "module"), [("eval_deepcoder.sh", "evaluate"), ("prepare_deepcoder.sh", "prepare")])
+def test_the_other_commands_set_up_and_hand_their_words_on(machine: Machine, script: str, module: str) -> None:
+    said = machine.run("a policy", "--limit", "3", script=script, OVERLAP_DEVICE="cpu")
+    assert said.splitlines()[-1] == f"{machine.venv}/bin -m recipes.code_rl.{module} a policy --limit 3"
 
 
 def test_the_default_run_does_not_start_where_the_set_up_fails(machine: Machine) -> None:

@@ -74,6 +74,29 @@ ASSERT_SAMPLES: dict[str, Sample] = {
         packages=("numpy",),
         **ASSERTED,
     ),
+    "HumanEval+ as released": Sample(
+        "EvalPlus' releases",
+        {
+            "task_id": "HumanEval/0",
+            "prompt": HEAD,
+            "entry_point": "add",
+            "canonical_solution": BODY,
+            "contract": "",
+            "base_input": [[1, 2], [5, -5]],
+            "plus_input": [[10**20, 1], [0.1, 0.2]],
+            "atol": 0,
+        },
+        {
+            "task_id": "Mbpp/2",
+            "prompt": "",
+            "entry_point": "add",
+            "canonical_solution": RIGHT,
+            "base_input": [[1, 2]],
+            "plus_input": [],
+        },
+        "cannot be judged",
+        **ASSERTED,
+    ),
     "LeetCode": Sample(
         "HumanEval, HumanEval+, LeetCode",
         {

@@ -14,6 +14,7 @@ from overlap.errors import ConfigError, EngineError
 from overlap.generate import start as generate_start
 from overlap.generate import vllm_api as generate_api
 from overlap.generate.generator import VllmGenerator
+from overlap.generate.start import Sampling
 from overlap.generate.vllm_api import check_shape
 from overlap.process import shared
 
@@ -35,6 +36,31 @@ def test_an_output_without_weight_versions_or_with_an_unknown_end_is_an_error():
         generate_api._spans("r", SimpleNamespace(token_ids=[1], weight_versions=None))
     with pytest.raises(EngineError, match="'repetition'"):
         generate_api._finish("r", "repetition")
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.95])
+def test_the_engine_draws_by_the_law_of_the_request(top_p):
+    asked = []
+
+    class Drawing:
+        def get_tokenizer(self):
+            return SimpleNamespace(decode=lambda ids, **_: "")
+
+        async def generate(self, tokens, params, id, priority):
+            asked.append(params)
+            spans = [SimpleNamespace(version="0", start=0, end=1)]
+            output = SimpleNamespace(token_ids=[7], logprobs=SimpleNamespace(logprobs=[-1.0]), text="")
+            output.finish_reason, output.weight_versions = "stop", spans
+            yield SimpleNamespace(finished=True, outputs=[output])
+
+    vllm = SimpleNamespace(
+        SamplingParams=lambda **params: params,
+        TokensPrompt=lambda **prompt: prompt,
+        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
+    )
+    engine = generate_api.Engine(Drawing(), vllm, True, "shm", "recompute")
+    asyncio.run(engine.sample((1, 2), "g0s0", Sampling(0.6, 5, (), 0, 1, top_p)))
+    assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
 
 
 class Llm:

@@ -1,0 +1,56 @@
+"""What the recipe's own commands have in common: wrong words are told in one line, with exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import date
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one line. Overrides (section.field=value) may stand anywhere."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"overlap: bad input: {' '.join(message.split())} (--help tells more)", file=sys.stderr)
+        raise SystemExit(2)
+
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Words with "." before a "=" are overrides wherever they stand, and go to ``overrides``."""
+        words = list(sys.argv[1:] if argv is None else argv)
+        taken, overrides = list[str](), list[str]()
+        for before, word in zip(["", *words], words, strict=False):
+            action = self._option_string_actions.get(before)
+            is_value = action is not None and action.nargs != 0
+            (overrides if _overrides(word) and not is_value else taken).append(word)
+        args = self.parse_args(taken)
+        args.overrides = overrides
+        return args
+
+
+def _overrides(word: str) -> bool:
+    """Whether a word is ``section.field=value``."""
+    name, equals, _ = word.partition("=")
+    section, dot, field = name.partition(".")
+    return bool(equals and dot and section.isidentifier() and field.isidentifier())
+
+
+def positive(text: str) -> int:
+    """A whole number, 1 or more."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
+    return int(text)
+
+
+def day(text: str) -> date:
+    """A date."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a date as 2024-08-01") from error
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers with commas between."""
+    return tuple(sorted({positive(part) for part in text.split(",")}))

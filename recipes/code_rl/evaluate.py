@@ -1,0 +1,300 @@
+"""``scripts/eval_deepcoder.sh``: how good is a policy on published sets, or on problems of your own?
+
+    sets ──▶ prompts ──▶ what answers.jsonl lacks is drawn and judged ──▶ a table, and evaluation.json
+
+Every answer is written down the moment it is there. The same command goes on where it was stopped; asked for more
+samples or further sets it draws only those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from overlap.atomic import write_atomic
+from overlap.cli import command, ending_in_order, show
+from overlap.config import Config, load_config
+from overlap.core import Prompt
+from overlap.errors import ConfigError
+from overlap.evaluation import AnswerFile, Draw, complete
+from overlap.pipeline import Intake, check_intake, take_in
+from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
+from overlap.prepared import Prepared
+from overlap.record import Progress, plain, quiet
+from overlap.standalone import Parts, run_standalone
+from overlap.training import check_device, load_tokenizer
+from recipes.code_rl import evaluation_report as report
+from recipes.code_rl.command_line import Parser, counts, day, positive
+from recipes.code_rl.evaluation_sets import (
+    HELD_OUT,
+    KNOWN,
+    PUBLISHED,
+    Asked,
+    EvaluationSet,
+    EvaluationTask,
+    Window,
+    asked_for,
+    code_task,
+    read_set,
+)
+
+_CONFIGS = Path(__file__).parent / "configs"
+DEFAULT_CONFIG = _CONFIGS / "cpu_smollm2.yaml"
+OTHER_CONFIG = _CONFIGS / "eval_deepcoder.yaml"
+
+
+@dataclass
+class Evaluation:
+    """What was asked for, and what became of it."""
+
+    cfg: Config
+    sets: tuple[Asked, ...]
+    draw: Draw
+    ks: tuple[int, ...]
+    out: Path | None
+    limit: int | None
+    intakes: dict[str, Intake] = field(default_factory=dict)
+    read: tuple[EvaluationSet, ...] = ()
+    file: AnswerFile | None = None
+    seconds: float = 0.0
+
+    def prepare(self, scratch: Path, *, read_only: bool = False) -> Prepared:
+        """Load policy, tokenizer and problems; open the file of answers. Raises ConfigError, RunDirError."""
+        cfg = self.cfg
+        with quiet(scratch / "prepare.log"):
+            check_device(cfg)
+            policy = resolve_policy(cfg.model.policy)
+            tokenizer = load_tokenizer(policy)
+            self.read = tuple(read_set(asked, cfg) for asked in self.sets)
+            task = EvaluationTask(code_task(cfg), self.read, self.limit)
+            entries = {found.asked.name: task.of_set(tokenizer, found) for found in self.read}
+        cfg = with_room(cfg, policy, [len(e.token_ids) for of in entries.values() for e in of if isinstance(e, Prompt)])
+        self.intakes = {name: take_in(of, cfg.model.prompt_tokens) for name, of in entries.items()}
+        for name, intake in self.intakes.items():
+            check_intake({name: intake}, cfg.data.max_bad_share, name)
+            if not intake.prompts:
+                reasons = "; ".join(intake.lines()) or "it is empty"
+                raise ConfigError(f"--set {name}", "", f"gives no prompt to answer: {reasons}")
+        prompts = tuple(p for intake in self.intakes.values() for p in intake.prompts)
+        law = law_of(cfg, policy, self.draw)
+        self.out = self.out or Path("runs") / f"eval-{_short_name(cfg.model.policy)}-{report.digest(law)[:6]}"
+        path = self.out / "answers.jsonl"
+        self.file = AnswerFile.read(path, law) if read_only else AnswerFile.open(path, law)
+        # What an engine draws follows from its seed: one that goes on must not draw the same answers again.
+        cfg = replace(cfg, run=replace(cfg.run, seed=cfg.run.seed + len(self.file.known)))
+        return Prepared(cfg, task, policy, tokenizer, (), prompts, self.intakes)
+
+    def wanted(self) -> tuple[str, ...]:
+        """The doors that are needed: none where every answer is there, and judged."""
+        assert self.file is not None
+        prompts = [p for intake in self.intakes.values() for p in intake.prompts]
+        undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
+        return (*(("engine",) if undrawn else ()), *(("verifier",) if undrawn or unjudged else ()))
+
+    async def work(self, parts: Parts) -> None:
+        """Draw and judge what the file lacks."""
+        assert self.file is not None
+        prompts, began = parts.prepared.heldout, time.monotonic()
+        undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
+        parts.console.print(
+            f"{len(prompts)} problems x {self.draw.samples} answers: {undrawn} to draw, {unjudged} more to judge; "
+            f"they are kept in {self.file.path}"
+        )
+        if not undrawn + unjudged:
+            return
+        total = len(prompts) * self.draw.samples
+        with Progress(parts.console, total, done=total - undrawn - unjudged) as progress:
+            told = _Told(progress, parts.console.tty)
+            try:
+                doors, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
+                await complete(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
+            except (asyncio.CancelledError, KeyboardInterrupt):
+                progress.say("stopped: the same command goes on from here")
+                raise
+            finally:
+                self.seconds = time.monotonic() - began
+
+    def figures(self) -> dict[str, Any]:
+        """What ``evaluation.json`` holds."""
+        assert self.file is not None
+        sets = [
+            report.set_figures(found, self.intakes[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
+            for found in self.read
+        ]
+        return report.evaluation(self.cfg.model.policy, self.file.law, self.draw.samples, sets, self.seconds)
+
+
+class _Told:
+    """Says how far it is: live on a terminal, else a line per tenth."""
+
+    def __init__(self, progress: Progress, live: bool) -> None:
+        self._progress, self._live, self._tenth = progress, live, 0
+
+    def __call__(self, done: int, of: int) -> None:
+        self._progress.live(f"judged {done}/{of}")
+        if not self._live and done * 10 // of > self._tenth:
+            self._tenth = done * 10 // of
+            self._progress.say(f"judged {done}/{of}")
+
+
+def law_of(cfg: Config, policy: Path, draw: Draw) -> dict[str, Any]:
+    """What answers are drawn by. How many there are is no part of it."""
+    return {
+        "policy": policy_digest(policy),
+        "temperature": draw.temperature,
+        "top_p": draw.top_p,
+        "response_tokens": cfg.model.response_tokens,
+        "stop": list(cfg.rollout.stop),
+        "dtype": cfg.model.dtype,
+        "seed": cfg.run.seed,
+    }
+
+
+def with_room(cfg: Config, policy: Path, lengths: Sequence[int]) -> Config:
+    """With room for the longest prompt, as far as the policy has it: a problem that is left out changes a figure."""
+    shape = json.loads((policy / "config.json").read_text(encoding="utf-8"))
+    context = (shape.get("text_config") or shape).get("max_position_embeddings")
+    longest = max(lengths, default=0)
+    if isinstance(context, int):
+        longest = min(longest, context - 1 - cfg.model.response_tokens)  # the engine keeps one for its probes
+    return _with_model(cfg, prompt_tokens=max(cfg.model.prompt_tokens, longest))
+
+
+def _with_model(cfg: Config, **fields: Any) -> Config:
+    """Another model section; what a learner would need for it is of no account."""
+    model = replace(cfg.model, **fields)
+    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, model.context_tokens))
+    return replace(cfg, model=model, learn=learn)
+
+
+def _short_name(policy: str) -> str:
+    """A name for files: of ``runs/first/policy`` that is ``first``."""
+    parts = [part for part in Path(policy).parts if part not in ("/", ".", "..")]
+    named = [part for part in parts if not part.startswith("policy")] or parts or ["policy"]
+    return "".join(c if c.isalnum() or c in "._-" else "-" for c in named[-1]).lower()
+
+
+def located(policy: str, config: str | None) -> tuple[str, Path]:
+    """The policy and the configuration that it is asked by: ``--config``, else the one of the run that it is of, else
+    the recipe's for the default policy, or for policies that reason.
+    """
+    path = Path(policy).expanduser()
+    if (path / "config.yaml").is_file() and (path / "policy").is_dir():
+        path = path / "policy"  # a run's directory
+        policy = str(path)
+    if config is not None:
+        return policy, Path(config)
+    if path.name.partition("-")[0] == "policy" and (beside := path.parent / "config.yaml").is_file():
+        return policy, beside
+    return policy, DEFAULT_CONFIG if policy.lower() in ("", DEFAULT_POLICY) else OTHER_CONFIG
+
+
+def fitting_here() -> dict[str, int]:
+    """Settings of this machine for ``OTHER_CONFIG``: half of the cores judge, up to four GPUs generate."""
+    gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    parallel = max(n for n in (1, 2, 4) if n <= max(1, gpus))
+    return {"verify.workers": max(1, (os.cpu_count() or 1) // 2), "rollout.tensor_parallel": parallel}
+
+
+def evaluation_of(args: argparse.Namespace) -> Evaluation:
+    """What the words of the command line ask for. Raises ConfigError."""
+    policy, path = located(args.policy, args.config)
+    here = [f"{name}={value}" for name, value in fitting_here().items()] if path == OTHER_CONFIG else []
+    heldout = cfg = load_config(path, [*here, *args.overrides])
+    tokens = args.tokens or cfg.model.response_tokens
+    cfg = _with_model(cfg, policy=policy or cfg.model.policy, response_tokens=tokens)
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        raise ConfigError("--out", str(args.out), "is a file; name a folder")
+    draw = Draw(args.samples, args.temperature, args.top_p)
+    ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
+    if ks[-1] > draw.samples:
+        raise ConfigError("--k", ks[-1], f"pass@k needs k samples: use at most --samples={draw.samples}")
+    window = Window(args.first, args.last)
+    if window.first and window.last and window.first > window.last:
+        raise ConfigError("--from", str(window.first), f"is after --to {window.last}")
+    default = (HELD_OUT,) if not heldout.data.heldout else PUBLISHED
+    sets = asked_for(args.sets or (), window, default)
+    return Evaluation(_with_held_out(cfg, heldout), sets, draw, tuple(sorted({1, *ks})), args.out, args.limit)
+
+
+def _with_held_out(cfg: Config, of: Config) -> Config:
+    """Whatever policy is asked, the held-out problems are those of the configuration: figures can be compared."""
+    from recipes.code_rl.task import SPLITS
+
+    measured = SPLITS.get(of.model.policy.lower())
+    if cfg.data.train or cfg.data.heldout or measured is None:
+        return cfg
+    return replace(cfg, data=replace(cfg.data, train=str(measured)))
+
+
+def parser() -> Parser:
+    text = "Pass rates of a policy on published sets, on files, or on the problems that the repository ships."
+    made = Parser(prog="eval_deepcoder.sh", description=text)
+    made.add_argument("policy", nargs="?", default="", metavar="POLICY", help="a directory, a hub id, a run (default)")
+    known = ", ".join((*KNOWN, HELD_OUT))
+    text = f"NAME, NAME=SOURCE or SOURCE, may be given again; known are {known} (the configuration's, or published)"
+    made.add_argument("--set", dest="sets", action="append", metavar="SET", help=text)
+    made.add_argument("--samples", type=positive, default=16, metavar="N", help="answers to each problem (16)")
+    made.add_argument("--k", type=counts, default=(), metavar="K,K", help="k of pass@k beside 1 (8)")
+    made.add_argument("--temperature", type=float, default=0.6, metavar="T", help="sampling temperature (0.6)")
+    made.add_argument(
+        "--top-p", type=float, default=0.95, metavar="P", help="share of the probability drawn from (0.95)"
+    )
+    made.add_argument(
+        "--tokens", type=positive, default=None, metavar="N", help="longest answer (model.response_tokens)"
+    )
+    made.add_argument("--from", dest="first", type=day, default=None, metavar="DATE", help="contests from this day on")
+    made.add_argument("--to", dest="last", type=day, default=None, metavar="DATE", help="contests up to this day")
+    made.add_argument("--limit", type=positive, default=None, metavar="N", help="the first N problems of each set only")
+    made.add_argument("--out", type=Path, default=None, metavar="DIR", help="for answers.jsonl and evaluation.json")
+    made.add_argument("--config", default=None, metavar="FILE", help="YAML file (the run's, or the recipe's)")
+    made.add_argument("--dry-run", action="store_true", help="say what would be drawn and judged, and stop")
+    return made
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    asked = evaluation_of(args)
+    try:
+        if args.dry_run:
+            _dry_run(asked)
+            return 0
+        run_standalone(asked.cfg, asked.work, preparing=asked.prepare, wanted=asked.wanted)
+        figures = asked.figures()
+        assert asked.out is not None
+        target = asked.out / "evaluation.json"
+        write_atomic(target, json.dumps(plain(figures), indent=2, ensure_ascii=False) + "\n")
+        show(report.table(figures), f"written to {target}")
+    finally:
+        if asked.file is not None:
+            asked.file.close()
+    return 0
+
+
+def _dry_run(asked: Evaluation) -> None:
+    from overlap.scratch import scratch_directory
+
+    with scratch_directory() as (scratch, _):
+        prompts = asked.prepare(scratch, read_only=True).heldout
+    assert asked.file is not None
+    undrawn, unjudged = asked.file.missing(prompts, asked.draw.samples)
+    left_out = [f"left out  {name}: {line}" for name, intake in asked.intakes.items() for line in intake.lines()]
+    sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.intakes.items()]
+    show(*sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one evaluation; returns the exit code."""
+    args = parser().parse(argv)
+    return ending_in_order(lambda: evaluate(args))
+
+
+if __name__ == "__main__":
+    raise SystemExit(command(main))

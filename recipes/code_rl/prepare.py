@@ -1,0 +1,278 @@
+"""``scripts/prepare_deepcoder.sh``: which problems of public sets are trained on, by DeepCoder's filters.
+
+    rows ──▶ usable? ──▶ 5 tests? ──▶ not there before? ──▶ in no evaluation set? ──▶ reference passes? ──▶ split file
+
+What comes out names the problems and copies none: a split file for ``data.train``, with a reason in the row of each
+problem that is left out, and beside it the counts. Verdicts on references are kept as they come (as ``overlap
+check-data`` keeps them), so that the same command, stopped, goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from overlap.atomic import write_atomic
+from overlap.cli import command, ending_in_order, show
+from overlap.config import Config, load_config
+from overlap.core import LeftOut, Probe, Prompt
+from overlap.errors import ConfigError
+from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
+from overlap.opening import open_doors
+from overlap.process import interruptible
+from overlap.record import Console, check_out, quiet
+from overlap.scratch import run_to_end, scratch_directory
+from overlap.standalone import Sandbox
+from overlap.task import Task
+from overlap.training import checked_file
+from recipes.code_rl.cases import CONTEST_MODULES, Judging
+from recipes.code_rl.command_line import Parser, positive
+from recipes.code_rl.core import CodeProblem
+from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
+from recipes.code_rl.evaluation_sets import KNOWN
+from recipes.code_rl.probes import probes
+from recipes.code_rl.sources import read_rows
+from recipes.code_rl.statements import Statements, words_of
+from sandbox.core import Verdict
+
+CONFIG: Final = Path(__file__).parent / "configs" / "deepcoder_14b_16k.yaml"
+AGAINST: Final = ("lcbv5", "codeforces", "humaneval+", "mbpp+")
+"""Evaluation sets that no problem may be trained on: DeepCoder's two, and the two others that are reported."""
+FEWEST_TESTS: Final = 5
+PART: Final = 256
+"""Problems whose references are judged together."""
+
+FEW_TESTS = "too few tests"
+TWICE = "statement used twice"
+EVALUATED = "in an evaluation set"
+REJECTED = "reference rejected"
+UNJUDGED = "reference could not be judged"
+MARK = '"split": '
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a problem must keep to be trained on."""
+
+    evaluated: Statements
+    fewest_tests: int = FEWEST_TESTS
+    references: bool = True
+    """Have each problem's own reference judged; one without a reference is kept."""
+
+
+@dataclass
+class Outcome:
+    """What became of all rows of the sources."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """Of the split file."""
+    left_out: list[LeftOut] = field(default_factory=list)
+    unreferenced: int = 0
+    """Kept problems that bring no reference."""
+    judged: int = 0
+    known: int = 0
+    """References that were judged before."""
+
+    @property
+    def kept(self) -> int:
+        return sum(row["split"] == "train" for row in self.rows)
+
+    def keep(self, source: str, problem: CodeProblem) -> None:
+        self.unreferenced += not problem.references
+        self.rows.append({"id": problem.id, "split": "train", "source": source})
+
+    def drop(self, source: str, problem: CodeProblem, reason: str, detail: str = "") -> None:
+        self.left_out.append(LeftOut(problem.place or problem.id, reason, detail))
+        self.rows.append({"id": problem.id, "split": "dropped", "source": source, "reason": reason})
+
+    def lines(self) -> list[str]:
+        """For a person: counts by reason, each with its first row."""
+        total = self.kept + len(self.left_out)
+        lines = [f"{total} rows, {self.kept} problems to train on; {self.unreferenced} of them bring no reference"]
+        lines += [f"  {part}" for part in counted(self.left_out).split("; ") if self.left_out]
+        return [*lines, f"{self.judged} references judged, {self.known} more were judged before"]
+
+    def to_json(self) -> dict[str, Any]:
+        counts = Counter(row.reason for row in self.left_out)
+        first = {row.reason: row for row in reversed(self.left_out)}
+        reasons = {r: {"count": n, "first": first[r].place, "detail": first[r].detail} for r, n in counts.items()}
+        kept = Counter(row["source"] for row in self.rows if row["split"] == "train")
+        return {"kept": self.kept, "by_source": dict(kept), "unreferenced": self.unreferenced, "left_out": reasons}
+
+
+class References(Task):
+    """A task whose only probes are the problems' own references."""
+
+    def __init__(self, packages: tuple[str, ...]) -> None:
+        self.packages = packages
+
+    def prompts(self, tokenizer: Any, split: str) -> list[Prompt]:
+        return []
+
+    def reward(self, prompt: Prompt, answer: str, judgement: Any) -> float:
+        raise AssertionError("nothing is answered")
+
+    def probes(self, prompt: Prompt) -> Iterator[Probe]:
+        return itertools.takewhile(lambda probe: probe.kind == "reference", probes(prompt.data))
+
+
+def candidates(
+    sources: Sequence[str], judging: Judging, filters: Filters, outcome: Outcome
+) -> Iterator[tuple[str, CodeProblem]]:
+    """(source, problem) of each row that no filter but that of the reference leaves out. Raises ConfigError."""
+    seen: dict[tuple[str, ...], str] = {}
+    for source in sources:
+        with long_integers():
+            found = read_problems(read_rows(source, "SOURCE"), judging)
+            while (problem := next(found, None)) is not None:
+                if isinstance(problem, LeftOut):
+                    outcome.left_out.append(problem)
+                    continue
+                words, place = words_of(problem.statement), problem.place or problem.id
+                tests = len(problem.problem.cases)
+                if problem.problem.kind != "assert" and tests < filters.fewest_tests:
+                    outcome.drop(source, problem, FEW_TESTS, f"{tests} of {filters.fewest_tests}")
+                elif (first := seen.setdefault(words, place)) != place:
+                    outcome.drop(source, problem, TWICE, f"as {first}")
+                elif same := filters.evaluated.same(problem.statement):
+                    outcome.drop(source, problem, EVALUATED, f"as {same}")
+                else:
+                    yield source, problem
+
+
+@dataclass
+class Preparation:
+    """What was asked for: the data to choose from, and where the choice is written."""
+
+    cfg: Config
+    sources: tuple[str, ...]
+    against: tuple[str, ...]
+    fewest_tests: int
+    references: bool
+    out: Path
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def counts(self) -> Path:
+        """Beside the split file: how many problems were kept and left out, by reason."""
+        return self.out.with_suffix(".counts.json")
+
+    def run(self) -> None:
+        """Choose and write. Raises ConfigError, OverlapError; what was judged until then is known to the next run."""
+        check_out(self.out, ours=MARK)
+        if self.out.suffix != ".jsonl":
+            raise ConfigError("--out", str(self.out), "a split file is called NAME.jsonl")
+        with interruptible() as interrupts, scratch_directory() as (scratch, warden), quiet(scratch / "log") as console:
+            evaluated = Statements(self._evaluated(console))
+            filters = Filters(evaluated, self.fewest_tests, self.references)
+
+            async def work() -> None:
+                task = References((*self.cfg.data.packages, *CONTEST_MODULES))
+                pool = open_pool(self.cfg, task, scratch)
+                async with AsyncExitStack() as stack:
+                    if self.references:
+                        await open_doors({"sandbox": Sandbox(pool)}, stack, warden, console.print)
+                    await self._choose(pool, task, filters, console)
+
+            run_to_end(work, interrupts)
+        rows = ({**row, "source": self._named(row["source"])} for row in self.outcome.rows)
+        write_atomic(self.out, "".join(json.dumps(row) + "\n" for row in rows))
+        write_atomic(self.counts, json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n")
+
+    def _named(self, source: str) -> str:
+        """A source as the split file names it: a file, from where the split file lies."""
+        path = Path(source).expanduser()
+        return os.path.relpath(path.resolve(), self.out.resolve().parent) if path.exists() else source
+
+    def to_json(self) -> dict[str, Any]:
+        asked = {"sources": list(self.sources), "against": list(self.against), "fewest_tests": self.fewest_tests}
+        return asked | {"references_judged": self.references, **self.outcome.to_json()}
+
+    def _evaluated(self, console: Console) -> Iterator[tuple[str, str]]:
+        """(place, statement) of all problems that are evaluated on."""
+        for name in self.against:
+            source = KNOWN[name].source if name in KNOWN else name
+            found = load_problems(source, Judging(1, packages=("numpy",)), "--against")
+            console.print(f"{len(found.problems)} problems of {name} are not trained on")
+            yield from ((problem.place or problem.id, problem.statement) for problem in found.problems)
+
+    async def _choose(self, pool: Any, task: References, filters: Filters, console: Console) -> None:
+        judging = Judging(0, self.cfg.verify.cpu_s, self.cfg.data.preamble, self.cfg.data.packages)
+        outcome, known = self.outcome, dict(known_references(checked_file()))
+        found = candidates(self.sources, judging, filters, outcome)
+        for part in iter(lambda: list(itertools.islice(found, PART)), []):
+            verdicts = await self._verdicts(pool, task, [problem for _, problem in part], known)
+            for (source, problem), (verdict, message) in zip(part, verdicts, strict=True):
+                if verdict in ("", Verdict.AC):
+                    outcome.keep(source, problem)
+                else:
+                    outcome.drop(source, problem, UNJUDGED if verdict == FAILED else REJECTED, f"{verdict} {message}")
+            console.print(f"{outcome.kept + len(outcome.left_out)} rows, {outcome.kept} kept")
+
+    async def _verdicts(
+        self, pool: Any, task: References, problems: Sequence[CodeProblem], known: dict[str, str]
+    ) -> list[tuple[str, str]]:
+        """(verdict, message) on the reference of each problem; "" where it brings none, or none is judged."""
+        if not self.references:
+            return [("", "")] * len(problems)
+        prompts = [Prompt(problem.id, (), data=problem, place=problem.place) for problem in problems]
+        digests = [next((digest_of(probe, task.packages) for probe in task.probes(p)), "") for p in prompts]
+        asked = [p for p, digest in zip(prompts, digests, strict=True) if digest and digest not in known]
+        report = await check_problems(pool, task, asked)
+        remember(checked_file(), report)
+        found = {f.digest: (f.reference, f.message or f.fault) for f in report.findings}
+        self.outcome.judged += len(asked)
+        self.outcome.known += sum(digest in known for digest in digests)
+        known.update({digest: verdict for digest, (verdict, _) in found.items() if verdict != FAILED})
+        return [found.get(digest) or (known.get(digest, ""), "") for digest in digests]
+
+
+def parser() -> Parser:
+    text = "Choose what is trained on: problems with tests and a right reference, each once, none of an evaluation set."
+    made = Parser(prog="prepare_deepcoder.sh", description=text)
+    made.add_argument("sources", nargs="*", metavar="SOURCE", help="as data.train takes them (DeepCoder's three sets)")
+    made.add_argument("--out", type=Path, required=True, metavar="FILE.jsonl", help="split file to write")
+    text = f"evaluation sets, by name or source; may be given again ({', '.join(AGAINST)})"
+    made.add_argument("--against", action="append", metavar="SET", help=text)
+    text = f"fewest tests of a problem ({FEWEST_TESTS})"
+    made.add_argument("--min-tests", type=positive, default=FEWEST_TESTS, metavar="N", help=text)
+    made.add_argument("--no-judging", action="store_true", help="believe the references, and start no sandbox")
+    made.add_argument("--config", default=str(CONFIG), metavar="FILE", help="YAML file (deepcoder_14b_16k)")
+    return made
+
+
+def preparation_of(args: argparse.Namespace) -> Preparation:
+    """What the words of the command line ask for. Raises ConfigError."""
+    # References are judged on all cores; a configuration for a large machine is read on a small one all the same.
+    cfg = load_config(args.config, ["verify.workers=1", *args.overrides])
+    sources = tuple(args.sources) or (cfg.data.train,)
+    if not all(sources):
+        raise ConfigError("SOURCE", "", "name a file or hub id, for data.train of this configuration is empty")
+    against = AGAINST if args.against is None else tuple(name for name in args.against if name != "none")
+    return Preparation(cfg, sources, against, args.min_tests, not args.no_judging, args.out)
+
+
+def prepare_data(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    asked = preparation_of(args)
+    asked.run()
+    show(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prepare the data; returns the exit code."""
+    args = parser().parse(argv)
+    return ending_in_order(lambda: prepare_data(args))
+
+
+if __name__ == "__main__":
+    raise SystemExit(command(main))

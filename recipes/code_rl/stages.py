@@ -1,0 +1,198 @@
+"""Training in stages, as one command: each is a run of its own, and begins with the policy of the one before.
+
+    prepare data ──▶ stage 1: run, policy/ ──▶ stage 2: run from that policy ──▶ ...
+
+The same command goes on where it was stopped: a stage that is finished is passed over, one with a checkpoint goes on
+from it, one that was stopped before its first is begun anew, beside what it left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from overlap.cli import command, dry_run, ending_in_order, show
+from overlap.config import Config, load_config
+from overlap.errors import ConfigError
+from overlap.export import export
+from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
+from overlap.training import train
+from recipes.code_rl.command_line import Parser
+from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
+
+State = Literal["finished", "saved", "begun", "new"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One run of the command."""
+
+    file: Path
+    cfg: Config
+
+    @property
+    def name(self) -> str:
+        return self.file.stem
+
+    @property
+    def folder(self) -> Path:
+        """Its run directory."""
+        return resolve(self.cfg.run.dir)
+
+    @property
+    def policy(self) -> Path:
+        """What it leaves at its end."""
+        return self.folder / "policy"
+
+    @property
+    def exported(self) -> Path:
+        """The policy of a stage that was stopped behind its last step: of its checkpoint."""
+        checkpoint = latest(self.folder / "checkpoints")
+        step = load_state(checkpoint).step if checkpoint is not None else self.cfg.run.steps
+        return self.folder / f"policy-step-{step:06d}"
+
+    def beginning_with(self, policy: Path) -> Stage:
+        """This stage, from a policy."""
+        return replace(self, cfg=replace(self.cfg, model=replace(self.cfg.model, policy=str(policy))))
+
+    def state(self) -> State:
+        """How far it is, by what its directory holds: ``begun`` has a checkpoint to go on from, ``saved`` that of its
+        last step, and no policy.
+        """
+        try:
+            summary = json.loads((self.folder / "summary.json").read_bytes())
+            ended = summary["exit"] == "finished" and summary["steps"] >= self.cfg.run.steps
+        except (OSError, ValueError, KeyError, TypeError):
+            ended = False
+        if ended and (self.policy / "config.json").is_file():
+            return "finished"
+        checkpoint = latest(self.folder / "checkpoints")
+        if checkpoint is None:
+            return "new"
+        return "saved" if load_state(checkpoint).step >= self.cfg.run.steps else "begun"
+
+
+def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, ...]:
+    """The stages; overrides are for each of them, and ``run.dir`` is the folder in which their directories lie.
+
+    Raises ConfigError.
+    """
+    where = [word.partition("=")[2] for word in overrides if word.partition("=")[0].strip() == "run.dir"]
+    given = [word for word in overrides if word.partition("=")[0].strip() != "run.dir"]
+    stages: list[Stage] = []
+    for file in files:
+        cfg = load_config(file, given)
+        if "{time}" in (folder := cfg.run.dir):
+            raise ConfigError(
+                "run.dir", folder, f"a stage is found again by its directory: take {{time}} out of {file}"
+            )
+        if where:
+            cfg = replace(cfg, run=replace(cfg.run, dir=str(Path(where[-1]) / Path(folder).name)))
+        if cfg.run.dir in (stage.cfg.run.dir for stage in stages):
+            raise ConfigError("run.dir", cfg.run.dir, "two stages would write there: give each another one")
+        stage = Stage(file, cfg)
+        stages.append(stage.beginning_with(stages[-1].policy) if stages else stage)
+    return tuple(stages)
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Make room for a stage that begins anew: what is in its place gets another name. Raises ConfigError where a run
+    is still writing there.
+    """
+    if not folder.is_dir() or not holds_run(folder):
+        return None
+    RunDir.reopen(folder).close()
+    number = next(n for n in range(1, 10**6) if not folder.with_name(f"{folder.name}.stopped-{n}").exists())
+    return folder.rename(folder.with_name(f"{folder.name}.stopped-{number}"))
+
+
+def run_stages(stages: Sequence[Stage]) -> int:
+    """Train the stages that are not finished, one after the other; returns the exit code.
+
+    Raises what ``train`` does.
+    """
+    policy: Path | None = None
+    for number, stage in enumerate(stages, start=1):
+        title = f"stage {number} of {len(stages)}, {stage.name}"
+        stage = stage if policy is None else stage.beginning_with(policy)
+        state = stage.state()
+        policy = stage.policy
+        if state == "saved":
+            policy = stage.exported
+            if not policy.is_dir():
+                export(str(stage.folder))
+        if state in ("finished", "saved"):
+            show(f"{title}: finished, its policy is {policy}")
+            continue
+        former = set_aside(stage.folder) if state == "new" else None
+        aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
+        show(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
+        summary = train(stage.cfg, resume=state == "begun")
+        if summary["exit"] != "finished":
+            show(f"{title}: {summary['exit']}; the same command goes on from here")
+            return 0
+    return 0
+
+
+def show_stages(stages: Sequence[Stage]) -> int:
+    """What ``overlap train --dry-run`` says of each stage; one whose policy is still to be made is planned with the
+    policy that the first begins with, which has the same shape.
+    """
+    for number, stage in enumerate(stages, start=1):
+        state, cfg = stage.state(), stage.cfg
+        show(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
+        if state in ("finished", "saved"):
+            continue
+        if number > 1 and not Path(cfg.model.policy).is_dir():
+            cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
+        dry_run(cfg, "", resume=state == "begun", with_changes=False)
+    return 0
+
+
+def prepared(args: argparse.Namespace) -> list[str]:
+    """The overrides, with ``data.train`` for the data that ``--prepare`` names, which is made where it is missing."""
+    own = any(word.partition("=")[0].strip() == "data.train" for word in args.overrides)
+    if args.prepare is None or own:
+        return list(args.overrides)
+    if not args.prepare.is_file():
+        if args.dry_run:
+            show(f"# {args.prepare} is still to be made: planned with all rows of the sources")
+            return list(args.overrides)
+        args.prepare.parent.mkdir(parents=True, exist_ok=True)
+        check_out(args.prepare, field="--prepare", ours=MARK)
+        cfg = load_config(args.stages[0], args.overrides)
+        asked = Preparation(cfg, (cfg.data.train,), AGAINST, FEWEST_TESTS, True, args.prepare)
+        asked.run()
+        show(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+    return [*args.overrides, f"data.train={args.prepare}"]
+
+
+def parser() -> Parser:
+    text = "Train in stages, each from the policy of the one before; the same command goes on where it was stopped."
+    made = Parser(prog="train_deepcoder.sh", description=text)
+    made.add_argument("stages", nargs="+", type=Path, metavar="STAGE.yaml", help="configurations, in their order")
+    text = "split file to train on; made by DeepCoder's filters where it is missing"
+    made.add_argument("--prepare", type=Path, default=None, metavar="FILE.jsonl", help=text)
+    made.add_argument("--dry-run", action="store_true", help="print configuration and plan of each stage, and stop")
+    return made
+
+
+def staged(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    stages_of(args.stages, args.overrides)  # wrong words are told before anything is prepared
+    stages = stages_of(args.stages, prepared(args))
+    return show_stages(stages) if args.dry_run else run_stages(stages)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train; returns the exit code."""
+    args = parser().parse(argv)
+    return ending_in_order(lambda: staged(args))
+
+
+if __name__ == "__main__":
+    raise SystemExit(command(main))

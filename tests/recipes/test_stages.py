@@ -1,0 +1,234 @@
+"""Training in stages: each from the policy of the one before, and the same command goes on where it was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from rows import OWN, jsonl
+
+from overlap.config import Config
+from overlap.policy import make_tiny_policy
+from overlap.record import RunDir, RunState, save_state, writing
+from recipes.code_rl import stages
+from recipes.code_rl.stages import Stage, stages_of
+
+CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
+FILES = [CONFIGS / "deepcoder_14b_16k.yaml", CONFIGS / "deepcoder_14b_32k.yaml"]
+
+
+class Trainer:
+    """Stands for ``overlap.train``: trains until ``stops`` (0-based number of its call) ends it in the given way."""
+
+    def __init__(self, **stops: str) -> None:
+        self.calls: list[tuple[str, str, bool]] = []
+        self.stops = {int(call.removeprefix("call")): how for call, how in stops.items()}
+
+    def __call__(self, cfg: Config, *, resume: bool) -> dict[str, Any]:
+        how = self.stops.get(len(self.calls), "finished")
+        folder = Path(cfg.run.dir)
+        self.calls.append((folder.name, cfg.model.policy, resume))
+        if resume:
+            assert (folder / "checkpoints").is_dir()
+        else:
+            RunDir.create(cfg.run.dir, cfg.to_dict()).close()
+        (folder / "metrics.jsonl").write_text("{}\n")
+        if how != "early":
+            self.checkpoint(folder, cfg, cfg.run.steps if how in ("finished", "late") else 1)
+        if how == "finished":
+            (folder / "policy").mkdir()
+            (folder / "policy" / "config.json").write_text("{}")
+        (folder / "summary.json").write_text(json.dumps({"exit": how, "steps": cfg.run.steps}))
+        if how in ("early", "killed", "late"):
+            raise KeyboardInterrupt(2)
+        return {"exit": how}
+
+    def checkpoint(self, folder: Path, cfg: Config, step: int) -> None:
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        with writing(folder / "checkpoints", step, keep=2) as path:
+            save_state(path, RunState(step=step, version=step, config=cfg.to_dict()))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """Two small stages, whose directories lie in one folder."""
+    made = []
+    for name in ("first", "second"):
+        (path := tmp_path / f"{name}.yaml").write_text(f"run:\n  steps: 3\n  dir: {tmp_path}/runs/{name}\n")
+        made.append(str(path))
+    return made
+
+
+def command(monkeypatch: pytest.MonkeyPatch, trainer: Trainer, *words: str) -> int:
+    monkeypatch.setattr(stages, "train", trainer)
+    return stages.main(list(words))
+
+
+def test_a_stage_begins_with_the_policy_of_the_one_before(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = Trainer()
+    assert command(monkeypatch, trainer, *files, "model.policy=start") == 0
+    assert trainer.calls == [("first", "start", False), ("second", f"{tmp_path}/runs/first/policy", False)]
+    assert command(monkeypatch, again := Trainer(), *files, "model.policy=start") == 0
+    assert again.calls == []
+
+
+@pytest.mark.parametrize(("stop", "then"), [(0, [("first", True), ("second", False)]), (1, [("second", True)])])
+def test_a_command_that_was_stopped_goes_on_in_the_stage_where_it_was(
+    stop: int, then: list[tuple[str, bool]], files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(monkeypatch, Trainer(**{f"call{stop}": "killed"}), *files) == 130
+    trainer = Trainer()
+    assert command(monkeypatch, trainer, *files) == 0
+    assert [(name, resume) for name, _, resume in trainer.calls] == then
+
+
+def test_a_stage_that_was_stopped_before_its_first_checkpoint_begins_anew_beside_what_it_left(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert command(monkeypatch, Trainer(call0="early"), *files) == 130
+    trainer = Trainer()
+    assert command(monkeypatch, trainer, *files) == 0
+    assert [resume for _, _, resume in trainer.calls] == [False, False]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        *("first", "first.stopped-1", "first.stopped-2", "second")
+    ]
+    assert "stopped before its first checkpoint" in capsys.readouterr().out
+
+
+def test_a_stage_that_another_command_trains_is_left_alone(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, Trainer(call0="early"), *files) == 130
+    other = RunDir.reopen(tmp_path / "runs" / "first")
+    assert command(monkeypatch, Trainer(), *files) == 2
+    other.close()
+    assert "another run is writing there" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["first"]
+
+
+def test_the_policy_of_a_stage_that_was_stopped_behind_its_last_step_is_that_of_its_checkpoint(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(monkeypatch, Trainer(call0="late"), *files) == 130
+    exported = list[str]()
+    monkeypatch.setattr(stages, "export", exported.append)
+    trainer = Trainer()
+    assert command(monkeypatch, trainer, *files) == 0
+    assert exported == [f"{tmp_path}/runs/first"]
+    assert trainer.calls == [("second", f"{tmp_path}/runs/first/policy-step-000003", False)]
+
+
+def test_a_run_that_was_asked_to_stop_begins_no_further_stage(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = Trainer(call0="drained")
+    assert command(monkeypatch, trainer, *files) == 0
+    assert [name for name, _, _ in trainer.calls] == ["first"]
+    assert "drained; the same command goes on from here" in capsys.readouterr().out
+
+
+def test_more_steps_of_a_stage_that_was_finished_are_trained(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command(monkeypatch, Trainer(), files[0]) == 0
+
+    class More(Trainer):
+        def __call__(self, cfg: Config, *, resume: bool) -> dict[str, Any]:
+            self.calls.append((cfg.run.dir, "", resume))
+            return {"exit": "finished"}
+
+    trainer = More()
+    assert command(monkeypatch, trainer, files[0], "run.steps=5") == 0
+    assert [resume for _, _, resume in trainer.calls] == [True]
+
+
+def test_a_run_directory_that_is_given_is_the_folder_of_all_stages(tmp_path: Path, files: list[str]) -> None:
+    found = stages_of([Path(file) for file in files], [f"run.dir={tmp_path}/here", "learn.lr=2e-6"])
+    assert [stage.cfg.run.dir for stage in found] == [f"{tmp_path}/here/first", f"{tmp_path}/here/second"]
+    assert found[1].cfg.model.policy == f"{tmp_path}/here/first/policy"
+    assert {stage.cfg.learn.lr for stage in found} == {2e-6}
+
+
+def test_data_is_prepared_once_and_every_stage_trains_on_it(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, trained = list[tuple[str, ...]](), list[str]()
+
+    def run(self: Any) -> None:
+        made.append(self.sources)
+        self.out.write_text('{"id": "a", "split": "train", "source": "x"}\n')
+
+    def train(cfg: Config, *, resume: bool) -> dict[str, Any]:
+        trained.append(cfg.data.train)
+        return {"exit": "finished"}
+
+    monkeypatch.setattr(stages.Preparation, "run", run)
+    monkeypatch.setattr(stages, "train", train)
+    data = tmp_path / "new" / "data.jsonl"
+    Path(files[0]).write_text(Path(files[0]).read_text() + "data:\n  train: own/set:a+b\n")
+    for _ in range(2):
+        assert stages.main([*files, "--prepare", str(data)]) == 0
+    assert made == [("own/set:a+b",)]
+    assert set(trained) == {str(data)}
+    assert stages.main([*files, "--prepare", str(tmp_path / "other.jsonl"), "data.train=mine.jsonl"]) == 0
+    assert trained[-1] == "mine.jsonl"
+
+
+def test_the_published_recipe_is_two_stages_at_16k_and_32k() -> None:
+    first, second = stages_of(FILES, ["verify.workers=1"])
+    assert (first.cfg.model.response_tokens, second.cfg.model.response_tokens) == (16384, 32768)
+    assert second.cfg.model.policy == str(first.policy)
+    for stage in (first, second):
+        r, le = stage.cfg.rollout, stage.cfg.learn
+        assert (r.groups_per_step, r.samples_per_group, r.temperature) == (128, 8, 0.6)
+        assert (le.lr, le.clip_low, le.clip_high, le.kl_coef, le.entropy_coef) == (1e-6, 0.2, 0.28, 0.0, 0.0)
+        assert (le.updates_per_step, le.grad_clip, le.weight_decay) == (2, 1.0, 0.01)
+        assert (stage.cfg.data.tests_per_problem, stage.cfg.run.save_every) == (15, 10)
+        assert stage.state() == "new"
+    assert isinstance(first, Stage)
+    assert first.cfg.run.steps == 180
+
+
+@pytest.mark.parametrize("names", [["deepcoder_14b_16k", "deepcoder_14b_32k"], ["deepcoder_1.5b_1gpu"]])
+def test_a_dry_run_plans_every_stage_and_makes_nothing(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    policy = make_tiny_policy(tmp_path / "tiny")
+    data = [
+        f"data.{split}={jsonl(tmp_path / f'{split}.jsonl', {**OWN, 'statement': split})}"
+        for split in ("train", "heldout")
+    ]
+    here = ["verify.workers=1", "run.device=auto", f"model.policy={policy}", *data]
+    files = [str(CONFIGS / f"{name}.yaml") for name in names]
+    assert stages.main([*files, *here, "--prepare", "runs/data.jsonl", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    for number, name in enumerate(names, start=1):
+        assert f"# stage {number} of {len(names)}, {name}: new; it begins with" in said
+    assert said.count("1 to train on, 1 held out") == len(names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["heldout.jsonl", "tiny", "train.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["/no/such.yaml"], "cannot be read"),
+        ([str(FILES[0]), "--resume"], "unrecognized arguments"),
+        ([str(FILES[0]), "verify.workers=1", "learn.lrr=1"], "did you mean learn.lr?"),
+        ([str(FILES[0]), str(FILES[0]), "verify.workers=1"], "two stages would write there"),
+        ([], "STAGE.yaml"),
+    ],
+)
+def test_wrong_words_are_one_line_and_exit_code_2(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = stages.main(words)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (code, says in line) == (2, True)
