@@ -57,7 +57,7 @@ def verdict(found: dict[tuple[str, int], Rows], seeds: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs/ppo"), help="where the runs go (runs/ppo)")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=30, help=f"steps of a run (30), at least {SMOOTH + 1}")
