@@ -17,6 +17,7 @@ from sandbox.build import Builder
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail import cgroup, child, sweep, template, watch, zygote
 from sandbox.jail.confine import Confinement
+from sandbox.jail.inbox import AHEAD
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
 
@@ -158,7 +159,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
     reply, _ = worker.run(request | {"gather": None}, [])
     assert reply["cause"] == "memory"
-    assert group.asked[0] == (1000 + 200 + 30 + 4 + 7, 3 + zygote._OWN_PROCESSES)
+    assert group.asked[0] == (1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)
 
 
 def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Jail, tmp_path: Path) -> None:
