@@ -22,6 +22,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 CONFIG: Final = "recipes/code_rl/configs/cpu_smollm2.yaml"
 RUN_S: Final = 2 * 3600.0
+Curve = tuple[list[float], list[float], list[float]]
 SMOOTH: Final = 5
 """Steps of which the mean reward is taken."""
 
@@ -72,7 +73,7 @@ def smoothed(rewards: list[float]) -> list[float]:
     return [statistics.fmean(rewards[i - SMOOTH : i]) for i in range(SMOOTH, len(rewards) + 1)]
 
 
-def curve(rows: list[dict[str, Any]]) -> tuple[list[float], list[float], list[float]]:
+def curve(rows: list[dict[str, Any]]) -> Curve:
     """Samples, seconds and smoothed reward after each step."""
     samples = seconds = 0.0
     at, times = [], []
@@ -95,29 +96,41 @@ def reached(at: list[float], rewards: list[float], goal: float) -> float | None:
     return None
 
 
+def middle(curves: list[Curve]) -> Curve:
+    """The mean of the seeds, step by step."""
+    samples, seconds, rewards = (
+        [statistics.fmean(column) for column in zip(*(each[axis] for each in curves), strict=False)]
+        for axis in range(3)
+    )
+    return samples, seconds, rewards
+
+
+def ratio(mine: Curve, base: Curve, axis: int) -> str:
+    """How much more samples (axis 0) or seconds (1) than ``base`` it takes to come to the last reward of ``base``."""
+    goal = base[2][-1]
+    there, here = reached(base[axis], base[2], goal), reached(mine[axis], mine[2], goal)
+    return f"{here / there:.2f}" if here and there else "-"
+
+
 def table(found: dict[str, list[list[dict[str, Any]]]]) -> list[str]:
-    """Beside the first arm, seed by seed: samples and seconds to its last reward."""
+    """Beside the first arm: samples and seconds to its last reward, of the mean of the seeds, then seed by seed.
+
+    "-": not within the run.
+    """
     base = [curve(rows) for rows in found[ARMS[0].name]]
-    lines = [f"{'':24s} {'reward':>14s} {'s/step':>8s} {'age':>5s} {'samples to goal':>22s} {'seconds to goal':>22s}"]
-    for arm in ARMS:
-        runs = found.get(arm.name, [])
-        if not runs:
-            continue
+    titles = "".join(f"{what + ' to goal: mean, seeds':>34s}" for what in ("samples", "seconds"))
+    lines = [f"{'':24s} {'last reward':>14s} {'s/step':>8s} {'age':>5s}{titles}"]
+    for name, runs in found.items():
         curves = [curve(rows) for rows in runs]
         last = [rewards[-1] for _, _, rewards in curves]
         step_s = statistics.median(row["time/step_s"] for rows in runs for row in rows[1:])
         age = statistics.fmean(row["rollout/staleness_mean"] for rows in runs for row in rows[2:])
-        cells = []
+        cells = ""
         for axis in (0, 1):
-            ratios = []
-            for mine, theirs in zip(curves, base, strict=False):
-                goal = min(theirs[2][-1], max(theirs[2]))
-                there, ours = reached(theirs[axis], theirs[2], goal), reached(mine[axis], mine[2], goal)
-                if there is not None:
-                    ratios.append(ours / there if ours is not None else float("inf"))
-            cells.append(" ".join(f"{r:.2f}" for r in ratios))
+            each = " ".join(ratio(mine, theirs, axis) for mine, theirs in zip(curves, base, strict=True))
+            cells += f"{ratio(middle(curves), middle(base), axis) + ', ' + each:>34s}"
         spread = f"{statistics.fmean(last):.3f} +- {statistics.stdev(last) if len(last) > 1 else 0:.3f}"
-        lines.append(f"{arm.name:24s} {spread:>14s} {step_s:8.1f} {age:5.2f} {cells[0]:>22s} {cells[1]:>22s}")
+        lines.append(f"{name:24s} {spread:>14s} {step_s:8.1f} {age:5.2f}{cells}")
     return lines
 
 
@@ -135,11 +148,8 @@ def draw(found: dict[str, list[list[dict[str, Any]]]], picture: Path) -> None:
             for each in curves:
                 plot.plot(each[axis], each[2], color=f"C{number}", alpha=0.25, linewidth=1)
             if curves:
-                width = min(len(each[2]) for each in curves)
-                middle = [
-                    [statistics.fmean(each[column][i] for each in curves) for i in range(width)] for column in (axis, 2)
-                ]
-                plot.plot(*middle, color=f"C{number}", linewidth=2, label=arm.name)
+                mean = middle(curves)
+                plot.plot(mean[axis], mean[2], color=f"C{number}", linewidth=2, label=arm.name)
     axes[0].set(xlabel="samples", ylabel=f"reward, mean of {SMOOTH} steps")
     axes[1].set(xlabel="seconds")
     axes[0].legend(frameon=False)
