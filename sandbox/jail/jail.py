@@ -22,6 +22,7 @@ from typing import Final
 from sandbox.core import MIB, Isolation
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
 from sandbox.jail import namespaces, uids
+from sandbox.jail.inbox import CANCEL, FORGET
 from sandbox.jail.run import Run, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.jail.watch import WALL_STRETCH
@@ -159,7 +160,7 @@ class Jail:
         """Cancel what is under way, and wait until it has ended. Raises WorkerDied when the jail fails."""
         if tell and self._under_way and not self.broken:
             with suppress(OSError):  # a dead zygote shows below
-                self._tree.send(b'{"mode": "cancel"}')
+                self._tree.send(CANCEL)
         while self._under_way and not self.broken:
             with suppress(Cancelled):
                 self.finish()
@@ -172,7 +173,7 @@ class Jail:
         """The program of the last series will not run again. Nothing is answered."""
         if not self.broken:
             with suppress(OSError):  # a dead zygote shows in the next run
-                self._tree.send(b'{"mode": "forget"}')
+                self._tree.send(FORGET)
 
     def _fail(self, error: Exception) -> WorkerDied:
         self.broken = True

@@ -111,12 +111,22 @@ def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
 
 def recv_fds(sock: socket.SocketType, size: int, fds_max: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, which close themselves on exec: `socket.recv_fds` of 3.11 drops its flags."""
-    fds: list[int] = []
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
+    return data, _descriptors(ancillary)
+
+
+def recv_fds_into(sock: socket.SocketType, buffer: bytearray, fds_max: int) -> tuple[bytes, list[int]]:
+    """The same by way of `buffer`, whose size is the largest message: for who receives often, small ones mostly."""
+    size, ancillary, _, _ = sock.recvmsg_into((buffer,), socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
+    return bytes(memoryview(buffer)[:size]), _descriptors(ancillary)
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    fds: list[int] = []
     for level, kind, content in ancillary:
         if (level, kind) == _RIGHTS:
             fds += memoryview(content[: len(content) & -4]).cast("i")
-    return data, fds
+    return fds
 
 
 def let_watch() -> None:

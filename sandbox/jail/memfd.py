@@ -13,10 +13,9 @@ def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
     """Anonymous memory as a file; sealed means that nobody can change it any more, and only its owner its times."""
     fd = new_memfd(name)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, 0, os.SEEK_SET)
+        written = 0
+        while written < len(content):  # without moving the place where a program begins to read
+            written += os.pwrite(fd, memoryview(content)[written:], written)
         if seal:
             os.fchmod(fd, 0o555)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED if seal else fcntl.F_SEAL_SEAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class Run:
     series: tuple[int, int] = (0, 0)
     """Which program this is, and how many runs of it are expected from here on: with more than one they come faster.
     The owner calls `Jail.forget` after the last."""
+    hold: bool = False
+    """Others are started before anybody waits for this one: its result may come with theirs, while there are any."""
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
 
@@ -109,7 +112,7 @@ class Sent:
             fds += [self._memfd("job", run.job or b"", seal=True), self._memfd("result")]
         if not native:
             fds.append(self._memfd("code") if run.code is None else run.code)
-        outputs = [1] * (run.pipes is None) + [2] + [4] * harness
+        outputs = (1,) * (run.pipes is None) + (2,) + (4,) * harness
         self.stdout, self.stderr = None if run.pipes else fds[1], fds[2]
         self.frame = fds[4] if harness else None
         program = None
@@ -120,30 +123,28 @@ class Sent:
         if run.files:
             packed, offset = len(fds), 0
             for name, content in run.files:
-                files.append([name, offset, len(content)])
+                files.append((name, offset, len(content)))
                 offset += len(content)
             fds.append(self._memfd("files", b"".join(content for _, content in run.files), seal=True))
         self.gathered = None if run.gather is None else self._memfd("gathered")
         if self.gathered is not None:
             fds.append(self.gathered)
-        request = {
-            "mode": "exec" if native else "python",
-            "argv": run.argv,
-            "program": program,
-            "files": files,
-            "packed": packed,
-            "collect": run.collect,
-            "gather": run.gather,
-            "gathered": len(fds) - 1,
-            "outputs": outputs,
-            "limits": _wire_limits(run),
-            "environment": run.environment,
-            "harness": harness,
-            "with_tools": run.with_tools,
-            "pipes": run.pipes is not None,
-            "series": run.series,
-        }
-        return json.dumps(request).encode(), fds
+        how = (
+            ("mode", "exec" if native else "python"),
+            ("argv", run.argv),
+            ("program", program),
+            ("files", tuple(files)),
+            ("packed", packed),
+            ("collect", run.collect),
+            ("gather", run.gather),
+            ("gathered", len(fds) - 1),
+            ("outputs", outputs),
+            ("environment", run.environment),
+            ("harness", harness),
+            ("with_tools", run.with_tools),
+            ("pipes", run.pipes is not None),
+        )
+        return b"%d %d %d\n%b" % (*run.series, run.hold, _encode(how, run.limits, run.runtime)), fds
 
     def _young(self, program: int) -> int:
         """It would tell each run how long ago it was compiled. What has a name is no memory of ours."""
@@ -196,8 +197,13 @@ def _read_ends(fd: int, cap: int) -> bytes:
     return os.pread(fd, cap // 2, 0) + b"\n[...]\n" + os.pread(fd, cap // 2, size - cap // 2)
 
 
-def _wire_limits(run: Run) -> dict[str, Any]:
-    limits, runtime = run.limits, run.runtime
+@functools.lru_cache(8)
+def _encode(how: tuple[tuple[str, Any], ...], limits: Limits, runtime: Runtime) -> bytes:
+    """All of a request but its place among others: the same for most runs of a program."""
+    return json.dumps({**dict(how), "limits": _wire_limits(limits, runtime)}).encode()
+
+
+def _wire_limits(limits: Limits, runtime: Runtime) -> dict[str, Any]:
     names = ("cpu_s", "memory_bytes", "output_bytes", "file_bytes")
     return {
         **{name: getattr(limits, name) for name in names},

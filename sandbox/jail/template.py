@@ -264,7 +264,6 @@ def _keep_spares(reports: int, left: int) -> bool:
                 return True
             spares += 1
         _, status, usage = _wait4(-1, 0)
-        procfs.scatter_pids()
         _write(reports, _pack(status, usage))
         del usage
         left, spares = left - 1, spares - 1

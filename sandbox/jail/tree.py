@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
@@ -22,6 +23,7 @@ from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
 from sandbox.jail import cgroup, linux, uids, watch
 from sandbox.jail.clear import remove_tree
+from sandbox.jail.inbox import CANCEL
 from sandbox.jail.spawn import start_process
 from sandbox.jail.sweep import group_name, reserve_directory
 
@@ -38,6 +40,8 @@ class Tree:
     def __init__(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> None:
         """Start it. Raises IsolationUnavailable, WorkerDied, SandboxError when the machine has no room for it."""
         self.process: subprocess.Popen[bytes] | None = None
+        self._buffer = bytearray(_MESSAGE_MAX)
+        self._unread: deque[dict[str, Any]] = deque()
         try:
             ready = self._start(tier, run_dir, work_bytes, show)
         except OSError as error:
@@ -75,6 +79,8 @@ class Tree:
 
         It is told to cancel what it does when `cancel_fd` becomes readable.
         """
+        if self._unread:
+            return self._unread.popleft(), []
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
         if cancel_fd is not None:
@@ -83,17 +89,18 @@ class Tree:
             left = deadline - time.monotonic()
             ready = {fd for fd, _ in poller.poll(min(left, _POLL_S_MAX) * 1000)} if left > 0 else set()
             if self.control.fileno() in ready:
-                data, fds = linux.recv_fds(self.control, _MESSAGE_MAX, _FDS_MAX)
+                data, fds = linux.recv_fds_into(self.control, self._buffer, _FDS_MAX)
                 if not data:
                     raise WorkerDied("the jail's zygote died")
-                return json.loads(data), fds
+                self._unread.extend(json.loads(data))
+                return self._unread.popleft(), fds
             if not ready and left > _POLL_S_MAX:
                 continue
             if not ready:
                 raise WorkerDied("the jail's zygote does not answer")
             assert cancel_fd is not None
             poller.unregister(cancel_fd)
-            self.control.send(b'{"mode": "cancel"}')
+            self.control.send(CANCEL)
 
     def is_running(self) -> bool:
         """A program's process is alive, and has not begun to end."""

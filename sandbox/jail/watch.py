@@ -22,6 +22,7 @@ from sandbox.jail.inbox import Inbox
 from sandbox.jail.weigh import read, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_CPUS: Final = os.cpu_count() or 1 << 20
 _GLANCE_S: Final = 0.05
 _PF_EXITING: Final = 4  # set before a process's descriptors are closed
 WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
@@ -124,7 +125,7 @@ def watch(
     finally:
         outcome.wall_s = time.monotonic() - start
         run.end(outcome)
-    if spent is not None:
+    if spent is not None and outcome.wall_s * _CPUS > _PREPARED_S:  # else it cannot have spent more
         outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
     if outcome.cause is None:
         outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
@@ -142,23 +143,25 @@ def _wait(
 ) -> str | None:
     """Until the program ends (None), or the limit that it broke."""
     poller = select.poll()
-    poller.register(run, select.POLLIN)
-    poller.register(inbox, select.POLLIN)
+    ended, asked = run.fileno(), inbox.fileno()
+    poller.register(ended, select.POLLIN)
+    poller.register(asked, select.POLLIN)
     if listener is not None:
         poller.register(listener, select.POLLIN)
     start = time.monotonic()
     deadline = start + limits["wall_s"]
     look = start + min(_GLANCE_S, limits["cpu_s"])
     while True:
-        ready = {fd for fd, _ in poller.poll(max(0.0, min(look, deadline) - time.monotonic()) * 1000)}
-        if inbox.fileno() in ready and inbox.cancelled():
+        ready = dict(poller.poll(max(0.0, min(look, deadline) - time.monotonic()) * 1000))
+        if asked in ready and inbox.cancelled():
             return "cancelled"
         if listener in ready and (call := seccomp.heard(listener)):
             return f"security: {call}"
-        if run.fileno() in ready:
+        if ended in ready:
             return None
         if ready and time.monotonic() < look:  # who makes us listen without end is looked at all the same
             continue
+        inbox.flush()
         members = run.members()
         (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
         if spent is not None:

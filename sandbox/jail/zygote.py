@@ -23,7 +23,7 @@ from sandbox.jail import cgroup, files, guard, linux, template, watch
 from sandbox.jail.child import Forked, Setting, live
 from sandbox.jail.confine import STREAMS, high
 from sandbox.jail.enter import Entered, enter, moved, reach_library, warm_up
-from sandbox.jail.inbox import Inbox, OwnerGone, Request
+from sandbox.jail.inbox import AHEAD, Inbox, OwnerGone, Request
 
 _OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
 _OWN_PROCESSES: Final = 10
@@ -56,9 +56,9 @@ def _keep(_: list[Any]) -> None:
         keeper.use(group, int(work_bytes))
         keeper.prove()
     except (OSError, AssertionError, ImportError) as error:
-        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        control.send(json.dumps([{"error": f"{type(error).__name__}: {error}"}]).encode())
         return
-    control.send(json.dumps({"tier": tier, "mechanisms": keeper.mechanisms}).encode())
+    control.send(json.dumps([{"tier": tier, "mechanisms": keeper.mechanisms}]).encode())
     keeper.serve()
 
 
@@ -137,9 +137,9 @@ class Keeper:
             except OwnerGone:
                 return
             except OSError as error:  # who runs here next would pay for it: say why, and end
-                self.inbox.sock.send(json.dumps(_reply(watch.Outcome(), f"{type(error).__name__}: {error}")).encode())
+                self.inbox.answer(_reply(watch.Outcome(), f"{type(error).__name__}: {error}"), [], hold=False)
                 return
-            socket.send_fds(self.inbox.sock, [json.dumps(reply).encode()], out)
+            self.inbox.answer(reply, out, hold=request["hold"] and reply["cause"] is None)
             for fd in (*fds, *out):
                 os.close(fd)
 
@@ -157,7 +157,8 @@ class Keeper:
         out = files.collect(work, request["collect"]) if outcome.exit_code == 0 else []
         found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
         self._tidy()
-        return _reply(outcome, self._complaint()) | {"gathered": found}, out
+        complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
+        return _reply(outcome, complaint) | {"gathered": found}, out
 
     def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.Outcome:
         for name, offset, size in request["files"]:
@@ -210,7 +211,7 @@ class Keeper:
         """Returns how many processes the group's memory limit has ended so far."""
         if self.group is None:
             return 0
-        files = 4 * max(limits["file_bytes"], limits["output_bytes"])
+        files = 4 * max(limits["file_bytes"], limits["output_bytes"]) + AHEAD * 3 * limits["output_bytes"]
         memory = limits["memory_bytes"] + limits["headroom_bytes"] + limits["stack_bytes"] + files
         self.group.limit(memory + self.spare_bytes, limits["processes"] + _OWN_PROCESSES)
         return self.group.kills()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import Final
 from sandbox.build import Builder
 from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail
+from sandbox.jail import AHEAD, Jail
 from sandbox.judging import apart, interactive, passes, python_asserts, referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import interruptible
@@ -110,9 +111,7 @@ class Judge:
                     continue
             elif self.stop_at_first_failure and problem.cases[index].group in failed:
                 continue
-            # While we look at one case the jail does the next; but the first goes alone, for there most programs fail.
-            ahead = index + 1 if 0 < index < order[-1] else None
-            results.append(course.run(index, ahead))
+            results.append(course.run(index))
             if results[-1].verdict is not Verdict.AC:
                 failed.add(problem.cases[index].group)
         return results, course.weak
@@ -129,33 +128,33 @@ class _Course:
     """The case after which nothing more is run."""
     weak: bool = False
     """A case was accepted on a completion token."""
-    _ahead: tuple[int, python_asserts.Plan | None] | None = None
+    _ahead: deque[tuple[int, python_asserts.Plan | None]] = field(default_factory=deque)
     _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
     """Of assert problems in Python, by case."""
     _apart: bool | None = None
     """A test has a jail of its own; None: nobody has asked."""
 
-    def run(self, index: int, ahead: int | None) -> CaseResult:
-        """One case; `ahead` is the one to start meanwhile. Raises CompileError, SandboxError."""
+    def run(self, index: int) -> CaseResult:
+        """One case. Raises CompileError, SandboxError."""
         if self.decider is None:
-            return self._run(index, ahead)
+            return self._run(index)
         self.decider.begin()
         if self.problem.passes > 1:
             return passes.run(self.problem, self.prepared, self.decider, index)
-        return replace(self._run(index, ahead), feedback=self.decider.notes())
+        return replace(self._run(index), feedback=self.decider.notes())
 
-    def _run(self, index: int, ahead: int | None) -> CaseResult:
+    def _run(self, index: int) -> CaseResult:
         case, limits = self.problem.cases[index], self.problem.limits
         if self.problem.kind == "interactive":
             assert self.decider is not None
             return case_result(index, *interactive.converse(self.prepared, self.decider, limits, case))
-        if self._ahead and self._ahead[0] != index:
+        if self._ahead and self._ahead[0][0] != index:
             self.prepared.drop()
-            self._ahead = None
+            self._ahead.clear()
         if (tried := self._try_apart(index)) is not None:
             return tried
-        plan = self._ahead[1] if self._ahead else self._start(index)
-        self._ahead = None if ahead is None or self._alone else (ahead, self._start(ahead))
+        plan = self._ahead.popleft()[1] if self._ahead else self._start(index)
+        self._start_ahead(index)
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
         if self.problem.kind != "stdio":
@@ -170,6 +169,18 @@ class _Course:
             ending = self.decider.check(case, done.stdout)
         with interruptible(self.prepared.cancel_fd, len(done.stdout)):
             return case_result(index, done, ending or decide_output(self.problem, case, done))
+
+    def _start_ahead(self, index: int) -> None:
+        """While we look at one case the jail does the next, as many as have passed: in most programs the first fails.
+
+        Some at a time, whose results come together while it does the last of them: each time that we wait for the jail
+        costs both sides.
+        """
+        if len(self._ahead) > 1 or self._alone:
+            return
+        end = min(index + min(index, AHEAD), self.last)
+        for later in range(index + 1 + len(self._ahead), end + 1):
+            self._ahead.append((later, self._start(later, hold=later not in (end - 1, self.last))))
 
     @property
     def _alone(self) -> bool:
@@ -207,7 +218,7 @@ class _Course:
         if frame is None or frame.get("stage") != "preamble":
             return
         self.prepared.drop()
-        self._ahead = None
+        self._ahead.clear()
         alone = Prepared(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
         alone.cancel_fd = self.prepared.cancel_fd
         with alone:
@@ -222,14 +233,14 @@ class _Course:
             self._plans[index] = python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
         return self._plans[index]
 
-    def _start(self, index: int) -> python_asserts.Plan | None:
+    def _start(self, index: int, *, hold: bool = False) -> python_asserts.Plan | None:
         """Hand a case to the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
             files = encode_files(case.files)
             self.prepared.start(
-                self.problem.limits, _encode(case.input), arguments=case.arguments, files=files, left=left
+                self.problem.limits, _encode(case.input), arguments=case.arguments, files=files, left=left, hold=hold
             )
             return None
         plan = None
@@ -239,7 +250,7 @@ class _Course:
             self.prepared.build(case)
         args, steps = (case.input, ()) if plan is None else (None, plan.steps)
         job = {"kind": kind, "fn_name": self.problem.fn_name, "args": args, "steps": steps}
-        self.prepared.start(self.problem.limits, job=job, left=left)
+        self.prepared.start(self.problem.limits, job=job, left=left, hold=hold)
         return plan
 
 

@@ -110,12 +110,14 @@ class Prepared:
         pipes: tuple[int, int] | None = None,
         left: int = 0,
         gather: str | None = None,
+        hold: bool = False,
     ) -> None:
         """Hand a run to the jail, which does it when those before it have ended; `finish` takes them in order.
 
         job: what the harness does besides running the source. pipes: descriptors for stdin and stdout, instead
         of `stdin` and of collecting the output. left: runs that are expected from here on. gather: a directory
-        that is made, and whose files come back. Raises SandboxError.
+        that is made, and whose files come back. hold: others are started before this one is finished. Raises
+        SandboxError.
         """
         nonce = os.urandom(NONCE_BYTES)
         series = (self.number, left)
@@ -123,12 +125,22 @@ class Prepared:
         if self.unit is not None:
             run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
             placed = _over(self._own_files(), run.files, files)
-            run = replace(run, argv=(*run.argv, *arguments), files=placed, pipes=pipes, series=series, gather=gather)
+            run = replace(
+                run, argv=(*run.argv, *arguments), files=placed, pipes=pipes, series=series, gather=gather, hold=hold
+            )
         else:
             harness = self._job(job or {}, arguments) + nonce
             placed = _over(self._own_files(), files)
             run = Run(
-                limits, stdin, job=harness, files=placed, pipes=pipes, code=self.code, series=series, gather=gather
+                limits,
+                stdin,
+                job=harness,
+                files=placed,
+                pipes=pipes,
+                code=self.code,
+                series=series,
+                gather=gather,
+                hold=hold,
             )
         self.jail.start(run)
         self._nonces.append(nonce)

@@ -17,6 +17,7 @@ from sandbox.build import Builder
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail import cgroup, child, sweep, template, watch, zygote
 from sandbox.jail.confine import Confinement
+from sandbox.jail.inbox import AHEAD
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
 
@@ -158,13 +159,25 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
     reply, _ = worker.run(request | {"gather": None}, [])
     assert reply["cause"] == "memory"
-    assert group.asked[0] == (1000 + 200 + 30 + 4 + 7, 3 + zygote._OWN_PROCESSES)
+    assert group.asked[0] == (1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)
 
 
 def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Jail, tmp_path: Path) -> None:
     large = "x = bytearray(300 << 20)\nprint('done')\n"
     limits = [Limits(memory_bytes=size * MIB) for size in (128, 512, 128, 512)]
     assert [verdict(jail, large, tmp_path, limit).name for limit in limits] == ["MLE", "AC", "MLE", "AC"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kills"),
+    [
+        (b"oom_kill_disable 0\nunder_oom 0\noom_kill 12\n", 12),
+        (b"low 0\nmax 4\noom 5\noom_kill 3\noom_group_kill 7\n", 3),
+        (b"oom_kill_disable 0\nunder_oom 0\n", None),
+    ],
+)
+def test_a_number_is_read_from_the_line_of_its_name(text: bytes, kills: int | None) -> None:
+    assert cgroup._number(b"oom_kill ", text) == kills
 
 
 def test_the_group_goes_with_the_jail(jail: Jail) -> None:

@@ -125,6 +125,31 @@ def test_runs_under_way_end_in_their_order(jail: Jail) -> None:
     assert [jail.finish().stdout for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
 
 
+def test_results_that_are_held_come_in_their_order(jail: Jail) -> None:
+    for word, hold in (("one", True), ("two", True), ("three", False), ("four", True)):
+        jail.start(Run(LIMITS, argv=(SHELL, "-c", f"echo {word}"), hold=hold))
+    assert [jail.finish().stdout for _ in range(4)] == [b"one\n", b"two\n", b"three\n", b"four\n"]
+
+
+def test_a_result_is_held_no_longer_than_there_is_something_to_do(jail: Jail) -> None:
+    assert jail.run(Run(LIMITS, argv=(SHELL, "-c", "echo on"), hold=True)).stdout == b"on\n"
+
+
+def test_a_result_is_not_held_while_a_long_run_goes_on(jail: Jail) -> None:
+    jail.start(Run(LIMITS, argv=(SHELL, "-c", "echo on"), hold=True))
+    jail.start(Run(LIMITS, argv=(SHELL, "-c", "sleep 60")))
+    done = jail.finish()
+    jail.drop()  # and that ends the long one, so nobody has waited for it
+    assert done.stdout == b"on\n"
+    assert done.cause is None
+
+
+def test_requests_that_differ_in_one_thing_are_not_taken_for_the_same(jail: Jail) -> None:
+    for seconds in (5, 6, 5):
+        limits = Limits(cpu_s=seconds, wall_s=30)
+        assert jail.run(Run(limits, argv=(SHELL, "-c", "ulimit -t"))).stdout == b"%d\n" % (seconds + 2)
+
+
 def test_a_cancel_ends_what_waits_as_well(jail: Jail) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

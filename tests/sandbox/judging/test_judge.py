@@ -11,7 +11,7 @@ import pytest
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run
+from sandbox.jail import AHEAD, Jail, Run
 from sandbox.judging.judge import Judge
 from sandbox.languages import LANGUAGES
 
@@ -47,6 +47,15 @@ def test_a_judgement_counts_cases_and_names_the_first_failure(judge: Judge) -> N
     assert done.toolchain.startswith("cpython 3.")
     assert done.run_s > 0
     assert all(case.memory_bytes > MIB and case.wall_s > 0 for case in done.cases)
+
+
+@pytest.mark.parametrize(("failing", "ahead"), [(0, 0), (1, 1), (2, 2), (20, AHEAD), (39, 0)])
+def test_no_more_is_run_past_a_failure_than_has_passed(judge: Judge, failing: int, ahead: int) -> None:
+    before = judge.jail.runs
+    cases = [(str(number), "wrong" if number == failing else str(number)) for number in range(40)]
+    done = stdio(dataclasses.replace(judge, stop_at_first_failure=True), "print(input())", *cases)
+    assert [case.verdict for case in done.cases] == ["AC"] * failing + ["WA"]
+    assert judge.jail.runs - before <= failing + 1 + ahead
 
 
 def test_no_message_holds_an_expected_output(judge: Judge) -> None:
