@@ -20,7 +20,6 @@ What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -110,15 +109,3 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-INTERRUPTED = "interrupted"
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a run ended early, as its summary says it: "stopped", "interrupted", or "error: " and what it was."""
-    if isinstance(error, StoppedError):
-        return "stopped"
-    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
-        return INTERRUPTED
-    return f"error: {error}" if isinstance(error, OverlapError) else f"error: {type(error).__name__}: {error}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from overlap.atomic import to_its_end
 from overlap.config import Config
-from overlap.errors import LearnerDiedError, OverlapError, RunDirError
+from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError
 from overlap.record import Resumed, RunDir, go_back, latest
 
 PAUSE_S = 5.0
@@ -73,3 +73,14 @@ class Restarts:
         except RunDirError:
             return None
         return newest.name if newest else None
+
+INTERRUPTED = "interrupted"
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run ended early, as its summary says it: "stopped", "interrupted", or "error: " and what it was."""
+    if isinstance(error, StoppedError):
+        return "stopped"
+    if isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+        return INTERRUPTED
+    return f"error: {error}" if isinstance(error, OverlapError) else f"error: {type(error).__name__}: {error}"

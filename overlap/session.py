@@ -14,7 +14,7 @@ from typing import Any, cast
 from overlap.atomic import threaded, to_its_end
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
-from overlap.errors import INTERRUPTED, LearnerDiedError, OverlapError, reason_of
+from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
@@ -43,7 +43,7 @@ from overlap.record import (
     write_picture,
     writing,
 )
-from overlap.restarts import Restarts, death_in
+from overlap.restarts import INTERRUPTED, Restarts, death_in, reason_of
 from overlap.saved import SavedGenerator, SavedVerifier, Unsent
 from overlap.steering import Steering
 

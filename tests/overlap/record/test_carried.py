@@ -50,7 +50,7 @@ def test_everything_of_a_result_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_a_field_that_results_get_must_be_carried_too() -> None:
     known = {
-        Request: {"group", "sample", "prompt", "temperature"},  # of a training sample always None
+        Request: {"group", "sample", "prompt", "temperature", "top_p"},  # the same for all training samples
         Trajectory: {"request", "token_ids", "logprobs", "text", "finish", "spans", "started_s", "finished_s"},
         Scored: {"trajectory", "reward", "judgement", "failure", "queued_s", "started_s", "finished_s"},
     }
