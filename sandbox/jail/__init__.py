@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from sandbox.jail import cgroup, landlock, linux, namespaces, seccomp, uids, watch
     from sandbox.jail.clear import remove_tree
     from sandbox.jail.guard import end_children
-    from sandbox.jail.inbox import AHEAD
     from sandbox.jail.jail import TIERS, Jail, find_packages
     from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
     from sandbox.jail.run import Run, RunResult
@@ -29,7 +28,6 @@ else:
         {
             "clear": ("remove_tree",),
             "guard": ("end_children",),
-            "inbox": ("AHEAD",),
             "jail": ("TIERS", "Jail", "find_packages"),
             "run": ("Run", "RunResult"),
             "memfd": ("make_memfd", "new_memfd", "seal_memfd"),
@@ -40,7 +38,6 @@ else:
     )
 
 __all__ = [
-    "AHEAD",
     "TIERS",
     "WALL_STRETCH",
     "Jail",

@@ -76,6 +76,8 @@ class Jail:
             raise IsolationUnavailable("; ".join(refused) + way_out)
         self.tier = self._tree.tier
         self.mechanisms = self._tree.mechanisms
+        self.ahead = self._tree.ahead
+        """Runs that may be started beyond the one that is waited for."""
         self.shared = namespaces.SHARED if self.tier == "A" and shared else shared
 
     @property

@@ -48,6 +48,7 @@ class Tree:
             raise SandboxError(not_started("a jail", error)) from error
         self.tier: Isolation = ready["tier"]
         self.mechanisms: tuple[str, ...] = tuple(ready["mechanisms"])
+        self.ahead: int = ready["ahead"]
 
     def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
         """What the zygote says when it is ready. Nothing is left of a start that fails."""

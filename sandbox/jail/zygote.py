@@ -58,7 +58,7 @@ def _keep(_: list[Any]) -> None:
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps([{"error": f"{type(error).__name__}: {error}"}]).encode())
         return
-    control.send(json.dumps([{"tier": tier, "mechanisms": keeper.mechanisms}]).encode())
+    control.send(json.dumps([{"tier": tier, "mechanisms": keeper.mechanisms, "ahead": keeper.ahead}]).encode())
     keeper.serve()
 
 
@@ -99,6 +99,13 @@ class Keeper:
         if group is not None:
             self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
             self.mechanisms.append(f"cgroup v{group.version}")
+
+    @property
+    def ahead(self) -> int:
+        """Runs that may wait here. A fork of ours knows how many do, and each other number would be told to a program:
+        without templates it is always one, as from the second run on.
+        """
+        return AHEAD if self.starter.possible else 1
 
     def prove(self) -> None:
         """Run one child that tries to break out. Raises AssertionError naming what was open."""

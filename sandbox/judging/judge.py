@@ -19,7 +19,7 @@ from typing import Final
 from sandbox.build import Builder
 from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
-from sandbox.jail import AHEAD, Jail
+from sandbox.jail import Jail
 from sandbox.judging import apart, interactive, passes, python_asserts, referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import interruptible
@@ -176,11 +176,13 @@ class _Course:
         Some at a time, whose results come together while it does the last of them: each time that we wait for the jail
         costs both sides.
         """
+        ahead = self.prepared.jail.ahead
         if len(self._ahead) > 1 or self._alone:
             return
-        end = min(index + min(index, AHEAD), self.last)
+        end = min(index + min(index, ahead), self.last)
         for later in range(index + 1 + len(self._ahead), end + 1):
-            self._ahead.append((later, self._start(later, hold=later not in (end - 1, self.last))))
+            hold = ahead > 1 and later not in (end - 1, self.last)
+            self._ahead.append((later, self._start(later, hold=hold)))
 
     @property
     def _alone(self) -> bool:

@@ -11,7 +11,8 @@ import pytest
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core import MIB
-from sandbox.jail import AHEAD, Jail, Run
+from sandbox.jail import Jail, Run
+from sandbox.jail.inbox import AHEAD
 from sandbox.judging.judge import Judge
 from sandbox.languages import LANGUAGES
 
