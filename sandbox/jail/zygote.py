@@ -102,10 +102,10 @@ class Keeper:
 
     @property
     def ahead(self) -> int:
-        """Runs that may wait here. A fork of ours knows how many do, and each other number would be told to a program:
-        without templates it is always one, as from the second run on.
+        """Runs that may wait here. A fork of ours would know whether any do, and so a program whether it is the last:
+        without templates none may.
         """
-        return AHEAD if self.starter.possible else 1
+        return AHEAD if self.starter.possible else 0
 
     def prove(self) -> None:
         """Run one child that tries to break out. Raises AssertionError naming what was open."""

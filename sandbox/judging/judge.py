@@ -176,13 +176,11 @@ class _Course:
         Some at a time, whose results come together while it does the last of them: each time that we wait for the jail
         costs both sides.
         """
-        ahead = self.prepared.jail.ahead
         if len(self._ahead) > 1 or self._alone:
             return
-        end = min(index + min(index, ahead), self.last)
+        end = min(index + min(index, self.prepared.jail.ahead), self.last)
         for later in range(index + 1 + len(self._ahead), end + 1):
-            hold = ahead > 1 and later not in (end - 1, self.last)
-            self._ahead.append((later, self._start(later, hold=hold)))
+            self._ahead.append((later, self._start(later, hold=later not in (end - 1, self.last))))
 
     @property
     def _alone(self) -> bool:
