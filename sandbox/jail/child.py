@@ -66,6 +66,7 @@ def become(given: list[Any]) -> Following:
     """Confine the calling process and make it the program."""
     request, fds, setting, rlimits = given
     given.clear()
+    gc.collect()  # what earlier runs left in circles would count them
     try:
         restrain(setting.how, rlimits, native=is_native(request))
     except BaseException as error:
