@@ -31,7 +31,7 @@ from overlap.core import Prompt
 from overlap.pipeline import PromptStream
 from overlap.policy import make_tiny_policy
 from overlap.process import Pid, alive, descendants, run_name, shared
-from overlap.steering import ask
+from overlap.ctl import ask
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = ROOT / "tests" / "support"

@@ -77,7 +77,7 @@ ENTRIES: Final = (
                 "import os, time\nfor _ in range(200):\n    if os.fork() == 0:\n        time.sleep(60)\n"
                 "        os._exit(0)\n"
                 "print('opened')\n",
-                "RE", "Resource temporarily unavailable|BlockingIOError|limit of 32 processes", "", harmful=True,
+                "RE TLE", "Resource temporarily unavailable|BlockingIOError|limit", "", harmful=True,
             ),
         ),
         python("import os\nfor _ in range(8):\n    if os.fork() == 0:\n        os._exit(0)\n    os.wait()\n"

@@ -114,7 +114,7 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, 
 
 
 @pytest.mark.parametrize(
-    ("surrogate", "correction"), [("ppo", "seq_mis"), ("pg", "dppo"), ("cispo", "mis"), ("gspo", "seq_mis")]
+    ("surrogate", "correction"), [("ppo", "seq_mis"), ("pg", "dppo"), ("cispo", "seq_mis"), ("gspo", "seq_mis")]
 )
 def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of_it(
     policy, tmp_path, surrogate, correction
