@@ -74,6 +74,7 @@ class Restarts:
             return None
         return newest.name if newest else None
 
+
 INTERRUPTED = "interrupted"
 
 
