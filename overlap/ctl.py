@@ -16,6 +16,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,8 @@ CLIENT_S = ANSWER_S + 5.0
 """A client has so long for its request and its answer."""
 ASK_S = CLIENT_S + 5.0
 """A run has so long to answer."""
+MOMENT_S = 2.0
+"""A run that has its directory and does not listen has just begun or is about to be gone: it is waited for so long."""
 _ANSWER_BYTES = 1 << 20
 _ENDED: Answer = {"error": "the run has ended"}
 
@@ -174,12 +177,15 @@ def ask(run: str, command: Command) -> dict[str, Any]:
     Raises ConfigError where no run goes on, OverlapError where it refuses, or does not answer in time.
     """
     folder, request = _folder(run), json.dumps({"command": command}).encode() + b"\n"
+    until = time.monotonic() + MOMENT_S
     with _told(run):
-        try:
-            line = _exchange(folder, request)
-        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-            raise _silence(run, folder) from error
-    return _read(run, line)
+        while True:
+            try:
+                return _read(run, _exchange(folder, request))
+            except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+                if not has_owner(folder) or time.monotonic() >= until:
+                    raise _silence(run, folder) from error
+            time.sleep(MOMENT_S / 20)
 
 
 @contextmanager

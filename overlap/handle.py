@@ -14,8 +14,10 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import math
 import sys
 import threading
+import time
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -26,6 +28,8 @@ from overlap.errors import StoppedError
 from overlap.steering import Steering
 from overlap.training import train
 
+LOOK_S = 0.5
+"""A Ctrl-C is noticed at least so often."""
 BEGIN_S = 5.0
 """A thread that has not begun by then was never there."""
 
@@ -72,7 +76,7 @@ class Run(Steering):
         Ctrl-C here stops the run and is raised when that has ended, or at the next one.
         """
         try:
-            self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+            self._await_end(timeout)
         except KeyboardInterrupt:
             self._stop_and_wait()
             raise
@@ -85,9 +89,15 @@ class Run(Steering):
         assert self._figures is not None
         return self._figures
 
+    def _await_end(self, timeout: float | None = None) -> None:
+        """A little at a time: a Ctrl-C in the moment in which a thread begins to wait is noticed only behind that."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._over.wait(min(LOOK_S, until - time.monotonic())) and time.monotonic() < until:
+            pass
+
     def _stop_and_wait(self) -> None:
         self.stop()
-        self._over.wait()
+        self._await_end()
         self._seen = self._seen or isinstance(self._error, StoppedError)
 
     def __enter__(self) -> Run:
@@ -105,7 +115,7 @@ class Run(Steering):
         """The program ends: so does the run, and a failure that nobody has asked about is told."""
         if not self._begun.wait(BEGIN_S):
             return
-        self._over.wait()
+        self._await_end()
         if self._error is not None and not self._seen and not isinstance(self._error, StoppedError):
             self._seen = True
             line = " ".join(f"{type(self._error).__name__}: {self._error}".split())

@@ -15,6 +15,9 @@ from overlap.errors import ConfigError, OverlapError
 from overlap.process import Interrupts, Warden, run_name
 from sandbox.jail import remove_tree
 
+LOOK_S = 0.5
+"""A thread that waits for another one looks so often for signals."""
+
 
 @contextmanager
 def scratch_directory() -> Iterator[tuple[Path, Warden]]:
@@ -75,7 +78,8 @@ def run_to_end(
     thread = threading.Thread(target=target, name="overlap-run")
     with interrupts.held():
         thread.start()
-        thread.join()
+        while thread.is_alive():  # a signal in the moment in which a wait begins is noticed only behind that
+            thread.join(LOOK_S)
     if failure:
         raise failure[0]
     interrupts.check()

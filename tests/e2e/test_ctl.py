@@ -21,7 +21,7 @@ import yaml
 from places import SUPPORT
 
 from overlap.ctl import ask
-from overlap.errors import ConfigError
+from overlap.errors import OverlapError
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -82,7 +82,7 @@ def until(run: Path, holds: Callable[[dict[str, Any]], bool], alive: Callable[[]
         try:
             if holds(status := ask(str(run), "status")):
                 return status
-        except ConfigError:  # it has no directory yet
+        except OverlapError:  # it has no directory yet, or answers nobody at this moment
             pass
         time.sleep(0.05)
     raise AssertionError(f"the moment did not come: {status}")

@@ -192,7 +192,26 @@ def test_a_file_of_the_users_in_its_place_is_not_touched(tmp_path: Path) -> None
     assert (tmp_path / SOCKET).read_text() == "mine"
 
 
-def test_a_run_that_could_make_no_socket_is_known_by_its_lock(tmp_path: Path) -> None:
+def test_a_run_that_has_its_directory_and_is_about_to_listen_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as later, (tmp_path / "run.log").open("w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        monkeypatch.setattr(ctl.time, "sleep", lambda seconds: later.enter_context(run_in(tmp_path)))
+        assert ask(str(tmp_path), "status")["state"] == "running"
+
+
+def test_a_run_that_is_about_to_be_gone_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").touch()
+    with (tmp_path / "run.log").open("w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        monkeypatch.setattr(ctl.time, "sleep", lambda seconds: log.close())
+        with pytest.raises(ConfigError, match="no run goes on there"):
+            ask(str(tmp_path), "status")
+
+
+def test_a_run_that_could_make_no_socket_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctl, "MOMENT_S", 0.0)
     (tmp_path / "config.yaml").touch()
     with (tmp_path / "run.log").open("w") as log:
         fcntl.flock(log, fcntl.LOCK_EX)

@@ -22,6 +22,7 @@ from overlap.steering import Steering
 
 CFG = load_config(None, [])
 Train = Callable[..., dict[str, Any]]
+Program = Callable[[str], subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -136,6 +137,26 @@ def test_ctrl_c_while_waiting_stops_the_run_and_waits_until_it_has_ended(train: 
     assert run.wait() == {"exit": "stopped"}
 
 
+def test_a_ctrl_c_that_comes_as_the_waiting_begins_is_noticed_a_little_later(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(until_stopped)
+    run, waits = overlap.start(CFG), list[float]()
+    real = run._over.wait
+
+    def wait(timeout: float) -> bool:
+        waits.append(timeout)
+        if len(waits) == 2:
+            raise KeyboardInterrupt  # what the interpreter does when it has come back from the first
+        return len(waits) > 1 and real(timeout)
+
+    monkeypatch.setattr(run._over, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        run.wait()
+    assert run.done
+    assert max(waits) <= handle.LOOK_S
+
+
 def test_a_loop_of_the_callers_goes_on_while_a_thread_waits(train: Any) -> None:
     train(until_stopped)
 
@@ -178,23 +199,31 @@ cfg = load_config(None, ["run.dir=runs/first"])
 ENDS = "\noutlive, handle.Run._outlive = handle.Run._outlive, lambda run: (ended.set(), outlive(run))"
 
 
-def program(code: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", HEAD + code],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def program() -> Iterator[Program]:
+    """Begins programs, which do not outlive the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(code: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HEAD + code]
+        here = os.environ | {"PYTHONPATH": str(ROOT)}
+        pipe = subprocess.PIPE
+        begun.append(subprocess.Popen(command, env=here, stdout=pipe, stderr=pipe, text=True))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        with process:
+            process.kill()
 
 
-def test_a_program_does_not_end_before_a_run_that_it_began_and_left() -> None:
+def test_a_program_does_not_end_before_a_run_that_it_began_and_left(program: Program) -> None:
     done = program("overlap.start(cfg)" + ENDS)
     assert done.communicate(timeout=60) == ("up\nfinished\n", "")
     assert done.returncode == 0
 
 
-def test_a_run_that_failed_and_that_nobody_asked_about_is_told_at_the_end() -> None:
+def test_a_run_that_failed_and_that_nobody_asked_about_is_told_at_the_end(program: Program) -> None:
     code = "def train(*_, **__):\n    raise overlap.ConfigError('run.dir', 'x', 'is\\ntaken')\nhandle.train = train\n"
     assert program(code + "overlap.start(cfg)").communicate(timeout=60) == (
         "",
@@ -205,14 +234,14 @@ def test_a_run_that_failed_and_that_nobody_asked_about_is_told_at_the_end() -> N
 
 
 @pytest.mark.parametrize("error", ["ZeroDivisionError", "KeyboardInterrupt"])
-def test_a_program_that_ends_by_an_exception_stops_its_run_first(error: str) -> None:
+def test_a_program_that_ends_by_an_exception_stops_its_run_first(program: Program, error: str) -> None:
     done = program(f"wait = wait_for_stop\nended.set()\nrun = overlap.start(cfg)\nraise {error}")
     out, err = done.communicate(timeout=60)
     assert out == "up\nstopped\n"
     assert err.strip().endswith(error)
 
 
-def test_ctrl_c_in_the_moment_of_the_start_leaves_no_run_behind() -> None:
+def test_ctrl_c_in_the_moment_of_the_start_leaves_no_run_behind(program: Program) -> None:
     code = """
 def interrupted(self):
     start(self)
@@ -251,7 +280,9 @@ def test_a_thread_that_cannot_be_begun_is_not_waited_for(monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_ctrl_c_ends_a_run_in_order_wherever_the_program_waits_for_it(code: str, codes: tuple[int, ...]) -> None:
+def test_ctrl_c_ends_a_run_in_order_wherever_the_program_waits_for_it(
+    program: Program, code: str, codes: tuple[int, ...]
+) -> None:
     done = program("wait = wait_for_stop\n" + code)
     assert done.stdout
     assert done.stdout.readline() == "up\n"

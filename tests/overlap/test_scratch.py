@@ -145,3 +145,22 @@ def test_a_signal_during_the_work_beside_a_running_loop_cancels_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(cell())
     assert events == ["cancelled"]
+
+
+def test_who_waits_for_a_loop_in_another_thread_looks_up_for_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    join, waits = threading.Thread.join, list[float | None]()
+
+    def noted(self: threading.Thread, timeout: float | None = None) -> None:
+        if self.name == "overlap-run":
+            waits.append(timeout)
+        join(self, timeout)
+
+    async def work() -> None:
+        """Ends at once."""
+
+    async def cell() -> None:
+        monkeypatch.setattr(threading.Thread, "join", noted)
+        run_to_end(work, Interrupts())
+
+    asyncio.run(cell())
+    assert None not in waits
