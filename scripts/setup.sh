@@ -24,7 +24,7 @@ refuse() { printf 'setup: %s\n' "$*" >&2; exit 2; }
 find_device() {
   case ${OVERLAP_DEVICE:-} in
     cpu | cuda) echo "$OVERLAP_DEVICE" ;;
-    '') if timeout 30 nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then echo cuda; else echo cpu; fi ;;
+    '') if timeout 30 nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null; then echo cuda; else echo cpu; fi ;;
     *) refuse "OVERLAP_DEVICE is '$OVERLAP_DEVICE': use cpu or cuda, or leave it unset" ;;
   esac
 }
@@ -109,7 +109,7 @@ step() { # TITLE SECONDS COMMAND...: a logged command that must succeed
   [ "$rc" = 0 ] || explain "$title" "$rc"
 }
 
-last_lines() { tail -n 40 "$log" | grep -qiE "$1"; }
+last_lines() { tail -n 40 "$log" | grep -iE "$1" >/dev/null; }
 
 explain() { # TITLE CODE
   tail -n 15 "$log" >&2
