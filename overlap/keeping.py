@@ -73,10 +73,13 @@ class Keeper:
 
     def figures(self) -> dict[str, Any]:
         """Where the policy is, or why not, and then the checkpoint that has the most of it."""
-        if not self.kept.get("failure"):
+        if self.kept and not self.kept.get("failure"):
             return self.kept
         newest = latest(self._run.checkpoints)
-        return self.kept | {"checkpoint": str(newest) if newest else None}
+        if not self.kept and newest is None:
+            return {}
+        reason = self.kept or {"failure": "no step was taken since the run was resumed"}
+        return reason | {"checkpoint": str(newest) if newest else None}
 
 
 def _weight_bytes(policy: Path) -> int:

@@ -144,10 +144,9 @@ def test_a_real_run_goes_on_under_the_hand_of_a_program_with_a_loop_of_its_own(f
     async def program() -> dict[str, Any]:
         with overlap.start(cfg, resume=True) as hand:
             waiting = asyncio.create_task(asyncio.to_thread(hand.wait))
-            first = hand.status()["state"]
-            status = await asyncio.to_thread(
-                until, run, lambda status: status["state"] == "running" and status["step"] > 3, lambda: not hand.done
-            )
+            first, alive = hand.status()["state"], lambda: not hand.done
+            came = await asyncio.to_thread(until, run, lambda status: status["state"] == "running", alive)
+            status = await asyncio.to_thread(until, run, lambda status: status["step"] > came["step"], alive)
             assert (first, hand.status()["run"]) == ("preparing", str(run))
             assert status["checkpoint"] is not None
             hand.stop()

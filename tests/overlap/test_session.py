@@ -314,6 +314,22 @@ def test_a_resumed_run_is_one_run(stage: Make) -> None:
     assert len(samples) == len(set(samples)) == 5
 
 
+def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_that_has_its_policy(stage: Make) -> None:
+    made = stage("run.save_every=2")
+    made.learner.on_step = cancel_at(4)
+    with pytest.raises(asyncio.CancelledError):
+        play(made.session())
+    again = stage("run.save_every=2")
+    again.learner.on_step = _raising(RunDirError("disk full"))
+    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+    session = again.session(run, resumed)
+    with pytest.raises(StageError, match="disk full"):
+        play(session)
+    policy = written(session)["policy"]
+    assert policy["failure"] == "no step was taken since the run was resumed"
+    assert policy["checkpoint"].endswith("step-000002")
+
+
 def test_the_version_of_a_resumed_learner_goes_on(stage: Make) -> None:
     made = stage("run.save_every=3", "run.steps=3")
     play(made.session())
