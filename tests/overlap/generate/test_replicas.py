@@ -1,0 +1,444 @@
+"""Several engines behind one door, with doubles for engines, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+from mortal import Mortal, turns
+
+from overlap.clock import run_virtual as run
+from overlap.config import Config, RolloutConfig, RunConfig
+from overlap.core import Generator, Prompt, Request, WeightUpdate
+from overlap.errors import EngineError, EngineLost, ParityError
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.generate import Patience, Replicas, SteadyGenerator
+from overlap.pipeline import Doors, PromptStream, overlapped
+from overlap.pipeline.learning import Learning
+
+
+class Flock:
+    """Steady engines side by side, the doubles that they have had, and what they were told."""
+
+    def __init__(self, count=2, **patience):
+        self.lives = [[] for _ in range(count)]
+        self.told = []
+        self.steady = [self._steady(index, Patience(**patience)) for index in range(count)]
+        self.door = Replicas(self.steady)
+
+    def _steady(self, index, patience):
+        def make():
+            self.lives[index].append(Mortal(10 * index + len(self.lives[index])))
+            return self.lives[index][-1]
+
+        return SteadyGenerator(make, alone=False, patience=patience, tell=self.told.append)
+
+    def engine(self, index):
+        return self.lives[index][-1]
+
+    @property
+    def sent(self):
+        """Ids by engine, those of its earlier lives included."""
+        return [[id for life in lives for id in life.sent] for lives in self.lives]
+
+    def send(self, *places):
+        return [asyncio.create_task(self.door.generate(request(*place))) for place in places]
+
+    def hold(self):
+        for lives in self.lives:
+            lives[-1].release.clear()
+
+
+def request(group, sample=0):
+    return Request(group, sample, Prompt(f"p{group}", (1, 2)))
+
+
+def update(version, backend="shm"):
+    return WeightUpdate(version, backend, {})
+
+
+def test_it_is_a_generator():
+    for name, _ in inspect.getmembers(Generator, inspect.isfunction):
+        if not name.startswith("_"):
+            assert list(inspect.signature(getattr(Generator, name)).parameters) == list(
+                inspect.signature(getattr(Replicas, name)).parameters
+            )
+
+
+def test_no_request_is_sent_before_every_engine_has_the_version():
+    flock = Flock(3)
+
+    async def main():
+        tasks = flock.send((0,), (1,), (2,))
+        load = asyncio.create_task(flock.door.load(update(0)))
+        await asyncio.sleep(30)  # they start within 20 s
+        assert load.done()
+        for version in (1, 2):
+            slow = flock.engine(version)
+            slow.release.clear()
+            load = asyncio.create_task(flock.door.load(update(version)))
+            await asyncio.sleep(30)
+            assert [life[0].version for life in flock.lives].count(version) == 2
+            before = flock.sent
+            tasks += flock.send((3,), (4,), (5,))
+            await asyncio.sleep(30)
+            assert (flock.sent, load.done()) == (before, False)
+            slow.release.set()
+            await load
+            await asyncio.gather(*tasks)
+        done = await asyncio.gather(*tasks)
+        await flock.door.close()
+        return done
+
+    done = run(main())
+    assert [t.spans[0].version for t in done] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_group_stays_together_and_goes_where_the_fewest_requests_are():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.hold()
+        tasks = flock.send((0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (0, 3), (3, 0), (3, 1), (1, 1))
+        await turns()
+        assert flock.sent == [["g0s0", "g0s1", "g0s2", "g0s3"], ["g1s0", "g2s0", "g3s0", "g3s1", "g1s1"]]
+        flock.engine(0).release.set()
+        await asyncio.gather(*(t for t in tasks if t.done()), return_exceptions=True)
+        await turns()
+        tasks += flock.send((0, 4), (4, 0))
+        await turns()
+        assert flock.sent[0][-2:] == ["g0s4", "g4s0"]
+        flock.engine(1).release.set()
+        await asyncio.gather(*tasks)
+        await flock.door.close()
+
+    run(main())
+    assert (flock.door._homes, flock.door._members) == ({}, {})
+
+
+def test_requests_of_an_engine_that_dies_are_sent_to_another_at_once_and_it_gets_none_before_it_has_weights():
+    flock = Flock(2)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.load(update(0))
+        flock.hold()
+        tasks = flock.send(*((group, sample) for group in range(4) for sample in range(2)))
+        wants = asyncio.create_task(flock.door.wants_weights())
+        await turns()
+        lost, died = list(flock.engine(1).sent), loop.time()
+        assert len(lost) == 4
+        flock.engine(1).die()
+        await turns()
+        assert flock.sent[0][4:] == lost
+        assert loop.time() == died
+        late = flock.send((9,))
+        await wants
+        assert flock.engine(1).number == 11
+        await asyncio.sleep(100)
+        late += flock.send((10,))
+        await turns()
+        assert flock.engine(1).sent == []
+        await flock.door.load(update(0))  # the others have it
+        late += flock.send((11,))
+        await turns()
+        assert flock.engine(1).sent == ["g11s0"]
+        flock.engine(0).release.set()
+        done = await asyncio.gather(*tasks, *late)
+        await flock.door.close()
+        return done
+
+    done = run(main())
+    assert {t.spans[0].version for t in done} == {0}
+    assert flock.door.resent == 4
+    assert flock.told[0] == "engine 10 was killed by signal 9; another engine is started, 1 of 3 within 3600 s"
+
+
+def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(3))
+        flock.engine(0).die()
+        await flock.door.wants_weights()
+        await flock.door.wants_weights()  # until it is done
+        await flock.door.load(update(3))
+        assert [flock.engine(index).version for index in range(2)] == [3, 3]
+        wants = asyncio.create_task(flock.door.wants_weights())
+        await asyncio.sleep(100)
+        assert not wants.done()
+        (task,) = flock.send((0,))
+        await task
+        assert flock.engine(0).sent == ["g0s0"]
+        wants.cancel()
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left():
+    flock = Flock(2)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.load(update(0))
+        flock.engine(1).release.clear()
+        load = asyncio.create_task(flock.door.load(update(1)))
+        await turns()
+        began = loop.time()
+        flock.engine(1).die()
+        await load
+        assert loop.time() == began
+        (task,) = flock.send((0,))
+        assert (await task).spans[0].version == 1
+        flock.hold()
+        load = asyncio.create_task(flock.door.load(update(2)))
+        await turns()
+        flock.engine(0).die()
+        await load
+        (task,) = flock.send((1,))
+        assert (await task).spans[0].version == 2
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.engine(1).fault = EngineError("version 1: weights were not sent")
+        with pytest.raises(EngineError, match="were not sent"):
+            await flock.door.load(update(1))
+        (task,) = flock.send((0,))
+        await asyncio.sleep(100)
+        assert not task.done()
+        flock.engine(1).fault = None
+        await flock.door.load(update(1))
+        assert (await task).spans[0].version == 1
+        assert {flock.engine(index).version for index in range(2)} == {1}
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name():
+    flock = Flock(4)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.hold()
+        (task,) = flock.send((0,))
+        for index in range(3):
+            await turns()
+            assert [bool(ids) for ids in flock.sent] == [i <= index for i in range(4)]
+            flock.engine(index).die()
+        with pytest.raises(
+            EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"
+        ):
+            await task
+        await flock.door.close()
+
+    run(main())
+
+
+def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait():
+    flock = Flock(2, restarts=0)
+
+    async def main():
+        early = asyncio.create_task(flock.door.generate(request(0)))
+        await turns()
+        await flock.door.start()
+        dead = asyncio.create_task(flock.door.wait_dead())
+        flock.engine(1).release.clear()
+        load = asyncio.create_task(flock.door.load(update(0)))
+        await turns()
+        flock.engine(1).die("ran out of memory")
+        for end in (dead, early):
+            with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
+                await end
+        await asyncio.gather(load, return_exceptions=True)
+        for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
+            with pytest.raises(EngineError, match="engine 10 ran out of memory"):
+                await call
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_first_start_that_fails_is_raised():
+    flock = Flock(2)
+    flock.engine(1).broken = EngineError("no memory")
+
+    async def main():
+        with pytest.raises(EngineError, match="no memory"):
+            await flock.door.start()
+        await flock.door.close()
+
+    run(main())
+    assert [lives[0].closed for lives in flock.lives] == [1, 1]
+
+
+def test_close_ends_all_who_wait_and_no_process_is_forgotten():
+    flock = Flock(2)
+
+    async def main():
+        (task,) = flock.send((0,))
+        await flock.door.start()
+        dead = asyncio.create_task(flock.door.wait_dead())
+        await turns()
+        assert flock.door.pids() == (1000, 1010)
+        await flock.door.close()
+        await flock.door.close()
+        await dead
+        with pytest.raises(EngineError, match="closed"):
+            await task
+
+    run(main())
+    assert all(life.closed for lives in flock.lives for life in lives)
+
+
+def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_it_has_weights_again():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        await flock.door.sleep()
+        await flock.door.wake()
+        await flock.door.load(update(1, "ipc"))
+        await flock.door.sleep()
+        assert flock.sent == [["sleep"], ["sleep"]]
+        (task,) = flock.send((0,))
+        await flock.door.wake()
+        await asyncio.sleep(10)
+        assert flock.sent == [["sleep", "wake"], ["sleep", "wake"]]
+        await flock.door.load(update(1, "ipc"))
+        await task
+        await flock.door.close()
+
+    run(main())
+
+
+def test_every_engine_is_probed_and_one_that_is_lost_is_left_out():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        assert await flock.door.logprobs([1, 2]) == [0.0, 10.0]
+        flock.engine(0).die()
+        assert await flock.door.logprobs([1, 2]) == [10.0]
+        flock.engine(1).die()
+        with pytest.raises(EngineLost, match="no engine is left"):
+            await flock.door.logprobs([1, 2])
+        with pytest.raises(EngineLost, match="no engine is left"):
+            await flock.door.logprobs([1, 2])
+        await flock.door.close()
+
+    run(main())
+
+
+class Fakes(Replicas):
+    """Fake engines, which all give the same answers."""
+
+    def __init__(self, count, **fake):
+        self.fakes = [FakeGenerator(**fake) for _ in range(count)]
+        super().__init__(self.fakes)
+
+
+CFG = Config(
+    rollout=RolloutConfig(groups_per_step=4, samples_per_group=4, max_sequences=4, max_staleness=1),
+    run=RunConfig(steps=6),
+)
+
+
+def batches(generator, cfg=CFG):
+    """What the learner is given, in the order of the steps."""
+    learner = FakeLearner(seconds=lambda rng: 1.0)
+
+    async def on_step(result):
+        return None
+
+    async def main():
+        doors = Doors(generator, FakeVerifier(seconds=lambda rng: rng.uniform(0, 2)), learner)
+        await overlapped(doors, cfg, PromptStream(fake_prompts(40), 0), on_step)
+        await generator.close()
+
+    run(main())
+    return [[(s.id, s.reward, tuple(s.trajectory.token_ids)) for s in batch.samples] for batch in learner.batches]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_several_engines_make_the_same_batches_as_one(count):
+    timed = {"seconds": lambda rng: rng.uniform(1, 5), "slots": 4}
+    flock = Fakes(count, **timed)
+    assert batches(flock) == batches(FakeGenerator(**timed))
+    assert all(len(fake.loads) == 7 for fake in flock.fakes)
+
+
+class Killable(Mortal):
+    """A fake that can be killed, and whose answers are those of any other."""
+
+    def __init__(self, number):
+        super().__init__(number)
+        self.fake = FakeGenerator(seconds=lambda rng: rng.uniform(1, 5), slots=4)
+
+    async def generate(self, asked):
+        self.sent.append(asked.id)
+        work = asyncio.create_task(self.fake.generate(asked))
+        end = asyncio.create_task(self._end.wait())
+        try:
+            await asyncio.wait([work, end], return_when=asyncio.FIRST_COMPLETED)
+            await self._alive()
+            return await work
+        finally:
+            work.cancel()
+            end.cancel()
+
+    async def load(self, new):
+        await self._alive()
+        await self.fake.load(new)
+        self.version = new.version
+
+    async def logprobs(self, token_ids):
+        await self._alive()
+        return await self.fake.logprobs(token_ids)
+
+
+def test_the_books_balance_with_one_killed_and_the_batches_are_the_same(monkeypatch):
+    monkeypatch.setattr("test_replicas.Mortal" if __name__ == "test_replicas" else f"{__name__}.Mortal", Killable)
+    flock = Flock(2)
+    generate, count = flock.door.generate, 0
+
+    async def counting(asked):
+        nonlocal count
+        count += 1
+        if count == 30:
+            flock.engine(1).die()
+        return await generate(asked)
+
+    flock.door.generate = counting
+    killed = batches(flock.door)
+    assert killed == batches(FakeGenerator(seconds=lambda rng: rng.uniform(1, 5), slots=4))
+    assert len(flock.lives[1]) == 2
+    assert flock.lives[1][1].sent
+    assert flock.door.resent > 0
+
+
+def test_an_engine_that_serves_other_weights_than_the_learner_is_found_whichever_it_is():
+    for wrong in range(3):
+        flock = Fakes(3)
+
+        async def main(flock=flock, wrong=wrong):
+            learning = Learning(Doors(flock, FakeVerifier(), FakeLearner()), CFG, 0, 0)
+            await learning.load()
+            sample = await flock.generate(request(0))
+            assert await learning.check_parity(sample) == 0
+            flock.fakes[wrong].version = 5
+            with pytest.raises(ParityError, match="by 5 on average"):
+                await learning.check_parity(sample)
+            await flock.close()
+
+        run(main())
