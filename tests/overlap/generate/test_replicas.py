@@ -6,56 +6,13 @@ import asyncio
 import inspect
 
 import pytest
-from mortal import Mortal, turns
+from flocks import Flock, request, update
+from mortal import turns
 
 from overlap.clock import run_virtual as run
-from overlap.config import Config, RolloutConfig, RunConfig
-from overlap.core import Generator, Prompt, Request, WeightUpdate
-from overlap.errors import EngineError, EngineLost, ParityError
-from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.generate import Patience, Replicas, SteadyGenerator
-from overlap.pipeline import Doors, PromptStream, overlapped
-from overlap.pipeline.learning import Learning
-
-
-class Flock:
-    """Steady engines side by side, the doubles that they have had, and what they were told."""
-
-    def __init__(self, count=2, **patience):
-        self.lives = [[] for _ in range(count)]
-        self.told = []
-        self.steady = [self._steady(index, Patience(**patience)) for index in range(count)]
-        self.door = Replicas(self.steady)
-
-    def _steady(self, index, patience):
-        def make():
-            self.lives[index].append(Mortal(10 * index + len(self.lives[index])))
-            return self.lives[index][-1]
-
-        return SteadyGenerator(make, alone=False, patience=patience, tell=self.told.append)
-
-    def engine(self, index):
-        return self.lives[index][-1]
-
-    @property
-    def sent(self):
-        """Ids by engine, those of its earlier lives included."""
-        return [[id for life in lives for id in life.sent] for lives in self.lives]
-
-    def send(self, *places):
-        return [asyncio.create_task(self.door.generate(request(*place))) for place in places]
-
-    def hold(self):
-        for lives in self.lives:
-            lives[-1].release.clear()
-
-
-def request(group, sample=0):
-    return Request(group, sample, Prompt(f"p{group}", (1, 2)))
-
-
-def update(version, backend="shm"):
-    return WeightUpdate(version, backend, {})
+from overlap.core import Generator
+from overlap.errors import EngineError, EngineLost
+from overlap.generate import Replicas
 
 
 def test_it_is_a_generator():
@@ -341,107 +298,3 @@ def test_every_engine_is_probed_and_one_that_is_lost_is_left_out():
         await flock.door.close()
 
     run(main())
-
-
-class Fakes(Replicas):
-    """Fake engines, which all give the same answers."""
-
-    def __init__(self, count, **fake):
-        self.fakes = [FakeGenerator(**fake) for _ in range(count)]
-        super().__init__(self.fakes)
-
-
-CFG = Config(
-    rollout=RolloutConfig(groups_per_step=4, samples_per_group=4, max_sequences=4, max_staleness=1),
-    run=RunConfig(steps=6),
-)
-
-
-def batches(generator, cfg=CFG):
-    """What the learner is given, in the order of the steps."""
-    learner = FakeLearner(seconds=lambda rng: 1.0)
-
-    async def on_step(result):
-        return None
-
-    async def main():
-        doors = Doors(generator, FakeVerifier(seconds=lambda rng: rng.uniform(0, 2)), learner)
-        await overlapped(doors, cfg, PromptStream(fake_prompts(40), 0), on_step)
-        await generator.close()
-
-    run(main())
-    return [[(s.id, s.reward, tuple(s.trajectory.token_ids)) for s in batch.samples] for batch in learner.batches]
-
-
-@pytest.mark.parametrize("count", [2, 4])
-def test_several_engines_make_the_same_batches_as_one(count):
-    timed = {"seconds": lambda rng: rng.uniform(1, 5), "slots": 4}
-    flock = Fakes(count, **timed)
-    assert batches(flock) == batches(FakeGenerator(**timed))
-    assert all(len(fake.loads) == 7 for fake in flock.fakes)
-
-
-class Killable(Mortal):
-    """A fake that can be killed, and whose answers are those of any other."""
-
-    def __init__(self, number):
-        super().__init__(number)
-        self.fake = FakeGenerator(seconds=lambda rng: rng.uniform(1, 5), slots=4)
-
-    async def generate(self, asked):
-        self.sent.append(asked.id)
-        work = asyncio.create_task(self.fake.generate(asked))
-        end = asyncio.create_task(self._end.wait())
-        try:
-            await asyncio.wait([work, end], return_when=asyncio.FIRST_COMPLETED)
-            await self._alive()
-            return await work
-        finally:
-            work.cancel()
-            end.cancel()
-
-    async def load(self, new):
-        await self._alive()
-        await self.fake.load(new)
-        self.version = new.version
-
-    async def logprobs(self, token_ids):
-        await self._alive()
-        return await self.fake.logprobs(token_ids)
-
-
-def test_the_books_balance_with_one_killed_and_the_batches_are_the_same(monkeypatch):
-    monkeypatch.setattr("test_replicas.Mortal" if __name__ == "test_replicas" else f"{__name__}.Mortal", Killable)
-    flock = Flock(2)
-    generate, count = flock.door.generate, 0
-
-    async def counting(asked):
-        nonlocal count
-        count += 1
-        if count == 30:
-            flock.engine(1).die()
-        return await generate(asked)
-
-    flock.door.generate = counting
-    killed = batches(flock.door)
-    assert killed == batches(FakeGenerator(seconds=lambda rng: rng.uniform(1, 5), slots=4))
-    assert len(flock.lives[1]) == 2
-    assert flock.lives[1][1].sent
-    assert flock.door.resent > 0
-
-
-def test_an_engine_that_serves_other_weights_than_the_learner_is_found_whichever_it_is():
-    for wrong in range(3):
-        flock = Fakes(3)
-
-        async def main(flock=flock, wrong=wrong):
-            learning = Learning(Doors(flock, FakeVerifier(), FakeLearner()), CFG, 0, 0)
-            await learning.load()
-            sample = await flock.generate(request(0))
-            assert await learning.check_parity(sample) == 0
-            flock.fakes[wrong].version = 5
-            with pytest.raises(ParityError, match="by 5 on average"):
-                await learning.check_parity(sample)
-            await flock.close()
-
-        run(main())
