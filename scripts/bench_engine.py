@@ -58,8 +58,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=200)
     parser.add_argument("--response-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds, after one to warm up")
-    parser.add_argument("--replicas", type=int, default=0, help="so many engines against one that has all cores")
-    return parser.parse_args()
+    parser.add_argument(
+        "--replicas", type=int, default=0, help="so many engines, 2 or more, against one on their cores"
+    )
+    options = parser.parse_args()
+    if options.replicas == 1:
+        parser.error("--replicas: use 2 or more")
+    return options
 
 
 async def _bench(options: argparse.Namespace, scratch: Path) -> float:
