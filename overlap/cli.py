@@ -253,6 +253,7 @@ def _train(args: argparse.Namespace) -> int:
 def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
+    from overlap.placement import place_here
     from overlap.plan import plan
     from overlap.record import plain
     from overlap.scratch import scratch_directory
@@ -261,6 +262,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
+    place_here(cfg, engine=not rollouts)
     kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
     if resume:
         check_resume(prepared, with_changes=with_changes)

@@ -16,6 +16,7 @@ from overlap.ctl import listening
 from overlap.errors import ConfigError, blaming
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
+from overlap.placement import devices_here, place_here
 from overlap.prepared import Prepared
 from overlap.process import Interrupts, interruptible
 from overlap.record import Console, Rollouts, RunDir, quiet
@@ -59,6 +60,7 @@ def train(
     check_place(cfg, resume=resume)
     with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = prepare(cfg, task, scratch)
+        place_here(cfg, engine=not rollouts)  # what cannot be placed is refused before a run directory is made
         kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
         steering.refuse_stopped()
         run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
@@ -140,12 +142,7 @@ def checked_file() -> Path:
 
 def check_device(cfg: Config) -> None:
     """Raise ConfigError where ``run.device`` asks for a GPU that is not there."""
-    if cfg.run.device == "cuda":
-        import torch  # only here: it takes a second
-
-        if not torch.cuda.is_available():
-            built = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-            raise ConfigError("run.device", "cuda", f"{built}: use auto or cpu, or install for a GPU")
+    devices_here(cfg.run.device)
 
 
 def load_tokenizer(policy: Path) -> Any:
