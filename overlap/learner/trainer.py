@@ -46,7 +46,6 @@ class RankTrainer:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         dtype = getattr(torch, cfg.model.dtype)
         model = load_policy(policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device)
-        self.adapters = adapt(model.policy, cfg.learn)
         packs = choose_attention(model, device)
         again = checkpoint_layers(model, cfg.learn)
         self.critic = None
@@ -67,11 +66,12 @@ class RankTrainer:
             padded=not packs,
         )
         self._reference = None
-        if cfg.learn.kl_coef and not self.adapters:
+        if cfg.learn.kl_coef and not cfg.learn.lora_rank:
             self._reference = load_policy(
                 policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device
             ).requires_grad_(False)
             self._reference.sequence = model.sequence
+        self.adapters = adapt(model.policy, cfg.learn)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(cfg))
