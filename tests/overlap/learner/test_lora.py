@@ -253,12 +253,14 @@ def test_a_family_with_weights_of_another_kind_is_refused(tmp_path):
     assert all(p.requires_grad for p in model.parameters())
 
 
-def test_a_frozen_output_layer_gets_no_gradient_and_gives_the_same_one_to_what_is_below():
+def test_a_frozen_output_layer_costs_no_gradient_and_gives_the_same_one_to_what_is_below():
+    from torch.utils.flop_counter import FlopCounterMode
+
     from overlap.learner.head import LogprobHead
 
     made = torch.Generator().manual_seed(0)
     hidden, targets = torch.randn((9, 8), generator=made), torch.arange(9)
-    grads = []
+    grads, costs = [], []
     for frozen in (False, True):
         layer = torch.nn.Linear(8, 20)
         with torch.no_grad():
@@ -266,10 +268,13 @@ def test_a_frozen_output_layer_gets_no_gradient_and_gives_the_same_one_to_what_i
             layer.bias.zero_()
         layer.requires_grad_(not frozen)
         below = hidden.clone().requires_grad_()
-        LogprobHead(layer, 0.7)(below, targets)[0].sum().backward()
+        with FlopCounterMode(display=False) as counter:
+            LogprobHead(layer, 0.7)(below, targets)[0].sum().backward()
         grads.append(below.grad)
+        costs.append(counter.get_total_flops())
         assert (layer.weight.grad is None) == (layer.bias.grad is None) == frozen
     assert torch.equal(*grads)
+    assert costs == [3 * 2 * 9 * 8 * 20, 2 * 2 * 9 * 8 * 20]
 
 
 @pytest.mark.parametrize("stage", [0, 2])
