@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from overlap.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape
+from overlap.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.config import Config
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
@@ -20,6 +20,8 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
     r, le = cfg.rollout, cfg.learn
     shape = policy_shape(prepared.policy)
     critic = None if prepared.critic is None else policy_shape(prepared.critic)
+    decoder = decoder_shape(_text_config(prepared.policy))
+    trained = trained_parameters(decoder, shape["parameters"], le.lora_rank)
     return [
         ("policy", f"{cfg.model.policy} ({shape['parameters'] / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
         *_without_template(prepared),
@@ -33,12 +35,22 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
             "learner",
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
         ),
+        *adapters_lines(cfg, trained),
         *_critic(cfg, critic),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         *_verifier(cfg, rollouts),
-        ("memory", memory_line(cfg, shape, critic, engine=rollouts is None)),
-        ("activations", activations_line(cfg, decoder_shape(_text_config(prepared.policy)))),
+        ("memory", memory_line(cfg, shape, critic, engine=rollouts is None, trained=trained)),
+        ("activations", activations_line(cfg, decoder)),
     ]
+
+
+def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
+    """What is trained in the weights' place, and whether by a rate that is meant for these."""
+    rank, lr = cfg.learn.lora_rank, cfg.learn.lr
+    if not rank:
+        return []
+    slow = f"; learn.lr={lr:g} is a rate for all weights, adapters usually take 10 times as much" if lr < 1e-5 else ""
+    return [("adapters", f"LoRA of rank {rank} on all linear layers, {trained / 1e6:,.1f} M parameters trained{slow}")]
 
 
 def _critic(cfg: Config, shape: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -118,18 +130,24 @@ def activations_line(cfg: Config, shape: DecoderShape) -> str:
 
 
 def memory_line(
-    cfg: Config, shape: dict[str, Any], critic: dict[str, Any] | None = None, *, engine: bool = True
+    cfg: Config,
+    shape: dict[str, Any],
+    critic: dict[str, Any] | None = None,
+    *,
+    engine: bool = True,
+    trained: int | None = None,
 ) -> str:
-    """Estimated memory: engine weights and KV cache (where there is an ``engine``); weights with optimizer state of the
-    learner, a critic's too; largest chunk excluded.
+    """Estimated memory: engine weights and KV cache (where there is an ``engine``); weights of the learner, with
+    optimizer state for those that are ``trained`` (default: all), a critic's too; largest chunk excluded.
     """
     width = 2 if cfg.model.dtype == "bfloat16" else 4
     tokens = cfg.rollout.max_sequences * cfg.model.context_tokens
     engine_bytes = shape["parameters"] * width + shape["layers"] * shape["kv_width"] * width * tokens
-    n = shape["parameters"] + (critic["parameters"] if critic else 0)
-    sharded = 12 * n / cfg.learn.ranks if cfg.learn.zero_stage else 12 * n
+    beside = critic["parameters"] if critic else 0
+    n, t = shape["parameters"] + beside, (shape["parameters"] if trained is None else trained) + beside
+    sharded = 12 * t / cfg.learn.ranks if cfg.learn.zero_stage else 12 * t
     weights = width * n / (cfg.learn.ranks if cfg.learn.zero_stage == 3 else 1)
-    gradients = 4 * n / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)
+    gradients = 4 * t / (cfg.learn.ranks if cfg.learn.zero_stage >= 2 else 1)
     learner = weights + gradients + sharded
     parts = [f"engine about {engine_bytes / GIB:.1f} GiB"] if engine else []
     return ", ".join([*parts, f"each learner rank about {learner / GIB:.1f} GiB"])

@@ -16,6 +16,7 @@ from overlap.plan import (
     _uncorrected,
     _without_template,
     activations_line,
+    adapters_lines,
     memory_line,
     plan,
     policy_shape,
@@ -109,3 +110,22 @@ def test_a_critic_is_told_and_its_memory_counts():
     assert "each learner rank about 45.0 GiB" in memory_line(cfg, policy, critic)
     assert "each learner rank about 36.0 GiB" in memory_line(cfg, policy)
     assert "engine about 8.0 GiB" in memory_line(cfg, policy, critic)
+
+
+def test_adapters_are_told_with_a_word_on_a_rate_that_is_too_small_for_them():
+    assert adapters_lines(load_config(None, []), 7) == []
+    ((name, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16"]), 4_880_000)
+    assert (name, line.partition(";")[0]) == (
+        "adapters",
+        "LoRA of rank 16 on all linear layers, 4.9 M parameters trained",
+    )
+    assert line.endswith("learn.lr=1e-06 is a rate for all weights, adapters usually take 10 times as much")
+    ((_, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16", "learn.lr=1e-5"]), 4_880_000)
+    assert line.endswith("trained")
+
+
+def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
+    cfg = load_config(None, ["learn.lora_rank=16", "learn.ranks=2", "learn.zero_stage=3"])
+    policy = {"parameters": 4 * GIB, "layers": 0, "kv_width": 0}
+    assert "each learner rank about 12.0 GiB" in memory_line(cfg, policy, trained=GIB)
+    assert "each learner rank about 21.0 GiB" in memory_line(cfg, policy, policy | {"parameters": GIB}, trained=GIB)
