@@ -102,6 +102,7 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
 
 
 def _load(path: Path, dtype: torch.dtype, zero: dict[str, Any] | None) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     load = partial(
@@ -115,7 +116,9 @@ def _load(path: Path, dtype: torch.dtype, zero: dict[str, Any] | None) -> Any:
     partitioner = None if zero is None else Partitioner(zero, dtype)
     try:
         policy, found = load() if partitioner is None else partitioner.load(load)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError
+    ) as error:  # fmt: skip
         reason = " ".join(str(error).split())[:300]
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error
     if missing := sorted(found["missing_keys"]):

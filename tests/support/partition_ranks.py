@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from learners import PROBE, config, make_batch
+from live_bytes import LiveBytes
 
 from overlap.errors import ConfigError
 from overlap.learner import critic_trainer, rank, trainer
@@ -175,24 +177,18 @@ def resident() -> int:
     return sum(int(status[kind].split()[0]) << 10 for kind in ("RssAnon", "RssShmem"))
 
 
-def peak(folder: Path) -> dict[str, dict[str, int]]:
-    """By number type: bytes before and at most while a model is loaded, and its own."""
-    found = {}
-    for dtype in ("bfloat16", "float32"):
-        zero = deepspeed_config(config(dtype=dtype, ranks=WORLD, zero_stage=3))
-        kind = getattr(torch, dtype)
-        both(folder / "tiny", dtype)  # what is imported and started along the way is the process's own
-        gc.collect()
-        with Resident() as seen:
-            before = seen.most
-            model = load_policy(folder / "large", dtype=kind, temperature=1.0, device=CPU, zero=zero)
-            loaded = resident()
-            choose_attention(model, CPU)
-        size = sum(p.ds_numel * p.element_size() for p in model.parameters())
-        found[dtype] = {"before": before, "most": seen.most, "loaded": loaded, "model": size}
-        del model
-        gc.collect()
-    return found
+def peak(folder: Path, dtype: str) -> dict[str, int]:
+    """Bytes: resident before and at most while a model is loaded, its own, and of what the start-up check makes."""
+    zero = deepspeed_config(config(dtype=dtype, ranks=WORLD, zero_stage=3))
+    both(folder / "tiny", dtype)  # what is imported and started along the way is the process's own
+    gc.collect()
+    with Resident() as seen:
+        before = seen.most
+        model = load_policy(folder / "large", dtype=getattr(torch, dtype), temperature=1.0, device=CPU, zero=zero)
+    size = sum(p.ds_numel * p.element_size() for p in model.parameters())
+    with LiveBytes() as checking:  # not by what is resident: the heap keeps the holes
+        choose_attention(model, CPU)
+    return {"before": before, "most": seen.most, "model": size, "check": checking.peak}
 
 
 def main() -> None:
@@ -200,7 +196,9 @@ def main() -> None:
     mine = int(os.environ["RANK"])
     spec = RankSpec(mine, WORLD, os.getppid(), meet, folder, folder, config(), 10)
     rank._join(spec, rank._device(spec))
-    cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused, "peak": peak}
+    cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
+    for dtype in ("bfloat16", "float32"):
+        cases[f"peak {dtype}"] = partial(peak, dtype=dtype)
     meet.with_name(f"{meet.name}-{mine}").write_text(json.dumps(cases[case](folder)))
     sys.stdout.flush()
     os._exit(0)  # as a rank: threads of the process group may wait
