@@ -159,7 +159,8 @@ class LearnConfig(Section):
     """So many ranks share each sequence (DeepSpeed-Ulysses): a micro-batch is computed by all of them, a part of its
     tokens each. Divides ``ranks`` and the heads of the model."""
     zero_stage: Literal[1, 2, 3] = free(2)
-    """DeepSpeed ZeRO stage."""
+    """DeepSpeed ZeRO stage. With 3 no rank ever holds a whole model: policy, critic and the KL penalty's reference are
+    partitioned as they are read."""
     lr: float = above(0, 1e-6)
     """Peak learning rate."""
     lora_rank: int = at_least(0, 0)

@@ -37,6 +37,11 @@ def deepspeed_config(cfg: Config) -> dict[str, Any]:
     }
 
 
+def partitioning(cfg: Config) -> dict[str, Any] | None:
+    """DeepSpeed's configuration where parameters are partitioned from the start (ZeRO-3), else None."""
+    return deepspeed_config(cfg) if cfg.learn.zero_stage == 3 else None
+
+
 def take_step(engine: Any, rate: float, field: str) -> float:
     """Take the optimizer step; returns the global gradient norm before clipping. Raises LearnerError, which names the
     ``field`` of the rate, where that is no number.
