@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from overlap.core import Generator, Verifier
@@ -35,6 +35,16 @@ def steady_engines(
 
     count = len(placement.engines)
     return steady(0, True) if count == 1 else Replicas([steady(engine, False) for engine in range(count)])
+
+
+def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """Where they take turns on their GPUs, the engines have theirs first, and sleep before the learner begins."""
+
+    async def asleep() -> None:
+        await generator.start()
+        await generator.sleep()
+
+    return {"learner": asleep} if placement.sleeps else {}
 
 
 def serving_engines(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path) -> Generator:

@@ -18,7 +18,7 @@ from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.parts import sandbox_verifier, steady_engines
+from overlap.parts import before_starts, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import place_here
 from overlap.prepared import Prepared
@@ -187,7 +187,7 @@ class Session:
         )
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
-        await open_doors(doors, stack, self.warden, self.console.note)
+        await open_doors(doors, stack, self.warden, self.console.note, before_starts(generator, self._placed))
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None

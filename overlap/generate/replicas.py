@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from overlap.core import Generator, Request, Trajectory, WeightUpdate
+from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
 from overlap.errors import EngineError, EngineLost, first_error
+from overlap.generate.lockstep import lockstep
 from overlap.generate.steady import PATIENCE
 
 Result = TypeVar("Result")
@@ -110,7 +111,15 @@ class Replicas:
                 await self._until_end(self._any_wants())
 
     async def _load(self, lacking: Sequence[int], update: WeightUpdate) -> None:
-        for index in await self._each(lacking, lambda engine: engine.load(update)):
+        async with lockstep(update, len(lacking)) as shares:
+            mine = {self._engines[index]: share for index, share in zip(lacking, shares, strict=True)}
+
+            async def load(engine: Generator) -> None:
+                with mine[engine] as own:
+                    await engine.load(own)
+
+            loaded = await self._each(lacking, load)
+        for index in loaded:
             self._lost.discard(index)
             self._has[index] = update.version
 
@@ -131,14 +140,14 @@ class Replicas:
 
     async def sleep(self) -> None:
         """All engines sleep, where they share a device with the learner: none has weights then."""
-        if self._backend == "ipc":
+        if self._backend in ("", "ipc"):  # before the first load nobody has said
             self._shut()
             await self._each(range(len(self._engines)), lambda engine: engine.sleep())
 
-    async def wake(self) -> None:
+    async def wake(self, part: Part) -> None:
         """All engines that sleep take their memory back."""
-        if self._backend == "ipc":
-            await self._each(range(len(self._engines)), lambda engine: engine.wake())
+        if self._backend in ("", "ipc"):
+            await self._each(range(len(self._engines)), lambda engine: engine.wake(part))
 
     async def wants_weights(self) -> None:
         """Return when an engine is up again that nobody is loading; see ``SteadyGenerator.wants_weights``."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from overlap.core import Generator, Request, Trajectory, WeightUpdate
+from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
 from overlap.errors import EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
@@ -120,13 +120,13 @@ class SteadyGenerator:
 
     async def sleep(self) -> None:
         """As the engine's; nothing where engine and learner do not share a device."""
-        if self._backend == "ipc":
+        if self._backend in ("", "ipc"):  # before the first load nobody has said
             await self._steadily("sleep", lambda engine: engine.sleep())
 
-    async def wake(self) -> None:
+    async def wake(self, part: Part) -> None:
         """As the engine's; nothing where engine and learner do not share a device."""
-        if self._backend == "ipc":
-            await self._steadily("wake", lambda engine: engine.wake())
+        if self._backend in ("", "ipc"):
+            await self._steadily(f"waking the {part}", lambda engine: engine.wake(part))
 
     async def wants_weights(self) -> None:
         """Return when a new engine is up that nobody is loading: the caller publishes and loads the newest version.

@@ -25,6 +25,7 @@ from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
+from overlap.learner.offload import Turns
 from overlap.learner.optimizer import deepspeed_config, learning_rate, partitioning, take_step
 from overlap.learner.sequence import SequenceGroup, share_sequences
 from overlap.learner.statistics import Tally
@@ -74,6 +75,7 @@ class RankTrainer:
         self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(cfg))
         names = LossConfig.__dataclass_fields__
         self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
+        self.turns = Turns(device)
 
     def _load(self, path: Path) -> Policy:
         dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
@@ -113,9 +115,13 @@ class RankTrainer:
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
         advantages: Sequence[list[Tensor] | None] = [None] * len(minis)
         if self.critic is not None:
-            advantages, judged = self.critic.step(minis)
+            with self.turns.critic():
+                advantages, judged = self.critic.step(minis)
             told |= judged
-        return told if alone else told | self._learn(minis, advantages, tokens)
+        if not alone:
+            with self.turns.policy():
+                told |= self._learn(minis, advantages, tokens)
+        return told | self.turns.told()
 
     def _learn(
         self, minis: Sequence[MiniBatch], advantages: Sequence[list[Tensor] | None], tokens: int

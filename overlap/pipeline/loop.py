@@ -26,7 +26,8 @@ from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.books import Books
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Flow, Pending
-from overlap.pipeline.learning import Doors, Learning, StepResult, named
+from overlap.pipeline.learning import Doors, Learning, StepResult
+from overlap.pipeline.named import named
 from overlap.pipeline.pace import Pace
 from overlap.pipeline.prompts import PromptStream
 

@@ -10,7 +10,7 @@ from flocks import Flock, request, update
 from mortal import turns
 
 from overlap.clock import run_virtual as run
-from overlap.core import Generator
+from overlap.core import Generator, WeightUpdate
 from overlap.errors import EngineError, EngineLost
 from overlap.generate import Replicas
 
@@ -265,18 +265,72 @@ def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_it_has_
     flock = Flock(2)
 
     async def main():
+        await flock.door.sleep()
+        assert flock.sent == [["sleep"], ["sleep"]]  # nobody knows yet: the engines do
         await flock.door.load(update(0))
         await flock.door.sleep()
-        await flock.door.wake()
+        await flock.door.wake("weights")
         await flock.door.load(update(1, "ipc"))
         await flock.door.sleep()
-        assert flock.sent == [["sleep"], ["sleep"]]
+        assert flock.sent == [["sleep", "sleep"], ["sleep", "sleep"]]
         (task,) = flock.send((0,))
-        await flock.door.wake()
+        await flock.door.wake("weights")
+        await flock.door.wake("cache")
         await asyncio.sleep(10)
-        assert flock.sent == [["sleep", "wake"], ["sleep", "wake"]]
+        assert flock.sent == [["sleep", "sleep", "wake weights", "wake cache"]] * 2
         await flock.door.load(update(1, "ipc"))
         await task
+        await flock.door.close()
+
+    run(main())
+
+
+def in_chunks(version, made, count=3):
+    async def chunks():
+        for number in range(count):
+            made.append(number)
+            yield {"number": number}
+
+    return WeightUpdate(version, "ipc", {}, chunks)
+
+
+def test_one_buffer_serves_all_engines_and_is_filled_when_each_of_them_is_there():
+    flock, made = Flock(3), []
+
+    async def main():
+        await flock.door.start()
+        slow = flock.engine(1)
+        slow.release.clear()
+        load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
+        await asyncio.sleep(10)
+        assert made == []
+        slow.release.set()
+        await load
+        assert made == [0, 1, 2]
+        assert [life[0].chunks for life in flock.lives] == [[0, 1, 2]] * 3
+        await flock.door.close()
+
+    run(main())
+
+
+def test_an_engine_that_dies_over_it_is_not_waited_for():
+    flock, made = Flock(2), []
+
+    async def main():
+        await flock.door.start()
+        flock.engine(1).release.clear()
+        load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
+        await asyncio.sleep(10)
+        assert made == []
+        flock.engine(1).die()
+        await load
+        assert made == [0, 1, 2]
+        assert flock.engine(0).version == 0
+        again = in_chunks(0, made)
+        await flock.door.wants_weights()
+        await flock.door.load(again)
+        assert made == [0, 1, 2] * 2
+        assert flock.engine(1).chunks == [0, 1, 2]
         await flock.door.close()
 
     run(main())

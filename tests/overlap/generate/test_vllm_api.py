@@ -75,7 +75,7 @@ class Llm:
 
     def __getattr__(self, name):
         async def call(*args, **kwargs):
-            self.calls.append((name, *args, kwargs) if kwargs else name)
+            self.calls.append((name, *args, kwargs) if kwargs else (name, *args) if args else name)
             return self._forgets
 
         return call
@@ -93,10 +93,33 @@ def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(lan
         asyncio.run(forgetful.replace_weights({}, 3))
 
 
-def test_sleep_ends_no_request():
+@pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("keep", False)])
+def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
     llm = Llm()
-    asyncio.run(generate_api.Engine(llm, None, False, "ipc", "recompute").sleep())
-    assert llm.calls == [("sleep", {"level": 1, "mode": "keep"})]
+    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
+    engine = generate_api.Engine(llm, vllm, False, "ipc", landing)
+
+    async def main():
+        for _ in range(2):
+            await engine.sleep()
+            await engine.wake("weights")
+            await engine.begin_weights()
+            await engine.receive_weights({"names": []})
+            await engine.commit_weights(3)
+            await engine.wake("cache")
+
+    asyncio.run(main())
+    load = ["start_weight_update", ("update_weights", {"names": []}), ("finish_weight_update", "3")]
+    awake = [("wake_up", {"tags": ["kv_cache"]}), ("reset_prefix_cache", {"reset_running_requests": all_of_it})]
+    slept = [("sleep", {"level": level, "mode": "keep"}) for level in (1, 2)]  # its own weights are kept, ours are sent
+    turns = [[one, ("wake_up", {"tags": ["weights"]}), *load, *awake] for one in slept]
+    assert llm.calls == [*turns[0], *turns[1]]
+
+
+def test_a_cache_that_is_not_forgotten_is_an_error():
+    engine = generate_api.Engine(Llm(forgets=False), None, False, "ipc", "recompute")
+    with pytest.raises(EngineError, match="did not forget what its KV cache held"):
+        asyncio.run(engine.wake("cache"))
 
 
 def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
