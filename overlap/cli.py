@@ -281,7 +281,8 @@ def plan_elsewhere(cfg: Config, devices: str) -> int:
 def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
-    from overlap.plan import asked_for, check_memory, memory_lines, plan, seating_here
+    from overlap.placement import place_here, seating_here
+    from overlap.plan import asked_for, check_memory, memory_lines, plan
     from overlap.record import plain
     from overlap.scratch import scratch_directory
     from overlap.training import check_place, check_resume, open_rollouts, prepare
@@ -289,10 +290,11 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
+    place_here(cfg, engine=not rollouts)
     kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
     if resume:
         check_resume(prepared, with_changes=with_changes)
-    asked, seating = asked_for(prepared, kept), seating_here(cfg)
+    asked, seating = asked_for(prepared, kept), seating_here(cfg, engine=kept is None)
     lines = (f"{name:<10} {value}" for name, value in plan(prepared, kept))
     show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     show("", *memory_lines(asked, seating))

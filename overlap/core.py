@@ -303,7 +303,10 @@ class Generator(Protocol):
         """Pause, load a version, resume (and open the gate). After a failure the gate is shut until a load succeeds."""
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature (the parity probe)."""
+        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature (the parity probe).
+
+        Of R engines that share the work [R x (T-1)], one after the other.
+        """
 
     async def sleep(self) -> None:
         """Give device memory to the learner; no effect where engine and learner do not share a device."""

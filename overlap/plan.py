@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from overlap.activations import DecoderShape, activation_bytes, checkpoints
 from overlap.config import Config
 from overlap.placement import (
     Asked,
-    Hardware,
     ModelShape,
     Seating,
     check_fit,
-    free_memory,
     memory_line,
     memory_plan,
     memory_table,
     read_shape,
-    seat,
+    seating_here,
 )
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
@@ -47,7 +43,7 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
         *_critic(cfg, asked.critic),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         *_verifier(cfg, rollouts),
-        ("memory", memory_line(memory_plan(asked, seating_here(cfg)(cfg)))),
+        ("memory", memory_line(memory_plan(asked, seating_here(cfg, engine=asked.engine)(cfg)))),
         ("activations", activations_line(cfg, shape.decoder)),
     ]
 
@@ -56,11 +52,6 @@ def asked_for(prepared: Prepared, rollouts: Rollouts | None = None) -> Asked:
     """What the memory of a run is planned by."""
     critic = None if prepared.critic is None else read_shape(prepared.critic)
     return Asked(prepared.cfg, read_shape(prepared.policy), critic, engine=rollouts is None)
-
-
-def seating_here(cfg: Config) -> Seating:
-    """Who sits where on this machine, with the memory that is free now."""
-    return partial(seat, hardware=Hardware((), free_memory()))
 
 
 def memory_lines(asked: Asked, seating: Seating) -> list[str]:

@@ -16,8 +16,17 @@ from overlap.ctl import listening
 from overlap.errors import ConfigError, blaming
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
-from overlap.placement import Asked, Seating, named_hardware, read_shape, seat
-from overlap.plan import asked_for, check_memory, plan, seating_here
+from overlap.placement import (
+    Asked,
+    Seating,
+    devices_here,
+    named_devices,
+    place_here,
+    read_shape,
+    seating_here,
+    seating_on,
+)
+from overlap.plan import asked_for, check_memory, plan
 from overlap.prepared import Prepared
 from overlap.process import Interrupts, interruptible
 from overlap.record import Console, Rollouts, RunDir, quiet
@@ -61,8 +70,9 @@ def train(
     check_place(cfg, resume=resume)
     with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = prepare(cfg, task, scratch)
+        place_here(cfg, engine=not rollouts)  # what cannot be placed is refused before a run directory is made
         kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
-        check_memory(asked_for(prepared, kept), seating_here(cfg))
+        check_memory(asked_for(prepared, kept), seating_here(cfg, engine=kept is None))
         steering.refuse_stopped()
         run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
@@ -143,12 +153,7 @@ def checked_file() -> Path:
 
 def check_device(cfg: Config) -> None:
     """Raise ConfigError where ``run.device`` asks for a GPU that is not there."""
-    if cfg.run.device == "cuda":
-        import torch  # only here: it takes a second
-
-        if not torch.cuda.is_available():
-            built = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-            raise ConfigError("run.device", "cuda", f"{built}: use auto or cpu, or install for a GPU")
+    devices_here(cfg.run.device)
 
 
 def load_tokenizer(policy: Path) -> Any:
@@ -199,7 +204,7 @@ def elsewhere(cfg: Config, devices: str) -> tuple[Asked, Seating]:
     """
     from overlap.policy import resolve_config
 
-    hardware = named_hardware(devices)
+    seating = seating_on(named_devices(devices))
     if cfg.run.device == "cpu":
         raise ConfigError("run.device", "cpu", f"--devices={devices} plans for GPUs: use auto or cuda")
     policy = read_shape(resolve_config(cfg.model.policy))
@@ -207,7 +212,7 @@ def elsewhere(cfg: Config, devices: str) -> tuple[Asked, Seating]:
     if cfg.learn.advantage == "gae":
         with blaming("critic.policy"):
             critic = read_shape(resolve_config(cfg.critic.policy)) if cfg.critic.policy else policy
-    return Asked(cfg, policy, critic), partial(seat, hardware=hardware)
+    return Asked(cfg, policy, critic), seating
 
 
 def open_run(prepared: Prepared, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:

@@ -90,29 +90,38 @@ class RolloutConfig(Section):
     """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
     sampling); 0: none."""
     max_sequences: int = at_least(1, 64, may_change=True)
-    """Sequences that the engine decodes at once."""
+    """Sequences that an engine decodes at once."""
+    replicas: int = at_least(0, 1, may_change=True)
+    """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own; 0: as many as the GPUs
+    hold, on a CPU 1. A group's samples stay on one of them."""
     gpu_memory: float = share(0.6, may_change=True)
     """Share of a GPU's memory for the engine, 0 to 1. On a CPU the KV cache is derived from ``max_sequences``."""
     tensor_parallel: int = at_least(1, 1)
-    """Devices per engine."""
+    """GPUs per engine."""
     weight_backend: Literal["auto", "shm", "ipc", "nccl"] = free("auto")
     """How weights travel: shm (one host), ipc (engine and learner on the same GPUs), nccl (on different GPUs)."""
     parity_bound: float = at_least(0, 0.0, may_change=True)
     """How far engine and learner log-probs may differ after a sync, nats; 0: 0.05 in bfloat16, 1e-4 in float32.
 
-    In bfloat16 99 % of the confident tokens keep it, and the mean over all tokens twice it; in float32 all do.
+    In bfloat16 99 % of the confident tokens keep it (of few, all but one), and the mean over all tokens twice it; in
+    float32 all do.
     """
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
+        return self.max_sequences * max(1, self.replicas)
 
 
 def check_sharing(backend: str, max_staleness: int) -> None:
     """Raise ConfigError where an engine that sleeps while the learner learns is to generate meanwhile.
 
-    For a backend that "auto" may turn out to be, too: the engine asks once it has seen the machine.
+    For a backend that "auto" may turn out to be, too: the placement asks once it knows the machine.
     """
     way_out = (
         "the engine sleeps while the learner has its GPUs (weight_backend=ipc), so no sample is made ahead: use 0, "
     )
-    way_out += "or weight_backend=nccl with rollout.tensor_parallel + learn.ranks GPUs"
+    way_out += "or weight_backend=nccl with rollout.tensor_parallel * rollout.replicas + learn.ranks GPUs"
     require(max_staleness == 0 or backend != "ipc", "rollout.max_staleness", max_staleness, way_out)
 
 

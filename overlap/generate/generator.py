@@ -22,6 +22,7 @@ from overlap.config import Config
 from overlap.core import Request, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
 from overlap.generate.start import READY_S, EngineSpec, Sample, Sampling, environment
+from overlap.placement import EngineSeat, Placement, place_here
 from overlap.process import Life, Peer, RemoteFault, see
 
 _START_S = READY_S + 30
@@ -35,7 +36,8 @@ class VllmGenerator:
 
     ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
     ``log`` takes what vLLM and its processes print; by default ``scratch/engine.log``. ``host`` is the module that the
-    engine's process runs.
+    engine's process runs. The engine sits on seat ``engine`` of ``placement``; by default it is placed for itself, as
+    every part of a run on this machine would be.
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
@@ -48,11 +50,16 @@ class VllmGenerator:
         standalone: bool = False,
         log: Path | None = None,
         host: str = "overlap.generate.host",
+        placement: Placement | None = None,
+        engine: int = 0,
     ) -> None:
+        placement = placement or place_here(cfg, learner=not standalone)
         self._cfg, self._standalone, self._host = cfg, standalone, host
-        self._log = log or scratch / "engine.log"
-        self._spec = _spec(cfg, policy, standalone)
-        self._life = Life("engine", EngineError, scratch, self._log)
+        self._seat = placement.engines[engine]
+        name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
+        self._log = log or scratch / f"{name}.log"
+        self._spec = _spec(cfg, policy, standalone, placement, self._seat)
+        self._life = Life(name, EngineError, scratch, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -120,7 +127,10 @@ class VllmGenerator:
             self._frozen = True
             await self._ask("pause", "pause")
             if "init" in update.info and not self._connected:
-                await self._ask("joining the weight transfer", "connect", update.info["init"], within=_LOAD_S)
+                init = dict(update.info["init"])
+                if "rank_offset" in init:  # in the group of all engines
+                    init["rank_offset"] = self._seat.first_rank
+                await self._ask("joining the weight transfer", "connect", init, within=_LOAD_S)
                 self._connected = True
             info = dict(update.info.get("update", update.info))
             await self._ask(f"version {update.version}", "replace_weights", info, update.version, within=_LOAD_S)
@@ -176,7 +186,7 @@ class VllmGenerator:
     async def _open(self) -> None:
         """Start the host and have it open the engine. An engine that did not start is not tried again."""
         try:
-            self._peer = await open_host(self._life, self._host)
+            self._peer = await open_host(self._life, self._host, self._seat)
             self._backend, self._shares_gpus = await self._ask("start", "open", self._spec, within=_START_S)
             await self._ask("start", "probe_at", self._spec.temperature)
             if self._standalone:
@@ -232,25 +242,25 @@ class VllmGenerator:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 
 
-async def open_host(life: Life, module: str) -> Peer:
+async def open_host(life: Life, module: str, seat: EngineSeat) -> Peer:
     """Start the process that the engine lives in."""
-    return await Peer.start(life, "the engine process", module, environment(os.getpid()))
+    mine = environment(os.getpid()) | seat.environment
+    return await Peer.start(life, f"the {life.name} process", module, mine)
 
 
-def _spec(cfg: Config, policy: Path, standalone: bool) -> EngineSpec:
+def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, seat: EngineSeat) -> EngineSpec:
     return EngineSpec(
         policy=Path(os.path.abspath(policy)),
-        device=cfg.run.device,
+        device=placement.kind,
         dtype=cfg.model.dtype,
         context_tokens=cfg.model.context_tokens,
         max_sequences=cfg.rollout.max_sequences,
-        seed=cfg.run.seed,
+        seed=seat.seed,
         temperature=cfg.rollout.temperature,
         gpu_memory=cfg.rollout.gpu_memory,
         tensor_parallel=cfg.rollout.tensor_parallel,
-        weight_backend=cfg.rollout.weight_backend,
+        backend=placement.backend,
         landing=cfg.rollout.landing,
-        max_staleness=cfg.rollout.max_staleness,
-        devices_wanted=cfg.rollout.tensor_parallel + cfg.learn.ranks,
         load_weights=standalone,
+        engines=len(placement.engines),
     )

@@ -29,11 +29,11 @@ class EngineSpec:
     temperature: float
     gpu_memory: float
     tensor_parallel: int
-    weight_backend: str
+    backend: str
     landing: str
-    max_staleness: int
-    devices_wanted: int
     load_weights: bool
+    engines: int
+    """On this machine, which share its memory where they run on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Sample:
     spans: tuple[VersionSpan, ...]
 
 
-def engine_args(spec: EngineSpec, backend: str, cpu_kv_bytes: int) -> dict[str, Any]:
+def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``; ``cpu_kv_bytes`` is 0 on a GPU."""
     args = {
         "model": str(spec.policy),
@@ -83,7 +83,10 @@ def engine_args(spec: EngineSpec, backend: str, cpu_kv_bytes: int) -> dict[str, 
             "kv_cache_memory_bytes": cpu_kv_bytes,
             "block_size": CPU_BLOCK_TOKENS,
         }
-    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": backend == "ipc"}
+    sleeps = spec.backend == "ipc"
+    if sleeps and spec.tensor_parallel > 1:
+        args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
+    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": sleeps}
 
 
 def kv_bytes(spec: EngineSpec, model: Any) -> int:
@@ -101,7 +104,7 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     heads = getattr(model, "num_key_value_heads", None) or model.num_attention_heads
     width = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
     per_token = 2 * model.num_hidden_layers * heads * width * (2 if spec.dtype == "bfloat16" else 4)
-    return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory())
+    return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
 
 
 def environment(driver: int) -> dict[str, str]:

@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
-from overlap.config import check_sharing
 from overlap.core import Finish, VersionSpan
 from overlap.errors import ConfigError, EngineError
 from overlap.generate.start import EngineSpec, Sample, Sampling, engine_args, kv_bytes
-from overlap.weights import choose_backend
 
 _TAIL_TOKENS = 4
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
@@ -169,16 +167,16 @@ def open_engine(spec: EngineSpec) -> Engine:
         check_shape(vllm.Request, {"update_block_hashes": ()})
     on_cpu = vllm.current_platform.is_cpu()
     if spec.device == ("cuda" if on_cpu else "cpu"):
-        raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use auto")
+        raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
     cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
-    backend = choose_backend(spec.weight_backend, 0 if on_cpu else vllm.devices(), spec.devices_wanted)
-    check_sharing(backend, spec.max_staleness)
-    args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, backend, cache if on_cpu else 0))
+    args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, cache if on_cpu else 0))
     if args.get("enforce_eager"):
         # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
-    args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[backend])
-    return Engine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, backend, spec.landing)
+    args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
+    return Engine(
+        vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, spec.backend, spec.landing
+    )
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
@@ -195,7 +193,6 @@ def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
 def _import() -> SimpleNamespace:
     """The names of vLLM that are used here. EngineError where one is missing."""
     try:
-        import torch
         import vllm
         import vllm.config
         from transformers import AutoConfig
@@ -219,7 +216,6 @@ def _import() -> SimpleNamespace:
             WeightTransferInitRequest=transfer.WeightTransferInitRequest,
             WeightTransferUpdateRequest=transfer.WeightTransferUpdateRequest,
             current_platform=current_platform,
-            devices=torch.cuda.device_count,
         )
     except (ImportError, AttributeError) as error:
         raise EngineError(f"vLLM cannot be used: {error}; run scripts/setup.sh") from error

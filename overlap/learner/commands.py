@@ -17,7 +17,7 @@ from overlap.learner.reshard import OldShards, load_resharded
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
-from overlap.weights import Sender, choose_backend, open_sender
+from overlap.weights import Sender, open_sender
 
 
 @contextmanager
@@ -66,18 +66,12 @@ class Commands:
 
     def publish(self, version: int) -> tuple[str, dict[str, Any]]:
         """Backend and info of a WeightUpdate."""
+        spec, placed = self._spec, self._spec.placement
         if self._sender is None:
             self._sender = open_sender(
-                self._backend, rank=self._spec.rank, world=self._spec.world,
-                engine_devices=self._spec.cfg.rollout.tensor_parallel,
-            )  # fmt: skip
-        return self._backend, self._sender.prepare(self._trainer.full_tensors(), version)
-
-    @property
-    def _backend(self) -> str:
-        cfg = self._spec.cfg
-        devices = torch.cuda.device_count() if self._trainer.device.type == "cuda" else 0
-        return choose_backend(cfg.rollout.weight_backend, devices, self._spec.world + cfg.rollout.tensor_parallel)
+                placed.backend, rank=spec.rank, world=spec.world, engine_devices=placed.engine_devices
+            )
+        return placed.backend, self._sender.prepare(self._trainer.full_tensors(), version)
 
     def transmit(self, info: dict[str, Any]) -> None:
         """Send while the engine receives."""

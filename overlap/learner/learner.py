@@ -23,6 +23,7 @@ from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import read_state
+from overlap.placement import Placement, place_here
 
 START_S = 1800.0
 """Reading a large checkpoint from a slow disk on every rank, and partitioning it."""
@@ -40,7 +41,8 @@ class DeepSpeedLearner:
     ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the
     policy's), ``scratch`` the run's directory for short-lived files,
     ``log`` where the ranks' output goes, ``total_updates`` the number of optimizer steps that the learning-rate
-    schedule spans.
+    schedule spans. The ranks sit as ``placement`` says; by default they are placed for themselves, as every part of a
+    run on this machine would be.
     """
 
     def __init__(
@@ -52,10 +54,11 @@ class DeepSpeedLearner:
         critic: Path | None = None,
         log: Path | None = None,
         total_updates: int,
+        placement: Placement | None = None,
     ) -> None:
         self._cfg, self._policy, self._scratch = cfg, policy, scratch
         self._critic = critic or policy
-        self._log, self._total_updates = log, total_updates
+        self._log, self._total_updates, self._placement = log, total_updates, placement
         self._ranks: RankProcesses | None = None
         self._version = 0
 
@@ -63,6 +66,7 @@ class DeepSpeedLearner:
         """Start the ranks and load the policy. Raises LearnerError."""
         if self._ranks is not None:
             raise LearnerError("the learner was started before; make a new one")
+        placement = self._placement or place_here(self._cfg)
         life = RankLife(self._scratch, self._log)
         spec = RankSpec(
             rank=0,
@@ -73,6 +77,7 @@ class DeepSpeedLearner:
             critic=absolute(self._critic),
             cfg=self._cfg,
             total_updates=self._total_updates,
+            placement=placement,
         )
         self._ranks = RankProcesses(spec, life)
         await self._ranks.start(START_S)

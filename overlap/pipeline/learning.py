@@ -14,7 +14,7 @@ from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, T
 from overlap.errors import EngineLost, StageError, StaleBatchError, first_error
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
-from overlap.pipeline.parity import check_parity
+from overlap.pipeline.parity import check_parity, engine_by_engine
 from overlap.pipeline.solved import solves
 
 A = TypeVar("A")
@@ -111,11 +111,13 @@ class Learning:
             self.version = version
 
     async def check_parity(self, sample: Trajectory) -> float:
-        """Largest difference of engine and learner log-probs on a prompt and its response, nats."""
+        """Largest difference of engine and learner log-probs on a prompt and its response, nats: the worst engine's."""
         token_ids = (*sample.request.prompt.token_ids, *sample.token_ids)[: self.cfg.model.context_tokens]
         ours, theirs = await both(self.doors.generator.logprobs(token_ids), self.doors.learner.logprobs(token_ids))
         exact = self.cfg.model.dtype == "float32"
-        return check_parity(ours, theirs, bound=self.cfg.parity_bound, version=self.version, exact=exact)
+        each = engine_by_engine(ours, len(theirs))
+        bound, version = self.cfg.parity_bound, self.version
+        return max(check_parity(one, theirs, bound=bound, version=version, exact=exact) for one in each)
 
     def _refuse_more_empty_steps(self, groups: tuple[Group, ...]) -> None:
         bound = self.cfg.data.drop_solved

@@ -118,7 +118,7 @@ async def overlapped(
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(learning.serve_again(), name="serve again")]
             await _begin(learning, at, prompts, on_ready)
-            flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.max_sequences)
+            flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.sequences)
             control.attach(books, flow)
             tasks.create_task(books.admit(flow.send), name="admit")
             beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))

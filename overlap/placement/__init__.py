@@ -1,11 +1,12 @@
-"""Who sits where, what each needs there, and whether it fits: pure functions of configuration, models and hardware.
+"""Which process sits on which device, what each needs there, and whether it fits: pure functions of the configuration,
+of the models' shapes, and of what the machine has.
 
-Consumes  a Config, shapes of models and the devices; produces a MemoryPlan, or the settings that would make a run fit
-Waits for nothing
+Decided once, in the driver, before anything starts; the engines' hosts and the learner's ranks are told. Imports no
+torch and starts no CUDA.
 """
 
+from overlap.placement.devices import Devices, devices_here
 from overlap.placement.fit import Seating, check_fit
-from overlap.placement.hardware import Hardware, free_memory, named_hardware, seat
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
     Asked,
@@ -15,26 +16,37 @@ from overlap.placement.memory import (
     memory_plan,
     token_bytes,
 )
+from overlap.placement.seating import free_memory, named_devices, seating_here, seating_on
+from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
 from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config
 from overlap.placement.table import memory_line, memory_table
 
 __all__ = [
     "CPU_BLOCK_TOKENS",
     "Asked",
-    "Hardware",
+    "Backend",
+    "Devices",
+    "EngineSeat",
     "MemoryPlan",
     "ModelShape",
+    "Placement",
+    "RankSeat",
     "Seating",
     "Seats",
+    "check_environment",
     "check_fit",
+    "devices_here",
     "free_memory",
     "kv_cache_bytes",
     "memory_line",
     "memory_plan",
     "memory_table",
-    "named_hardware",
+    "named_devices",
+    "place",
+    "place_here",
     "read_shape",
-    "seat",
+    "seating_here",
+    "seating_on",
     "shape_of",
     "text_config",
     "token_bytes",

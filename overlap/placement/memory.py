@@ -316,7 +316,12 @@ def _on_machine(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
         return
     if asked.engine:
         token = token_bytes(asked.policy, asked.width)
-        cache = kv_cache_bytes(token, asked.cfg.model.context_tokens, asked.cfg.rollout.max_sequences, seats.host)
+        cache = kv_cache_bytes(
+            token,
+            asked.cfg.model.context_tokens,
+            asked.cfg.rollout.max_sequences,
+            seats.host // max(1, len(seats.engines)),
+        )
         items = {"own": ENGINE_OWN, "engine weights": asked.width * asked.policy.parameters, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)

@@ -10,7 +10,7 @@ import pytest
 
 from overlap.activations import DecoderShape
 from overlap.config import load_config
-from overlap.placement import ModelShape
+from overlap.placement import ModelShape, seating_here
 from overlap.plan import (
     _critic,
     _uncorrected,
@@ -20,7 +20,6 @@ from overlap.plan import (
     memory_lines,
     plan,
     prompts_line,
-    seating_here,
 )
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
