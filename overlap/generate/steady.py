@@ -54,7 +54,7 @@ class SteadyGenerator:
     that fails is final.
 
     One that is not ``alone`` has others beside it that can do its work: requests and loads wait for no further engine,
-    and raise EngineLost where theirs has died.
+    and raise EngineLost where theirs has died. Generation did not stand still then, so ``went_on`` is not called.
     """
 
     def __init__(
@@ -270,8 +270,11 @@ class SteadyGenerator:
     def _break_silence(self, since: float) -> None:
         """The first response after a death."""
         seconds, self._silent_since = asyncio.get_running_loop().time() - since, None
-        self._tell(f"generation goes on, {seconds:.1f} s after the death of the engine")
-        self._went_on(seconds)
+        if self._alone:
+            self._tell(f"generation goes on, {seconds:.1f} s after the death of the engine")
+            self._went_on(seconds)
+        else:
+            self._tell(f"an engine that had died serves again, after {seconds:.1f} s; the others went on")
 
     def _look_for_weights(self) -> None:
         """Ask for weights when there is an engine without, and nobody is about to load it."""

@@ -11,6 +11,7 @@ import pytest
 from overlap import cli
 from overlap.config import load_config
 from overlap.errors import ConfigError, DataError, EngineError, StageError
+from overlap.placement import Devices
 from overlap.record import RunDir, RunState, save_state, writing
 
 
@@ -197,6 +198,20 @@ def test_a_gpu_that_is_not_there_is_refused_at_once(
     assert cli.main(["train", *args]) == 2
     assert "run.device='cuda'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_the_gpus_cannot_seat_is_refused_at_once_and_in_a_dry_run(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices.gpus(1))
+    out = tmp_path / "out"
+    args = ["learn.ranks=2", "data.task=toy:ToyTask", f"model.policy={policy}", f"run.dir={out}"]
+    for flags in ([], ["--dry-run"]):
+        assert cli.main(["train", *flags, *args]) == 2
+        err = capsys.readouterr().err
+        assert "learn.ranks=2: each rank needs a GPU, and here are 1" in err
+        assert len(err.splitlines()) == 1
+    assert not out.exists()
 
 
 def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, tmp_path: Path) -> None:
