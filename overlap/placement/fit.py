@@ -75,6 +75,8 @@ def ways_out(asked: Asked, seating: Seating, count: int = WAYS) -> list[Way]:
     found: list[tuple[tuple[int, int], ...]] = []
     for size in (1, 2, 3):
         for chosen in combinations(range(len(families)), size):
+            if len({families[family][0].field for family in chosen}) < size:
+                continue
             for steps in product(*(range(len(families[family])) for family in chosen)):
                 places = tuple(zip(chosen, steps, strict=True))
                 if any(_needs_less(known, places) for known in found):
@@ -108,9 +110,6 @@ def _fits(asked: Asked, way: Way, seating: Seating) -> bool:
 def with_settings(asked: Asked, way: Way) -> Asked:
     """The same with these settings. Raises ConfigError for what is no configuration."""
     for setting in way:
-        if setting.field == "learn.offload":
-            asked = replace(asked, offload=setting.value)
-            continue
         section, name = setting.field.split(".")
         cfg = replace(asked.cfg, **{section: replace(getattr(asked.cfg, section), **{name: setting.value})})
         asked = replace(asked, cfg=cfg)
@@ -119,8 +118,6 @@ def with_settings(asked: Asked, way: Way) -> Asked:
 
 def value_of(asked: Asked, field: str) -> Any:
     """What a field is set to."""
-    if field == "learn.offload":
-        return asked.offload
     section, name = field.split(".")
     return getattr(getattr(asked.cfg, section), name)
 
@@ -129,9 +126,8 @@ def _families(asked: Asked, seats: Seats) -> Iterator[tuple[Setting, ...]]:
     """For each field the values that may help, the gentlest first."""
     cfg, gpus = asked.cfg, len(seats.devices)
     learn, sequences, tokens = cfg.learn, cfg.rollout.max_sequences, cfg.model.response_tokens
-    if gpus:
-        kinds = ("sleep", "cpu") if seats.turns and asked.offload == "none" else ("cpu",)
-        yield _settings("learn.offload", asked.offload, kinds)
+    if gpus and seats.turns and asked.offload == "none":
+        yield _settings("learn.offload", "none", ("sleep",))
     if gpus and asked.engine:
         share = cfg.rollout.gpu_memory
         yield _settings("rollout.gpu_memory", share, sorted(_SHARES, key=lambda one: abs(one - share)))
@@ -148,6 +144,7 @@ def _families(asked: Asked, seats: Seats) -> Iterator[tuple[Setting, ...]]:
         yield _settings("learn.sequence_ranks", learn.sequence_ranks, parts)
         parts = [part for part in _PARTS if part > cfg.rollout.tensor_parallel and asked.policy.divides(part)]
         yield _settings("rollout.tensor_parallel", cfg.rollout.tensor_parallel, parts)
+        yield _settings("learn.offload", asked.offload, ("cpu",))
     yield _settings("model.response_tokens", tokens, [tokens // part for part in _PARTS])
 
 

@@ -71,8 +71,11 @@ class Asked:
     cfg: Config
     policy: ModelShape
     critic: ModelShape | None = None
-    offload: Offload = "none"
     engine: bool = True
+
+    @property
+    def offload(self) -> Offload:
+        return self.cfg.learn.offload
 
     @property
     def width(self) -> int:
@@ -240,7 +243,8 @@ def _on_gpus(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
     for rank, device in enumerate(seats.ranks):
         held, away = _rank_items(asked, seats, phase)
         yield Use(f"rank {rank}", gpu(device), phase, held | {"own": GPU_OWN})
-        yield Use(f"rank {rank}", HOST, phase, {"offloaded states": away})
+        if away:
+            yield Use(f"rank {rank}", HOST, phase, {"offloaded states": away})
 
 
 def _rank_items(asked: Asked, seats: Seats, phase: Phase) -> tuple[Items, int]:
@@ -249,7 +253,11 @@ def _rank_items(asked: Asked, seats: Seats, phase: Phase) -> tuple[Items, int]:
     for what in asked.models:
         model = asked.trained(what, reserves=True)
         states = model.states() | (_reference(asked) if what == "actor" else {})
-        here = _here(states, asked.offload, learns=phase == what, sends=(what, phase) == ("actor", "sync"))
+        leaves, rests = _leaves(asked.offload, turns=seats.turns), asked.offload != "none" and seats.turns
+        here = {name: size for name, size in states.items() if asked.offload != "cpu" or name not in _OPTIMIZER}
+        if rests and phase != what:
+            stay = {"parameters", "reference"} if (what, phase) == ("actor", "sync") else set()
+            here = {name: size for name, size in here.items() if name in stay}
         if phase == "start":
             here = model.made() | (_reference(asked) if what == "actor" else {})
         elif phase == what:
@@ -257,27 +265,24 @@ def _rank_items(asked: Asked, seats: Seats, phase: Phase) -> tuple[Items, int]:
         elif (what, phase) == ("actor", "sync"):
             here = largest(here, (_travel(model, seats.backend), model.probed()))
         held |= _named(here, what, phase)
-        away += 0 if phase == "start" else sum(size for name, size in states.items() if name in _LEAVES[asked.offload])
+        away += 0 if phase == "start" else sum(size for name, size in states.items() if name in leaves)
     return held, away
 
 
-_STATES, _SCRATCH = {"float32 master", "Adam"}, {"gradients", "gradient bucket"}
-_LEAVES: dict[Offload, set[str]] = {
-    "none": set(),
-    "sleep": {"parameters", "reference", *_STATES},
-    "cpu": {"gradients", *_STATES},
-}
-"""What has a copy in the machine's memory. Asleep, gradients and their buffers are given up without one."""
+_OPTIMIZER = {"gradients", "float32 master", "Adam"}
+"""What ZeRO-Offload has in the machine's memory."""
 
 
-def _here(states: Items, offload: Offload, *, learns: bool, sends: bool) -> Items:
-    """What of a model's states is on the GPU."""
-    if offload == "none" or (offload == "sleep" and learns):
-        return states
-    gone = _LEAVES[offload] | (_SCRATCH if offload == "sleep" else set())
-    if sends:
-        gone = gone - {"parameters", "reference"}
-    return {name: size for name, size in states.items() if name not in gone}
+def _leaves(offload: Offload, *, turns: bool) -> set[str]:
+    """What of a model's states has a copy in the machine's memory. Gradients and their buffers that only wait for their
+    next use are given up without one.
+    """
+    if offload == "none":
+        return set()
+    resting = {"parameters", "reference"} if turns else set()
+    if offload == "sleep":
+        return resting | ({"float32 master", "Adam"} if turns else set())
+    return resting | _OPTIMIZER
 
 
 def _named(items: Items, what: Model, phase: Phase) -> Items:

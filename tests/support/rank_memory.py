@@ -84,7 +84,7 @@ def _settle() -> None:
 
 
 def _groups(cfg: Any) -> list[Any]:
-    """Three full micro-batches for each rank."""
+    """Two full micro-batches for each rank."""
     from overlap.learner.micro_batch import PromptGroup, Response
 
     rng = random.Random(0)
@@ -92,7 +92,7 @@ def _groups(cfg: Any) -> list[Any]:
     def tokens(count: int) -> array[int]:
         return array("i", [rng.randrange(200) for _ in range(count)])
 
-    count = 3 * cfg.learn.ranks * cfg.learn.micro_batch_tokens // (TOKENS + TOKENS // 4)
+    count = 2 * cfg.learn.ranks * cfg.learn.micro_batch_tokens // (TOKENS + TOKENS // 4)
     made = [Response(tokens(TOKENS), array("f", [-5.0] * TOKENS), rng.choice((0.0, 1.0))) for _ in range(count)]
     return [PromptGroup(tokens(TOKENS // 4), (one,)) for one in made]
 
