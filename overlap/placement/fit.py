@@ -6,7 +6,8 @@ those that make it another run. One alone is tried before two together, two befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Any
@@ -72,31 +73,36 @@ def ways_out(asked: Asked, seating: Seating, count: int = WAYS) -> list[Way]:
     setting is enough, others stand beside it only if they let it be gentler.
     """
     families = [family for family in _families(asked, seating(asked.cfg)) if family]
-    found: list[tuple[tuple[int, int], ...]] = []
+    steps = _steps(families)
+    found: list[Way] = []
     for size in (1, 2, 3):
-        for chosen in combinations(range(len(families)), size):
-            if len({families[family][0].field for family in chosen}) < size:
+        for chosen in combinations(families, size):
+            if len({family[0].field for family in chosen}) < size:
                 continue
-            for steps in product(*(range(len(families[family])) for family in chosen)):
-                places = tuple(zip(chosen, steps, strict=True))
-                if any(_needs_less(known, places) for known in found):
+            for way in product(*chosen):
+                if any(_needs_less(known, way, steps) for known in found):
                     continue
-                if _fits(asked, _way(families, places), seating):
-                    found.append(places)
+                if _fits(asked, way, seating):
+                    found.append(way)
                     break
             if len(found) == count:
-                return [_way(families, places) for places in found]
-    return [_way(families, places) for places in found]
+                return found
+    return found
 
 
-def _way(families: Sequence[tuple[Setting, ...]], places: Iterable[tuple[int, int]]) -> Way:
-    return tuple(families[family][step] for family, step in places)
+def _steps(families: Iterable[Iterable[Setting]]) -> dict[Setting, int]:
+    """How far each setting goes, among those of its field."""
+    seen, steps = Counter[str](), dict[Setting, int]()
+    for setting in (setting for family in families for setting in family):
+        steps[setting] = seen[setting.field]
+        seen[setting.field] += 1
+    return steps
 
 
-def _needs_less(known: Iterable[tuple[int, int]], places: Iterable[tuple[int, int]]) -> bool:
-    """Whether a way sets no field that the other one leaves alone, and none further."""
-    steps = dict(places)
-    return all(family in steps and step <= steps[family] for family, step in known)
+def _needs_less(known: Way, way: Way, steps: Mapping[Setting, int]) -> bool:
+    """Whether the known way sets no field that the other one leaves alone, and none further."""
+    far = {setting.field: steps[setting] for setting in way}
+    return all(setting.field in far and steps[setting] <= far[setting.field] for setting in known)
 
 
 def _fits(asked: Asked, way: Way, seating: Seating) -> bool:
@@ -137,6 +143,8 @@ def _families(asked: Asked, seats: Seats) -> Iterator[tuple[Setting, ...]]:
     if gpus > learn.ranks:
         yield _settings("learn.ranks", learn.ranks, (gpus,))
     yield _settings("learn.micro_batch_tokens", learn.micro_batch_tokens, (cfg.model.context_tokens,))
+    if not gpus:
+        yield _settings("learn.ranks", learn.ranks, [part for part in (learn.ranks // 2, 1) if part])
     if not gpus and asked.engine:
         yield _settings("rollout.max_sequences", sequences, [sequences // part for part in _PARTS])
     elif gpus:

@@ -76,7 +76,7 @@ class Trained:
         """While it is loaded and laid out: Adam's states come with the first step. Under ZeRO 1 and 2 the parameters
         are there twice for a moment, under ZeRO 3 with what is read at once.
         """
-        read = self.whole if self.stage < 3 else max(GATHER, self.width * self.shape.largest)
+        read = self.whole if self.stage < 3 else min(self.whole, max(GATHER, self.width * self.shape.largest))
         bucket = self._bucket if self.stage == 3 and self.reserves else 0
         return self.states() | {"Adam": 0, "gradient bucket": bucket, "loading": read}
 

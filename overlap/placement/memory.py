@@ -43,8 +43,8 @@ ASLEEP = 1 << 30
 """Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
 PACKED = {"ipc": 1 << 30, "nccl": 3 << 30}
 """Buffers in which weights travel, bytes on a rank's GPU."""
-RANK_OWN = 700_000_000
-"""Of a rank on a CPU: libraries, threads, and what they keep."""
+RANK_OWN = 450_000_000
+"""Of a rank on a CPU: threads, and what libraries keep; their files, which can be read again, are not counted."""
 ENGINE_OWN = 1_300_000_000
 """Of an engine on a CPU, both of its processes."""
 
@@ -302,7 +302,7 @@ def _reference(asked: Asked) -> Items:
 
 def _travel(model: Trained, backend: str) -> Items:
     """What a pass over full tensors and their way into the engine need on a rank's device."""
-    gathered = max(GATHER, model.width * model.shape.largest) if model.stage == 3 else 0
+    gathered = min(model.whole, max(GATHER, model.width * model.shape.largest)) if model.stage == 3 else 0
     return {"gather bucket": gathered, "transfer buffer": PACKED.get(backend, 0)}
 
 
