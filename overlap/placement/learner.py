@@ -105,7 +105,10 @@ class Trained:
         d = self.shape.decoder
         kept = activation_bytes(d, self.tokens, width=self.width, checkpointing=self.checkpointing)
         backward = self.width * self.tokens * (3 * d.inner + 4 * d.hidden)
-        return {"activations": kept + backward} | self._summed() | self._gathered(0)
+        items = {"activations": kept + backward} | self._summed() | self._gathered(0)
+        if self.reserves and self.stage > 1 and self.trained > BUCKET:  # the first bucket is full when layers are left
+            items["gradient bucket"] = items.get("gradient bucket", 0) + 4 * BUCKET
+        return items
 
     def _logits(self) -> Items:
         d, t, w = self.shape.decoder, self.tokens, self.width
