@@ -14,6 +14,7 @@ from overlap.placement.memory import (
     HOST,
     MACHINE,
     PHASES,
+    RANK_OWN,
     WORKSPACE,
     Asked,
     Seats,
@@ -169,7 +170,17 @@ def test_processes_of_a_machine_without_gpus_share_its_memory():
     assert [use.process for use in plan.at(MACHINE, "actor")] == ["engine 0", "rank 0", "rank 1"]
     copied = [dict(use.items).get("transfer buffer", 0) for use in plan.at(MACHINE, "generate")]
     assert copied == [0, 2 * SMALL.parameters, 0]  # rank 0 alone keeps what the engine maps
-    assert plan.total(MACHINE, "actor") > plan.total(MACHINE, "generate")
+
+
+def test_the_heap_of_a_rank_on_a_cpu_is_told_but_refuses_nothing():
+    plan = on_cpu(engine=False)
+    phases = ("generate", "sync", "actor")
+    in_use = {p: sum(v for k, v in held(plan, p, "rank", MACHINE).items() if k != "heap") for p in phases}
+    most = max(in_use.values())
+    assert max(in_use, key=in_use.__getitem__) == "actor"
+    assert {plan.total(MACHINE, phase) for phase in in_use} == {2 * most - RANK_OWN}
+    for free, fits in ((most + 1, True), (most - 1, False)):
+        assert (on_cpu(engine=False, host=free).shortage() is None) == fits
 
 
 def test_kept_samples_need_no_engine_and_no_copy_of_the_weights():
