@@ -198,7 +198,7 @@ def kv_cache_bytes(token: int, context_tokens: int, max_sequences: int, availabl
     """
     blocks = -(-context_tokens // CPU_BLOCK_TOKENS) + 1
     block = token * CPU_BLOCK_TOKENS
-    room = available // 2 // block
+    room = available // 2 // block if block else 0  # the sizes of some families are not known
     return block * (8 + max(blocks, min(blocks * max_sequences, room)))
 
 

@@ -28,11 +28,12 @@ SETTINGS = ["run.device=cpu", "model.prompt_tokens=64", "model.response_tokens=2
 
 
 @pytest.fixture(scope="module")
-def policies(tmp_path_factory) -> tuple[Path, Path]:
-    """One of 62 M parameters, and one of a layer like its layers."""
+def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """One of 62 M parameters, one of a layer like its layers, and a tiny one."""
     sizes = {"hidden": 1024, "vocab": 8192}
     root = tmp_path_factory.mktemp("policies")
-    return make_tiny_policy(root / "large", layers=8, **sizes), make_tiny_policy(root / "small", layers=1, **sizes)
+    one, layer = (make_tiny_policy(root / f"{layers}", layers=layers, **sizes) for layers in (8, 1))
+    return one, layer, make_tiny_policy(root / "tiny", vocab=2048)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +49,11 @@ def policies(tmp_path_factory) -> tuple[Path, Path]:
     ids=lambda settings: "-".join(setting.partition("=")[2] for setting in settings),
 )
 def test_the_plan_is_within_a_tenth_of_what_ranks_hold(policies, tmp_path: Path, settings: list[str]):
-    policy, small = policies
+    policy = policies[0]
     cfg, shape = load_config(None, [*SETTINGS, *settings]), read_shape(policy)
     asked = Asked(cfg, shape, shape if cfg.learn.advantage == "gae" else None, engine=False)
     phases: dict[str, Phase] = {"rest": "generate", "actor": "actor"} | ({"critic": "critic"} if asked.critic else {})
-    for rank, found in enumerate(measure([*SETTINGS, *settings], policy, small, tmp_path)):
+    for rank, found in enumerate(measure([*SETTINGS, *settings], *policies, tmp_path)):
         planned = {name: sum(rank_on_cpu(asked, phase, rank).values()) for name, phase in phases.items()}
         measured = {name: found[name] for name in phases}
         print(settings, rank, {name: round(planned[name] / measured[name], 3) for name in phases}, found)

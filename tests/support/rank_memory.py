@@ -1,8 +1,8 @@
 """Resident bytes of real learner ranks, phase by phase: ``python rank_memory.py`` is one rank, told by the environment.
 
 Blocks of memory are given back to the system as soon as they are freed (``MALLOC``), so that what is resident is what
-is in use. What the process needs for itself (libraries, threads, and what a first step with a tiny policy leaves) is
-measured in it before and taken off.
+is in use. What the process needs for itself (libraries, threads, and what a step with a tiny policy and a pass over one
+layer leave) is measured in it before and taken off.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from overlap.config import load_config
+
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_MAX_": "1000000"}
 TOKENS = 256
 """Of a response; a quarter as many are in its prompt."""
 
 
-def measure(settings: Sequence[str], policy: Path, tiny: Path, scratch: Path) -> list[dict[str, int]]:
+def measure(settings: Sequence[str], policy: Path, layer: Path, tiny: Path, scratch: Path) -> list[dict[str, int]]:
     """What each rank of the configuration says: bytes by "start", "rest" (after a step), "critic" and "actor" (most in
     these phases of a step).
     """
-    from overlap.config import load_config
-
     world = load_config(None, list(settings)).learn.ranks
     told = {
         "SETTINGS": json.dumps(list(settings)),
@@ -100,11 +100,27 @@ def _groups(cfg: Any) -> list[Any]:
 def _trainer(policy: str) -> Any:
     import torch
 
-    from overlap.config import load_config
     from overlap.learner.trainer import RankTrainer
 
     cfg = load_config(None, json.loads(os.environ["SETTINGS"]))
     return RankTrainer(cfg, Path(policy), Path(policy), torch.device("cpu"), 10)
+
+
+def _read(groups: list[Any]) -> None:
+    """A pass of plain torch over a layer like those of the policy: libraries keep room for what they computed last."""
+    import torch
+
+    from overlap.learner.micro_batch import MicroBatch, Row
+    from overlap.learner.model import choose_attention, load_policy
+    from overlap.learner.tensors import to_tensors
+
+    cfg, cpu = load_config(None, json.loads(os.environ["SETTINGS"])), torch.device("cpu")
+    model = load_policy(Path(os.environ["LAYER"]), dtype=getattr(torch, cfg.model.dtype), temperature=1.0, device=cpu)
+    choose_attention(model, cpu)
+    rows = tuple(Row(group.prompt, group.responses) for group in groups)
+    tokens = cfg.learn.micro_batch_tokens
+    fitting = rows[: tokens // max(row.length for row in rows)]
+    model(to_tensors(MicroBatch(fitting), cpu))[0].sum().backward()
 
 
 def rank() -> dict[str, int]:
@@ -119,8 +135,10 @@ def rank() -> dict[str, int]:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, verbose=False)
     small = _trainer(os.environ["TINY"])
-    small.step(_groups(small.cfg))
+    groups = _groups(small.cfg)
+    small.step(groups)
     del small
+    _read(groups)
     _settle()
     own, found = resident(), {}
     trainer = _trainer(os.environ["POLICY"])
