@@ -6,7 +6,7 @@ Prefixes are shared within a group and never between rounds. This file is run tw
 the engine's host, where it adds the bare side.
 
 With ``--replicas N`` the sides are N engines behind one door, each bound to cores of its own, and one engine that is
-bound to all cores of the machine; and, beside them, one that vLLM binds itself, which leaves a core to the verifiers.
+bound to all of these.
 """
 
 from __future__ import annotations
@@ -58,8 +58,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=200)
     parser.add_argument("--response-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds, after one to warm up")
-    parser.add_argument("--replicas", type=int, default=0, help="so many engines against one that has all cores")
-    return parser.parse_args()
+    parser.add_argument(
+        "--replicas", type=int, default=0, help="so many engines, 2 or more, against one on their cores"
+    )
+    options = parser.parse_args()
+    if options.replicas == 1:
+        parser.error("--replicas: use 2 or more")
+    return options
 
 
 async def _bench(options: argparse.Namespace, scratch: Path) -> float:
@@ -92,19 +97,17 @@ def _engine(cfg: Config, policy: Path, scratch: Path, placement: Placement | Non
 async def _replicas(options: argparse.Namespace, cfg: Config, policy: Path, scratch: Path) -> float:
     """All engines are up all the time: one that has nothing to do sleeps."""
     several = place_here(replace(cfg, rollout=replace(cfg.rollout, replicas=options.replicas)), learner=False)
-    auto = place_here(cfg, learner=False)
+    alone = place_here(cfg, learner=False)
     cores = tuple(cpu for seat in several.engines for worker in seat.cores for cpu in worker)
-    whole = replace(auto, engines=(replace(auto.engines[0], cores=(cores,)),))
+    whole = replace(alone, engines=(replace(alone.engines[0], cores=(cores,)),))
     doors: dict[str, Generator] = {
         "replicas": Replicas(
             [_engine(cfg, policy, scratch, several, e) for e in range(options.replicas)], serving=True
         ),
         "one": _engine(cfg, policy, scratch, whole),
-        "auto": _engine(cfg, policy, scratch, auto),
     }
     try:
-        for door in doors.values():
-            await door.start()
+        await asyncio.gather(*(door.start() for door in doors.values()))
         return await _rounds(options, {name: _through_the_door(door) for name, door in doors.items()})
     finally:
         for door in doors.values():

@@ -164,7 +164,9 @@ def _replicas(cfg: Config, count: int, backend: Backend, shared: bool, learner: 
     if learner and not shared:
         room = count - cfg.learn.ranks
     elif backend == "ipc" and not replicas:
-        room = min(count, cfg.learn.ranks)  # only they have the weights
+        room = max(
+            min(count, cfg.learn.ranks), min(count, parallel)
+        )  # where ranks have the weights, but for one engine
     if replicas * parallel > room or parallel > room:
         field = "rollout.replicas" if replicas > 1 else "rollout.tensor_parallel"
         way_out = f"{max(1, replicas)} engine(s) of {parallel} GPU(s) need {max(1, replicas) * parallel}, and "

@@ -135,6 +135,11 @@ def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wante
         (4, config(2, 3, 4), "rollout.replicas=3: 3 engine(s) of 2 GPU(s) need 6, and 4 of 4 can be theirs"),
         (4, config(8, 1, 4), "rollout.tensor_parallel=8: 1 engine(s) of 8 GPU(s) need 8, and 4 of 4 can be theirs"),
         (8, config(2, 2, 2, "ipc"), "learn.ranks=2: weights are handed over on each GPU (ipc), and engines sit on 4"),
+        (
+            4,
+            config(4, 0, 1),
+            "learn.ranks=1: weights are handed over on each GPU (ipc), and engines sit on 4: use learn",
+        ),
         (2, config(2, 1, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 4 GPUs of their own"),
         (2, config(1, 0, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 3 GPUs of their own"),
         (1, config(max_staleness=1), "rollout.max_staleness=1: the engine sleeps while the learner has its GPUs"),
