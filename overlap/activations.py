@@ -53,6 +53,17 @@ def _figure(config: Mapping[str, Any], *names: str) -> int:
     return next((value for name in names if isinstance(value := config.get(name), int)), 0)
 
 
+def trained_parameters(shape: DecoderShape, parameters: int, lora_rank: int) -> int:
+    """How many of a policy's ``parameters`` have gradients and optimizer states: all of them, or those of adapters of
+    ``lora_rank`` on queries, keys, values, attention's output, and the gated inner layer's three.
+    """
+    if not lora_rank:
+        return parameters
+    h = shape.hidden
+    widths = 2 * (h + shape.queries) + 2 * (h + shape.keys) + 3 * (h + shape.inner)
+    return shape.layers * lora_rank * widths
+
+
 def activation_bytes(shape: DecoderShape, tokens: int, *, width: int, checkpointing: bool) -> int:
     """Bytes that one micro-batch of ``tokens`` keeps, at ``width`` bytes a number."""
     h, inner = shape.hidden, shape.inner

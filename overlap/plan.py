@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlap.activations import DecoderShape, activation_bytes, checkpoints
+from overlap.activations import DecoderShape, activation_bytes, checkpoints, trained_parameters
 from overlap.config import Config
 from overlap.placement import (
     Asked,
@@ -27,6 +27,7 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
     r, le = cfg.rollout, cfg.learn
     asked = asked_for(prepared, rollouts)
     shape = asked.policy
+    trained = trained_parameters(shape.decoder, shape.parameters, le.lora_rank)
     return [
         ("policy", f"{cfg.model.policy} ({shape.parameters / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
         *_without_template(prepared),
@@ -40,6 +41,7 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
             "learner",
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
         ),
+        *adapters_lines(cfg, trained),
         *_critic(cfg, asked.critic),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         *_verifier(cfg, rollouts),
@@ -62,6 +64,15 @@ def memory_lines(asked: Asked, seating: Seating) -> list[str]:
 def check_memory(asked: Asked, seating: Seating) -> None:
     """Raise ConfigError where a run cannot fit, with settings that would make it fit."""
     check_fit(asked, seating)
+
+
+def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
+    """What is trained in the weights' place, and whether by a rate that is meant for these."""
+    rank, lr = cfg.learn.lora_rank, cfg.learn.lr
+    if not rank:
+        return []
+    slow = f"; learn.lr={lr:g} is a rate for all weights, adapters usually take 10 times as much" if lr < 1e-5 else ""
+    return [("adapters", f"LoRA of rank {rank} on all linear layers, {trained / 1e6:,.1f} M parameters trained{slow}")]
 
 
 def _critic(cfg: Config, shape: ModelShape | None) -> list[tuple[str, str]]:

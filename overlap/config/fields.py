@@ -167,6 +167,10 @@ class LearnConfig(Section):
     slow, and 12 bytes less on a GPU for each parameter. The steps are the same."""
     lr: float = above(0, 1e-6)
     """Peak learning rate."""
+    lora_rank: int = at_least(0, 0)
+    """Rank r of the adapters (LoRA) that are trained in the weights' place, on all linear layers of the decoder, with
+    alpha = 2 r; 0: all weights are trained. The engine gets weights with the adapters in them. Adapters take an ``lr``
+    about 10 times as large (Schulman et al. 2025). A critic is trained whole."""
     warmup_steps: int = at_least(0, 0)
     """Optimizer steps of linear warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from overlap.errors import RunDirError
+from overlap.learner.lora import FOLDER, save_adapter, whole
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.reshard import OldShards, load_resharded
 from overlap.learner.spec import RankSpec
@@ -29,17 +30,22 @@ def _keeping(failed: list[OSError | RuntimeError]) -> Iterator[None]:
 
 
 def _save_shards(deepspeed: Any, folder: Path, tag: str, failed: list[OSError | RuntimeError]) -> None:
-    """Write this rank's part of an engine's state into ``folder / tag``."""
+    """Write this rank's part of an engine's state into ``folder / tag``. What is frozen is the base checkpoint's."""
     write = deepspeed.checkpoint_engine.save
+    named = deepspeed.module.named_parameters(remove_duplicate=False)  # DeepSpeed leaves second names of one in
+    frozen = {name for name, p in named if not p.requires_grad}
 
     def save(state_dict: Any, path: str) -> None:
+        if "module" in state_dict:
+            kept = {name: tensor for name, tensor in state_dict["module"].items() if name not in frozen}
+            state_dict = state_dict | {"module": kept}
         with _keeping(failed):
             write(state_dict, path)
 
     deepspeed.checkpoint_engine.save = save
     deepspeed._copy_recovery_script = lambda path: None  # `overlap export` does what it is for
     try:
-        deepspeed.save_checkpoint(str(folder), tag=tag, save_latest=False)
+        deepspeed.save_checkpoint(str(folder), tag=tag, save_latest=False, exclude_frozen_parameters=bool(frozen))
     finally:
         deepspeed.checkpoint_engine.save = write
 
@@ -100,12 +106,16 @@ class Commands:
 
     def _save_policy(self, folder: Path) -> None:
         first = self._spec.rank == 0
-        state = {name: t.to("cpu", copy=True) for name, t in self._trainer.full_tensors() if first}
+        adapters = whole(self._trainer.adapters, self._spec.cfg.learn.zero_stage)
         if not first:
+            self._trainer.full_tensors().take_part()
             return
+        state = {name: t.to("cpu", copy=True) for name, t in self._trainer.full_tensors()}
         folder.mkdir(parents=True, exist_ok=True)
         self._trainer.deepspeed.module.policy.save_pretrained(folder, state_dict=state)
         copy_beside(self._spec.policy, folder)
+        if adapters:
+            save_adapter(adapters, self._spec.policy, folder / FOLDER)
 
     def _save_state(self, folder: Path) -> None:
         """Every rank writes its shards. DeepSpeed has barriers in between, so a failure is kept until all are past."""
@@ -119,7 +129,9 @@ class Commands:
         if self._spec.rank == 0:
             with _keeping(failed):
                 learn = self._spec.cfg.learn
-                state = LearnerState(self._version, self._trainer.updates, learn.ranks, learn.zero_stage)
+                state = LearnerState(
+                    self._version, self._trainer.updates, learn.ranks, learn.zero_stage, lora_rank=learn.lora_rank
+                )
                 if critic is not None:
                     critic.save_head(folder / CRITIC_TAG)
                     state = replace(state, critic_updates=critic.updates)
@@ -147,7 +159,8 @@ class Commands:
         learn = self._spec.cfg.learn
         for tag, deepspeed in self._engines.items():
             if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
-                deepspeed.load_checkpoint(str(folder), tag=tag)
+                partial = tag == TAG and state.lora_rank > 0
+                deepspeed.load_checkpoint(str(folder), tag=tag, load_module_strict=not partial)
             else:
                 old = OldShards(folder / tag, ranks=state.ranks, stage=state.zero_stage)
                 load_resharded(deepspeed.optimizer, old, learn.zero_stage)

@@ -87,11 +87,15 @@ class _Logprobs(torch.autograd.Function):
                 d = _d_logits(raw[part], targets[at], normalisers[at], entropies[at], d_log, d_ent, ctx.temperature)
                 raw[part] = d
             torch.mm(raw, weight, out=d_hidden[block])
+            if not ctx.needs_input_grad[1]:  # frozen: a third of the work
+                continue
             product = raw.T @ hidden[block]
             # Blocks are added up in float32: many small sums in bfloat16 would lose the small ones.
             d_weight = product if d_weight is None else d_weight.to(normalisers.dtype).add_(product)
             if d_bias is not None:
                 d_bias += raw.sum(0, dtype=normalisers.dtype)
+        if not ctx.needs_input_grad[1]:
+            return d_hidden, None, None, None, None, None
         d_weight = torch.zeros_like(weight) if d_weight is None else d_weight.to(weight.dtype)
         return d_hidden, d_weight, None if d_bias is None else d_bias.to(bias.dtype), None, None, None
 

@@ -22,7 +22,7 @@ _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json", ".msg
 class LearnerState:
     """Policy version, and optimizer steps taken (they set the learning rate). ``ranks`` and ``zero_stage`` say how its
     files are cut; another number or stage reads them too (``reshard``). ``critic_updates`` are the optimizer steps that
-    its critic has taken, None where it has none.
+    its critic has taken, None where it has none. With a ``lora_rank`` it holds adapters and no weights.
     """
 
     version: int
@@ -30,6 +30,7 @@ class LearnerState:
     ranks: int
     zero_stage: int
     critic_updates: int | None = None
+    lora_rank: int = 0
 
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
@@ -45,20 +46,23 @@ def copy_beside(policy: Path, folder: Path) -> None:
 
 
 def read_state(folder: Path, cfg: Config) -> LearnerState:
-    """Raises ConfigError when there is no state, one of another number type, or one that lacks the critic that a run
-    by ``cfg`` has, or has one that it would lose.
+    """Raises ConfigError when there is no state, one of another number type or of other adapters, or one that lacks the
+    critic that a run by ``cfg`` has, or has one that it would lose.
     """
     try:
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         critic = found.get("critic_updates")
         critic = None if critic is None else int(critic)
         numbers = {name: int(found[name]) for name in ("version", "updates", "ranks", "zero_stage")}
-        state = LearnerState(**numbers, critic_updates=critic)
+        state = LearnerState(**numbers, critic_updates=critic, lora_rank=int(found.get("lora_rank", 0)))
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError("checkpoint", str(folder), f"holds no learner state ({exc}); choose another one") from exc
     if found.get("dtype") != cfg.model.dtype:
         way_out = f"was written with model.dtype={found.get('dtype')}: go on with that, this run has {cfg.model.dtype}"
         raise ConfigError("checkpoint", str(folder), way_out)
+    if state.lora_rank != cfg.learn.lora_rank:
+        way_out = f"was written with learn.lora_rank={state.lora_rank}: go on with that, this run has"
+        raise ConfigError("checkpoint", str(folder), f"{way_out} {cfg.learn.lora_rank}")
     if (cfg.learn.advantage == "gae") != (critic is not None):
         has = "has a critic: go on with" if critic is not None else "has no critic: go on without"
         raise ConfigError("checkpoint", str(folder), f"{has} learn.advantage=gae, this run has {cfg.learn.advantage}")

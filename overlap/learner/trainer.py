@@ -19,6 +19,7 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.critic_trainer import CriticTrainer
+from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
@@ -65,14 +66,14 @@ class RankTrainer:
             padded=not packs,
         )
         self._reference = None
-        if cfg.learn.kl_coef:
+        if cfg.learn.kl_coef and not cfg.learn.lora_rank:
             self._reference = load_policy(
                 policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device
             ).requires_grad_(False)
             self._reference.sequence = model.sequence
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True
-        )
+        self.adapters = adapt(model.policy, cfg.learn)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(cfg))
         names = LossConfig.__dataclass_fields__
         self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
@@ -163,13 +164,20 @@ class RankTrainer:
 
     def _token_loss(self, micro: MicroBatch, old: Tensor | None, advantages: Tensor | None, first: bool) -> TokenLoss:
         tensors = self._tensors(micro)
+        reference = self._initial(tensors) if self.cfg.learn.kl_coef else None
         new, entropy = self.deepspeed(tensors, entropy=bool(self.cfg.learn.entropy_coef))
-        reference = None
-        if self._reference is not None:
-            with torch.no_grad():
-                reference = self._reference(tensors)[0]
         sampled = tensors.sampled if advantages is None else replace(tensors.sampled, advantages=advantages)
         return token_loss(new, sampled, self._loss, old=old, first=first, reference=reference, entropy=entropy)
+
+    @torch.no_grad()
+    def _initial(self, tensors: MicroTensors) -> Tensor:
+        """Log-probs [T] by the policy that the run began with. Adapters were nothing then."""
+        if self._reference is not None:
+            logprobs: Tensor = self._reference(tensors)[0]
+            return logprobs
+        with without_adapters(self.deepspeed.module.policy):
+            logprobs = self.deepspeed.module(tensors)[0]
+        return logprobs
 
     def _optimize(self) -> float:
         """Take the optimizer step; returns the global gradient norm before clipping."""
@@ -185,4 +193,4 @@ class RankTrainer:
 
     def full_tensors(self) -> FullTensors:
         """Full named tensors of the policy; iterating is collective under ZeRO-3."""
-        return full_tensors(self.deepspeed.module.policy, self.cfg.learn.zero_stage)
+        return full_tensors(self.deepspeed.module.policy, self.cfg.learn.zero_stage, self.adapters)

@@ -121,6 +121,8 @@ class Trained:
         weight = self.shape.vocabulary * d.hidden
         rows = LOGITS // (2 * max(1, self.shape.vocabulary))
         gradient = w * weight if t <= rows else max(w, 4) * weight + (2 * w if w < 4 else w) * weight
+        if self.trained < self.parameters:  # by adapters, of which the output layer has none
+            gradient = 0
         block = w * min(t, rows) * self.shape.vocabulary
         return items | {"logits": block + CHUNKS + gradient} | self._gathered(weight)
 

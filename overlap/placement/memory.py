@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from overlap.activations import checkpoints
+from overlap.activations import checkpoints, trained_parameters
 from overlap.config import Config
 from overlap.placement.learner import GATHER, Items, Trained
 from overlap.placement.shapes import ModelShape
@@ -97,9 +97,12 @@ class Asked:
         learn = self.cfg.learn
         shape = self.policy if what == "actor" or self.critic is None else self.critic
         again = checkpoints(learn.checkpointing, shape.decoder, learn.rank_tokens, width=self.width)
-        parameters = shape.parameters if what == "actor" else shape.trunk
+        parameters = trained = shape.parameters if what == "actor" else shape.trunk
+        if what == "actor" and learn.lora_rank:
+            trained = trained_parameters(shape.decoder, parameters, learn.lora_rank)
+            parameters += trained
         return Trained(
-            shape, parameters, parameters, self.width, learn.ranks, learn.zero_stage, learn.rank_tokens, again,
+            shape, parameters, trained, self.width, learn.ranks, learn.zero_stage, learn.rank_tokens, again,
             head=what == "actor", reserves=reserves,
         )  # fmt: skip
 

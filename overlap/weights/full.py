@@ -1,6 +1,7 @@
 """What the learner's side of a weight sync is made of: full named tensors, one bucket at a time, and a rank's sender.
 
     tensors = full_tensors(module, zero_stage)        every rank; may be iterated again and again
+                                                      (with adapters: weights with those added to them)
     sender = open_sender("shm", rank=rank, world=world)
     info = sender.prepare(tensors, version)           every rank; rank 0's is the info of the WeightUpdate
     sender.transmit(info)                             every rank, while the engine loads
@@ -11,7 +12,7 @@ Importing this module imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 BUCKET_BYTES = 256 << 20
 """Gathered at once under ZeRO-3, bytes (at least one tensor)."""
+_ROWS_BYTES = 32 << 20  # of a weight that an adapter is added to, in float32
+_BASE = ".base_layer."  # peft's name for a layer that has adapters, within them
 
 
 @dataclass(frozen=True)
@@ -32,17 +35,42 @@ class TensorMeta:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class LowRank:
+    """What an adapter (LoRA) adds to a weight [m, n]: ``scale`` * ``up`` [m, r] @ ``down`` [r, n]."""
+
+    down: Any
+    up: Any
+    scale: float
+
+    def added_to(self, weight: Tensor) -> Tensor:
+        """A new tensor: the sum, made in float32 (float64 stays) and rounded once to the weight's number type."""
+        import torch
+
+        weight, merged = weight.detach(), torch.empty_like(weight)
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        up, down = self.up.detach().to(wide), self.down.detach().to(wide)
+        rows = max(1, _ROWS_BYTES // (4 * weight.shape[1]))
+        for start in range(0, len(weight), rows):
+            at = slice(start, start + rows)
+            merged[at] = (up[at] @ down).mul_(self.scale).add_(weight[at])
+        return merged
+
+
 class FullTensors:
     """Full named tensors of a policy, one bucket in memory at a time; each ``iter`` is a fresh pass.
 
     Under ZeRO-3 a pass is collective: every rank makes it, to the end. Names are those of the Hugging Face
     checkpoint; a tensor that is used twice (tied embeddings) comes once. A tensor is valid until the next is asked for.
+    ``adapters``, by the names of the weights that they belong to, come in these and not as tensors of their own.
     """
 
-    def __init__(self, module: Any, zero_stage: int) -> None:
-        while hasattr(module, "module"):  # wrappers: DeepSpeed's, DDP
-            module = module.module
-        self._named = list(module.named_parameters())
+    def __init__(
+        self, named: Sequence[tuple[str, Any]], zero_stage: int, adapters: Mapping[str, LowRank] | None = None
+    ) -> None:
+        self._adapters = dict(adapters or {})
+        inside = {id(p) for adapter in self._adapters.values() for p in (adapter.down, adapter.up)}
+        self._named = [(name.replace(_BASE, "."), p) for name, p in named if id(p) not in inside]
         self.gathers = zero_stage == 3
 
     @cached_property
@@ -54,20 +82,40 @@ class FullTensors:
         ]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for bucket in self._gathered():
+            yield from ((name, self._merged(name, p)) for name, p in bucket)
+
+    def take_part(self) -> None:
+        """A pass for the other ranks' sake, which makes no tensor."""
+        if self.gathers:
+            for _ in self._gathered():
+                pass
+
+    def _merged(self, name: str, p: Any) -> Tensor:
+        tensor: Tensor = p.detach() if name not in self._adapters else self._adapters[name].added_to(p)
+        return tensor
+
+    def _gathered(self) -> Iterator[list[tuple[str, Any]]]:
+        """The parameters, as many at a time as are whole together."""
         if not self.gathers:
-            yield from ((name, p.detach()) for name, p in self._named)
+            yield self._named
             return
         from deepspeed.runtime.zero import GatheredParameters
 
         for bucket in self._buckets():
-            with GatheredParameters([p for _, p in bucket]):
-                yield from ((name, p.detach()) for name, p in bucket)
+            with GatheredParameters([whole for name, p in bucket for whole in self._parts(name, p)]):
+                yield bucket
+
+    def _parts(self, name: str, p: Any) -> list[Any]:
+        """All that a tensor is made of."""
+        adapter = self._adapters.get(name)
+        return [p] if adapter is None else [p, adapter.down, adapter.up]
 
     def _buckets(self) -> Iterator[list[tuple[str, Any]]]:
         bucket: list[tuple[str, Any]] = []
         used = 0
         for name, p in self._named:
-            size = getattr(p, "ds_numel", p.numel()) * p.element_size()
+            size = sum(getattr(q, "ds_numel", q.numel()) * q.element_size() for q in self._parts(name, p))
             if bucket and used + size > BUCKET_BYTES:
                 yield bucket
                 bucket, used = [], 0
@@ -77,9 +125,11 @@ class FullTensors:
             yield bucket
 
 
-def full_tensors(module: Any, zero_stage: int) -> FullTensors:
+def full_tensors(module: Any, zero_stage: int, adapters: Mapping[str, LowRank] | None = None) -> FullTensors:
     """Full named tensors of what DeepSpeed trains (ZeRO stage 1, 2 or 3) or of a plain module (stage 0)."""
-    return FullTensors(module, zero_stage)
+    while hasattr(module, "module"):  # wrappers: DeepSpeed's, DDP
+        module = module.module
+    return FullTensors(list(module.named_parameters()), zero_stage, adapters)
 
 
 class Sender(Protocol):

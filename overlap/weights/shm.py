@@ -31,8 +31,7 @@ class ShmSender:
     def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
         """Raises LearnerError when the tensors are not those of the version before."""
         if self._rank != 0:
-            for _ in named_tensors:
-                pass
+            named_tensors.take_part()
             return {}
         if self._memory is None:
             self._allocate(named_tensors.metadata)

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from overlap.activations import KEPT, DecoderShape, activation_bytes, checkpoints, decoder_shape
+from overlap.activations import KEPT, DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 
 QWEN_14B = DecoderShape(layers=48, hidden=5120, inner=13824, queries=5120, keys=1024)
 QWEN_1_5B = DecoderShape(layers=28, hidden=1536, inner=8960, queries=1536, keys=256)
@@ -33,6 +33,12 @@ SMOLLM2 = DecoderShape(layers=30, hidden=576, inner=1536, queries=576, keys=192)
 )  # fmt: skip
 def test_the_shape_of_any_family_is_read(config, shape):
     assert decoder_shape(config) == shape
+
+
+@pytest.mark.parametrize(("shape", "rank", "trained"), [(QWEN_14B, 32, 137_625_600), (SMOLLM2, 16, 4_884_480)])
+def test_adapters_have_their_rank_times_the_widths_of_each_linear_layer(shape, rank, trained):
+    assert trained_parameters(shape, 10**9, rank) == trained
+    assert trained_parameters(shape, 10**9, 0) == 10**9
 
 
 @pytest.mark.parametrize(

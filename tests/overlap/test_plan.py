@@ -16,6 +16,7 @@ from overlap.plan import (
     _uncorrected,
     _without_template,
     activations_line,
+    adapters_lines,
     asked_for,
     memory_lines,
     plan,
@@ -88,3 +89,15 @@ def test_a_critic_is_told():
     critic = ModelShape(2**30, DecoderShape(0, 0, 0, 0, 0), 0, 0, tied=True)
     assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
     assert _critic(cfg, None) == []
+
+
+def test_adapters_are_told_with_a_word_on_a_rate_that_is_too_small_for_them():
+    assert adapters_lines(load_config(None, []), 7) == []
+    ((name, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16"]), 4_880_000)
+    assert (name, line.partition(";")[0]) == (
+        "adapters",
+        "LoRA of rank 16 on all linear layers, 4.9 M parameters trained",
+    )
+    assert line.endswith("learn.lr=1e-06 is a rate for all weights, adapters usually take 10 times as much")
+    ((_, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16", "learn.lr=1e-5"]), 4_880_000)
+    assert line.endswith("trained")

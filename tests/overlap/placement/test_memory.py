@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from shapes import LARGE, SMALL
 
+from overlap.activations import trained_parameters
 from overlap.config import load_config
 from overlap.placement.memory import (
     ASLEEP,
@@ -65,6 +66,16 @@ def test_gradients_of_a_pass_are_whole_under_zero_1_and_in_float32_and_shared_un
     assert grown("learn.zero_stage=1", "model.dtype=float32") == 4
     assert grown("learn.zero_stage=2") == pytest.approx(0.5)
     assert grown("learn.zero_stage=3") == pytest.approx(0.5)
+
+
+def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
+    model = asked("learn.lora_rank=16").trained("actor", reserves=True)
+    adapters = trained_parameters(LARGE.decoder, LARGE.parameters, 16)
+    assert (model.trained, model.parameters) == (adapters, LARGE.parameters + adapters)
+    assert sum(size for name, size in model.states().items() if name != "gradient bucket") == pytest.approx(
+        (2 * (LARGE.parameters + adapters) + 16 * adapters) / 8, rel=1e-6
+    )
+    assert model._logits()["logits"] < 10**9
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from overlap.errors import LearnerError
+from overlap.weights import LowRank, full_tensors, open_sender
 from overlap.weights import full as weights
-from overlap.weights import full_tensors, open_sender
 
 torch = pytest.importorskip("torch")
 
@@ -141,3 +141,25 @@ def test_other_ranks_gather_too_and_send_nothing(gathers):
     assert sender.prepare(full_tensors(sharded(Tied(torch.float32)), 3), 1) == {}
     assert gathers == [3]
     sender.close()
+
+
+def test_an_adapter_is_gathered_with_its_weight_and_comes_in_it(sender, gathers, monkeypatch):
+    module = torch.nn.Module()
+    module.layer = torch.nn.Module()
+    module.layer.base_layer = torch.nn.Linear(4, 6, dtype=torch.float32)
+    module.down, module.up = torch.nn.Linear(4, 2, bias=False), torch.nn.Linear(2, 6, bias=False)
+    module.last = torch.nn.Linear(4, 6, bias=False)
+    adapters = {"layer.weight": LowRank(module.down.weight, module.up.weight, 2.0)}
+    sharded(module)
+    monkeypatch.setattr(weights, "BUCKET_BYTES", 96 + 32 + 48)  # the first weight with its adapter
+    tensors = full_tensors(module, 3, adapters)
+    found = received(sender.prepare(tensors, 1))
+    assert list(found) == ["layer.weight", "layer.bias", "last.weight"]
+    assert gathers == [3, 2]
+    base = module.layer.base_layer
+    assert torch.equal(
+        found["layer.weight"], base.weight.full + 2.0 * (module.up.weight.full @ module.down.weight.full)
+    )
+    assert torch.equal(found["layer.bias"], base.bias.full)
+    assert torch.equal(found["last.weight"], module.last.weight.full)
+    assert [(m.name, m.shape) for m in tensors.metadata] == [(name, tuple(t.shape)) for name, t in found.items()]

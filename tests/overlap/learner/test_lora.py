@@ -1,0 +1,287 @@
+"""Adapters: what is frozen, what is trained, and what is published and saved of it. No DeepSpeed."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+import plain_engine  # noqa: E402
+
+from overlap.activations import decoder_shape, trained_parameters  # noqa: E402
+from overlap.config import Config, LearnConfig, ModelConfig  # noqa: E402
+from overlap.errors import ConfigError  # noqa: E402
+from overlap.learner.lora import FOLDER, adapt, from_state, save_adapter, whole, without_adapters  # noqa: E402
+from overlap.learner.micro_batch import PromptGroup, Response  # noqa: E402
+from overlap.learner.model import load_policy, plain  # noqa: E402
+from overlap.learner.trainer import RankTrainer  # noqa: E402
+from overlap.policy import make_tiny_policy  # noqa: E402
+from overlap.weights import LowRank, full_tensors  # noqa: E402
+
+CPU = torch.device("cpu")
+RANK = 4
+PROBE = list(range(30, 80))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    return make_tiny_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory) -> Path:
+    """Of another family, with an output layer of its own."""
+    sizes = {"vocab_size": 259, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False}  # fmt: skip
+    path = tmp_path_factory.mktemp("qwen")
+    transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes)).save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def trainer(tiny, monkeypatch):
+    plain_engine.install(monkeypatch)
+
+    def make(policy=tiny, dtype="float32", **learn) -> RankTrainer:
+        torch.manual_seed(0)
+        made = {"lora_rank": RANK, "lr": 1e-2, "grad_clip": 1e6, "micro_batch_tokens": 4096} | learn
+        model = ModelConfig(dtype=dtype, prompt_tokens=32, response_tokens=32)
+        return RankTrainer(Config(model=model, learn=LearnConfig(**made)), policy, policy, CPU, total_updates=100)
+
+    return make
+
+
+def some_groups(seed=0) -> list[PromptGroup]:
+    rng = random.Random(seed)
+
+    def tokens(low, high):
+        return array("i", [rng.randrange(259) for _ in range(rng.randint(low, high))])
+
+    def response():
+        mine = tokens(2, 20)
+        return Response(mine, array("f", [-5.0] * len(mine)), rng.choice((1.0, -1.0)))
+
+    return [PromptGroup(tokens(1, 15), tuple(response() for _ in range(4))) for _ in range(3)]
+
+
+def moved(trainer: RankTrainer, scale: float = 0.1) -> RankTrainer:
+    """Adapters as after some training: both halves are something."""
+    made = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for adapter in trainer.adapters.values():
+            adapter.up.copy_(scale * torch.randn(adapter.up.shape, generator=made))
+    return trainer
+
+
+def base_tensors(policy: Path, dtype=torch.float32):
+    return dict(transformers.AutoModelForCausalLM.from_pretrained(policy, dtype=dtype).named_parameters())
+
+
+def logprobs_of(model, temperature: float = 1.0):
+    with torch.no_grad():
+        scores = (model(torch.tensor([PROBE])).logits[0, :-1].float() / temperature).log_softmax(-1)
+    return scores[range(len(PROBE) - 1), PROBE[1:]]
+
+
+def test_adapters_begin_as_nothing_beside_every_linear_layer_of_the_decoder(trainer, tiny):
+    made = trainer()
+    assert {name.split(".")[-2] for name in made.adapters} == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    }  # fmt: skip
+    assert len(made.adapters) == 2 * 7
+    assert all(a.down.shape[0] == a.up.shape[1] == RANK and a.scale == 2.0 for a in made.adapters.values())
+    assert torch.equal(torch.tensor(made.logprobs(PROBE)), torch.tensor(trainer(lora_rank=0).logprobs(PROBE)))
+    published = dict(made.full_tensors())
+    base = base_tensors(tiny)
+    assert published.keys() == base.keys()
+    assert all(torch.equal(published[name], base[name]) for name in base)
+
+
+def test_only_adapters_are_trained_and_the_weights_stay_bit_for_bit(trainer, tiny):
+    made = trainer(weight_decay=0.1)
+    before = {name: p.detach().clone() for name, p in made.deepspeed.module.named_parameters()}
+    for seed in range(3):
+        made.step(some_groups(seed))
+    trained = {id(p) for group in made.deepspeed.optimizer.param_groups for p in group["params"]}
+    assert trained == {id(p) for a in made.adapters.values() for p in (a.down, a.up)}
+    assert len(made.deepspeed.optimizer.state) == len(trained)
+    for name, p in made.deepspeed.module.named_parameters():
+        if id(p) in trained:
+            assert not torch.equal(p, before[name]), name
+        else:
+            assert torch.equal(p, before[name]), name
+            assert (p.grad, p.requires_grad) == (None, False), name
+    assert decoder_trained(tiny) == sum(p.numel() for a in made.adapters.values() for p in (a.down, a.up))
+
+
+def decoder_trained(policy: Path) -> int:
+    shape = decoder_shape(transformers.AutoConfig.from_pretrained(policy).to_dict())
+    return trained_parameters(shape, 10**9, RANK)
+
+
+def test_without_a_rank_all_is_trained(trainer):
+    made = trainer(lora_rank=0)
+    assert made.adapters == {}
+    assert all(p.requires_grad for p in made.deepspeed.module.parameters())
+    assert trained_parameters(decoder_shape({}), 7, 0) == 7
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_published_is_the_merge_by_hand(trainer, tiny, dtype):
+    made = moved(trainer(dtype=str(dtype).removeprefix("torch.")))
+    base = base_tensors(tiny, dtype)
+    tensors = made.full_tensors()
+    published = {name: tensor.clone() for name, tensor in tensors}
+    assert published.keys() == base.keys()
+    assert [(m.name, m.dtype, m.shape) for m in tensors.metadata] == [
+        (name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in published.items()
+    ]
+    for name, tensor in published.items():
+        expected = base[name].detach()
+        if name in made.adapters:
+            a = made.adapters[name]
+            product = a.up.detach().float() @ a.down.detach().float()
+            expected = (expected.float() + 2.0 * product).to(dtype)
+            assert not torch.equal(tensor, base[name])
+        assert torch.equal(tensor, expected), name
+
+
+def test_a_weight_is_merged_in_parts_that_fit(monkeypatch):
+    monkeypatch.setattr("overlap.weights.full._ROWS_BYTES", 100)
+    made = torch.Generator().manual_seed(0)
+    weight, up, down = (torch.randn(shape, generator=made) for shape in ((11, 5), (11, 3), (3, 5)))
+    merged = LowRank(down, up, 0.5).added_to(weight)
+    assert torch.allclose(merged, weight + 0.5 * (up @ down), atol=1e-6)
+
+
+def test_a_biased_layer_keeps_the_names_of_its_checkpoint(trainer, biased):
+    made = moved(trainer(policy=biased))
+    names = [name for name, _ in made.full_tensors()]
+    assert set(names) == base_tensors(biased).keys()
+    assert "model.layers.0.self_attn.q_proj.bias" in names
+    assert "lm_head.weight" not in made.adapters
+    merged = transformers.AutoModelForCausalLM.from_pretrained(biased, dtype=torch.float32)
+    merged.load_state_dict({name: t.clone() for name, t in made.full_tensors()})
+    assert made.logprobs(PROBE) == pytest.approx(logprobs_of(merged).tolist(), abs=1e-4)
+
+
+def test_the_learner_computes_what_is_published(trainer, tiny):
+    made = moved(trainer())
+    merged = transformers.AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    before = logprobs_of(merged)
+    merged.load_state_dict(dict(made.full_tensors()), strict=False)
+    found = torch.tensor(made.logprobs(PROBE))
+    assert (found - logprobs_of(merged)).abs().max() < 1e-4
+    assert (found - before).abs().max() > 0.1
+
+
+def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_does(trainer, tiny, tmp_path):
+    made = moved(trainer())
+    save_adapter(whole(made.adapters, 2), tiny, tmp_path / FOLDER)
+    assert {file.name for file in (tmp_path / FOLDER).iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    config = peft.PeftConfig.from_pretrained(tmp_path / FOLDER)
+    assert (config.r, config.lora_alpha, config.base_model_name_or_path) == (RANK, 2 * RANK, str(tiny))
+    base = transformers.AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / FOLDER)
+    assert made.logprobs(PROBE) == pytest.approx(logprobs_of(loaded).tolist(), abs=1e-5)
+    merged = dict(loaded.merge_and_unload().named_parameters())
+    for name, tensor in made.full_tensors():
+        assert torch.allclose(merged[name], tensor, atol=1e-6), name
+
+
+def test_the_adapters_of_a_state_are_found_by_their_weights(trainer):
+    made = moved(trainer())
+    found = from_state(dict(made.deepspeed.module.policy.named_parameters()))
+    assert found.keys() == made.adapters.keys()
+    assert all(found[n].down is a.down and found[n].up is a.up and found[n].scale == a.scale
+               for n, a in made.adapters.items())  # fmt: skip
+
+
+def test_the_penalty_is_against_the_policy_without_its_adapters(trainer):
+    """There is no second copy: the distance is none at first, and as large as that to a copy later."""
+    made, full = trainer(kl_coef=0.1), trainer(kl_coef=0.1, lora_rank=0)
+    assert made._reference is None
+    assert made.step(some_groups())["kl"] == pytest.approx(0.0, abs=1e-9)
+    made = moved(trainer(kl_coef=0.1))
+    with torch.no_grad():
+        for name, tensor in made.full_tensors():
+            full.deepspeed.module.policy.get_parameter(name).copy_(tensor)
+    found, expected = made.step(some_groups()), full.step(some_groups())
+    assert expected["kl"] > 1e-3
+    assert found["kl"] == pytest.approx(expected["kl"], rel=1e-3)
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-3)
+
+
+def test_adapters_are_off_only_within(trainer):
+    made = moved(trainer())
+    policy = made.deepspeed.module
+    trained = [p for p in policy.parameters() if p.requires_grad]
+    before, tokens = made.logprobs(PROBE), plain(PROBE, CPU)
+    with torch.no_grad(), without_adapters(policy.policy):
+        off = policy(tokens)[0].tolist()
+    assert off == trainer(lora_rank=0).logprobs(PROBE)
+    assert off != before
+    assert made.logprobs(PROBE) == before
+    assert all(p.requires_grad for p in trained)
+
+
+def test_whatever_was_drawn_before_the_adapters_begin_equal(tiny):
+    def made(draws: int):
+        torch.manual_seed(7)
+        policy = load_policy(tiny, dtype=torch.float32, temperature=1.0, device=CPU).policy
+        torch.rand(draws)
+        state = torch.get_rng_state()
+        adapters = adapt(policy, LearnConfig(lora_rank=RANK))
+        assert torch.equal(torch.get_rng_state(), state)
+        return adapters
+
+    one, other = made(1), made(2)
+    assert all(torch.equal(one[name].down, other[name].down) and one[name].down.any() for name in one)
+
+
+def test_a_family_with_weights_of_another_kind_is_refused(tmp_path):
+    config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=2)
+    model = transformers.GPT2LMHeadModel(config)
+    with pytest.raises(ConfigError, match=r"^learn\.lora_rank=4: .*GPT2LMHeadModel h\.0\..* is no linear layer: use 0"):
+        adapt(model, LearnConfig(lora_rank=4))
+    assert all(p.requires_grad for p in model.parameters())
+
+
+def test_a_frozen_output_layer_costs_no_gradient_and_gives_the_same_one_to_what_is_below():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from overlap.learner.head import LogprobHead
+
+    made = torch.Generator().manual_seed(0)
+    hidden, targets = torch.randn((9, 8), generator=made), torch.arange(9)
+    grads, costs = [], []
+    for frozen in (False, True):
+        layer = torch.nn.Linear(8, 20)
+        with torch.no_grad():
+            layer.weight.copy_(torch.randn((20, 8), generator=torch.Generator().manual_seed(1)))
+            layer.bias.zero_()
+        layer.requires_grad_(not frozen)
+        below = hidden.clone().requires_grad_()
+        with FlopCounterMode(display=False) as counter:
+            LogprobHead(layer, 0.7)(below, targets)[0].sum().backward()
+        grads.append(below.grad)
+        costs.append(counter.get_total_flops())
+        assert (layer.weight.grad is None) == (layer.bias.grad is None) == frozen
+    assert torch.equal(*grads)
+    assert costs == [3 * 2 * 9 * 8 * 20, 2 * 2 * 9 * 8 * 20]
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_a_pass_for_others_makes_nothing_where_nothing_is_gathered(stage):
+    class Unmade(LowRank):
+        def added_to(self, weight):
+            raise AssertionError("merged for nobody")
+
+    layer = torch.nn.Linear(3, 2)
+    full_tensors(layer, stage, {"weight": Unmade(None, None, 1.0)}).take_part()
