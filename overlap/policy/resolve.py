@@ -20,7 +20,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from overlap.atomic import partial_path, remove, replace, settle, sync
@@ -67,16 +67,13 @@ def resolve_config(name_or_path: str) -> Path:
     """A directory that has the policy's ``config.json``, and its weights only where they are here already: of a hub id
     no more is downloaded. Raises ConfigError.
     """
-    if (here := Path(name_or_path).expanduser()).is_dir():
-        if not (here / "config.json").is_file():
-            raise ConfigError(FIELD, name_or_path, f"{here} has no config: it must hold config.json")
-        return here
-    if name_or_path.lower() == DEFAULT_POLICY or name_or_path.startswith(("/", ".", "~")):
+    there = True
+    with suppress(OSError, RuntimeError):  # which ``resolve_policy`` puts into words
+        there = (folder := Path(name_or_path).expanduser()).exists()
+        if (folder / "config.json").is_file():
+            return folder
+    if there or name_or_path.lower() == DEFAULT_POLICY or not _HUB_ID.fullmatch(name_or_path):
         return resolve_policy(name_or_path)
-    if not _HUB_ID.fullmatch(name_or_path):
-        raise ConfigError(
-            FIELD, name_or_path, f"give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'"
-        )
     return _from_hub(name_or_path, ["config.json"])
 
 
