@@ -9,12 +9,11 @@ from typing import Any
 from overlap.core import Finish, VersionSpan
 from overlap.errors import ConfigError
 from overlap.generate import child
+from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes
 
 READY_S = 600.0
 """Longest start of an engine, s."""
 KEEP_SCHEDULER = "overlap.generate.scheduler.KeepScheduler"
-CPU_BLOCK_TOKENS = 32
-"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,6 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
 
     ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
     """
-    import psutil
-
     longest = getattr(model, "max_position_embeddings", None) or spec.context_tokens
     if spec.context_tokens > longest:
         raise ConfigError(
@@ -107,10 +104,7 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     heads = getattr(model, "num_key_value_heads", None) or model.num_attention_heads
     width = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
     per_token = 2 * model.num_hidden_layers * heads * width * (2 if spec.dtype == "bfloat16" else 4)
-    blocks = -(-spec.context_tokens // CPU_BLOCK_TOKENS) + 1
-    block = per_token * CPU_BLOCK_TOKENS
-    room = int(psutil.virtual_memory().available) // (2 * spec.engines) // block
-    return int(block * (8 + max(blocks, min(blocks * spec.max_sequences, room))))
+    return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
 
 
 def environment(driver: int) -> dict[str, str]:

@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from overlap.errors import LearnerError
-from overlap.weights import full as weights
 from overlap.weights import LowRank, full_tensors, open_sender
+from overlap.weights import full as weights
 
 torch = pytest.importorskip("torch")
 
