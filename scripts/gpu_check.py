@@ -69,7 +69,8 @@ def _run(stage: str, options: argparse.Namespace) -> Iterator[Row]:
         [*words, *(["--rehearse"] if options.rehearse else [])],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    assert child.stdout is not None and child.stderr is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
     tail = _Tail(child.stderr)
     late = threading.Timer(options.limit, _kill, [child])
     late.start()

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """Log-probs of the probe after the steps, loss and norm of each, and MiB of the device at most (None: not known)."""
+    """Log-probs of the probe after the steps, loss and norm of each, MiB of the device at most (None: not known)."""
 
     probe: list[float]
     losses: list[float]
