@@ -33,12 +33,15 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """Log-probs of the probe after the steps, loss and norm of each, MiB of the device at most (None: not known)."""
+    """Log-probs of the probe after the steps, loss and norm of each, MiB of the device at most; ``freed_gib`` by
+    its sleep, where it has one (None: not known).
+    """
 
     probe: list[float]
     losses: list[float]
     norms: list[float]
     peak_mib: int | None
+    freed_gib: float | None
 
 
 def checks(scratch: Path, device: str) -> Iterator[Row]:
@@ -58,12 +61,19 @@ def checks(scratch: Path, device: str) -> Iterator[Row]:
     if again.peak_mib and flash.peak_mib:
         row["ok"] = row["ok"] and again.peak_mib < flash.peak_mib
     yield row | {"without_mib": flash.peak_mib}
+    asleep = _take(policy, scratch / "asleep", _config(device, dtype="bfloat16", offload="sleep"))
+    row = _compared("states asleep between steps", asleep, flash, "bfloat16")
+    if device == "cuda":
+        row["ok"] = asleep.probe == flash.probe and bool(asleep.freed_gib and asleep.freed_gib > 0)
+    yield row | {"freed_gib": asleep.freed_gib}
 
 
 def _config(device: str, *, dtype: str = "float32", **learn: Any) -> Config:
+    """``offload`` is for a learner that shares its device with an engine, though none is started here."""
+    backend = "ipc" if device == "cuda" and "offload" in learn else "auto"
     return Config(
         model=ModelConfig(dtype=dtype, prompt_tokens=512, response_tokens=1024),  # type: ignore[arg-type]
-        rollout=RolloutConfig(temperature=0.8, max_staleness=9),
+        rollout=RolloutConfig(temperature=0.8, max_staleness=0, weight_backend=backend),  # type: ignore[arg-type]
         learn=LearnConfig(lr=1e-4, micro_batch_tokens=4096, **learn),
         run=RunConfig(device=device),  # type: ignore[arg-type]
     )
@@ -81,17 +91,23 @@ def _compared(check: str, found: Found, wanted: Found, dtype: str) -> Row:
 def _take(policy: Path, scratch: Path, cfg: Config) -> Found:
     scratch.mkdir()
     with _Peak(cfg.run.device) as peak:
-        probe, reports = asyncio.run(_steps(policy, scratch, cfg))
+        probe, reports, freed = asyncio.run(_steps(policy, scratch, cfg))
     metrics = [report.metrics for report in reports]
-    return Found(probe, [m["loss"] for m in metrics], [m["grad_norm"] for m in metrics], peak.mib)
+    return Found(probe, [m["loss"] for m in metrics], [m["grad_norm"] for m in metrics], peak.mib, freed)
 
 
-async def _steps(policy: Path, scratch: Path, cfg: Config) -> tuple[list[float], list[Any]]:
+async def _steps(policy: Path, scratch: Path, cfg: Config) -> tuple[list[float], list[Any], float | None]:
     learner = DeepSpeedLearner(cfg, policy, scratch, log=scratch / "log", total_updates=STEPS)
     try:
         await learner.start()
-        reports = [await learner.step(_batch(version)) for version in range(STEPS)]
-        return await learner.logprobs(PROBE), reports
+        reports, freed = [], None
+        for version in range(STEPS):
+            reports.append(await learner.step(_batch(version)))
+            before = await learner.free("awake")
+            await learner.sleep()
+            after = await learner.free("asleep")
+            freed = after - before if after is not None and before is not None else None
+        return await learner.logprobs(PROBE), reports, freed
     finally:
         await learner.close()
 

@@ -19,9 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from overlap.config import load_config
+from overlap.placement import Asked, memory_plan, read_shape, seating_here
+from overlap.policy import resolve_policy
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
 
+GIB = 2**30
+GPU = "GPU 0"
+MOMENTS: dict[str, Any] = {"cache_awake": "generate", "states_left": "actor", "weights_sent": "sync"}
+"""When the device is looked at, and the phase of the plan that it belongs to; ``states_left`` is after its summit."""
+OVER = 0.10
+"""By so much a device may have more in use than is planned."""
 Row = dict[str, Any]
 
 
@@ -98,7 +108,24 @@ def _trained(place: Place, check: str, config: str, settings: list[str]) -> Row:
 
 
 def _memory(place: Place) -> Iterator[Row]:
-    yield {"check": "plan against devices", "ok": None, "why": "not written yet"}
+    """A run with everything asleep that can be; what was free in each moment against what the plan says is in use."""
+    if place.device == "cpu":
+        yield {"check": "plan against devices", "ok": None, "why": "a CPU's plan is in tests/e2e/test_memory.py"}
+        return
+    settings = ["rollout.weight_backend=ipc", "learn.offload=sleep", "run.steps=2", "run.eval_samples=0"]
+    row = _trained(place, "a run with states asleep", "cpu_smollm2.yaml", settings)
+    yield row
+    if not row["ok"]:
+        return
+    cfg = load_config(CONFIGS / "cpu_smollm2.yaml", [*settings, f"model.policy={place.policy}", "run.device=cuda"])
+    plan = memory_plan(Asked(cfg, read_shape(resolve_policy(place.policy))), seating_here(cfg)(cfg))
+    there = plan.there[GPU]
+    for moment, phase in MOMENTS.items():
+        planned, used = plan.total(GPU, phase), there - row[f"memory/{moment}_free_gib"] * GIB
+        yield {
+            "check": f"plan of {phase}, at {moment}", "ok": used <= planned * (1 + OVER),
+            "planned_gib": planned / GIB, "used_gib": used / GIB, "planned_over_used": planned / used,
+        }  # fmt: skip
 
 
 def _speed(place: Place) -> Iterator[Row]:
