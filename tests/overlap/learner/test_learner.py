@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import random
 import shutil
@@ -399,3 +400,22 @@ def test_dropout_is_off(tmp_path):
     model = saved(tmp_path, transformers.LlamaConfig, transformers.LlamaForCausalLM, attention_dropout=0.5)
     tokens = plain(list(range(30)), CPU)
     assert torch.equal(model(tokens)[0], model(tokens)[0])
+
+
+def test_adapters_are_refused_on_another_policy_than_theirs(tmp_path):
+    from overlap.learner.state import check_base
+    from overlap.policy import policy_digest
+
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    for folder in (ours, other):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"name": folder.name}))
+    cfg = Config(learn=LearnConfig(lora_rank=4))
+    write_state(tmp_path, cfg, LearnerState(1, 2, 1, 2, lora_rank=4, base=policy_digest(ours)))
+    state = read_state(tmp_path, cfg)
+    check_base(tmp_path, state, ours)
+    with pytest.raises(ConfigError, match=r"^model\.policy=.*is not what the adapters in"):
+        check_base(tmp_path, state, other)
+    with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: go on with that, this run has 0"):
+        read_state(tmp_path, Config())
+    check_base(tmp_path, LearnerState(1, 2, 1, 2), other)
