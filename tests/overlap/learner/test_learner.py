@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 import threading
 from array import array
 from pathlib import Path
@@ -35,15 +32,6 @@ def batch(*versions, version=0, reward=1.0):
         for i, v in enumerate(versions)
     )
     return Batch(version + 1, version, (Group(0, PROMPT, samples, (1.0,) * len(samples)),) if samples else ())
-
-
-def test_the_door_imports_no_torch():
-    """It is imported by the driver, which has no use for it: its ranks compute."""
-    code = (
-        "import sys, overlap.learner\nprint(sorted({'torch', 'transformers', 'deepspeed', 'peft'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def learner(tmp_path, **rollout):
@@ -400,22 +388,3 @@ def test_dropout_is_off(tmp_path):
     model = saved(tmp_path, transformers.LlamaConfig, transformers.LlamaForCausalLM, attention_dropout=0.5)
     tokens = plain(list(range(30)), CPU)
     assert torch.equal(model(tokens)[0], model(tokens)[0])
-
-
-def test_adapters_are_refused_on_another_policy_than_theirs(tmp_path):
-    from overlap.learner.state import check_base
-    from overlap.policy import policy_digest
-
-    ours, other = tmp_path / "ours", tmp_path / "other"
-    for folder in (ours, other):
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps({"name": folder.name}))
-    cfg = Config(learn=LearnConfig(lora_rank=4))
-    write_state(tmp_path, cfg, LearnerState(1, 2, 1, 2, lora_rank=4, base=policy_digest(ours)))
-    state = read_state(tmp_path, cfg)
-    check_base(tmp_path, state, ours)
-    with pytest.raises(ConfigError, match=r"^model\.policy=.*is not what the adapters in"):
-        check_base(tmp_path, state, other)
-    with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: go on with that, this run has 0"):
-        read_state(tmp_path, Config())
-    check_base(tmp_path, LearnerState(1, 2, 1, 2), other)
