@@ -32,6 +32,8 @@ _COMMANDS = {
     "stop": "end the run as Ctrl-C does, and keep what it learned",
 }
 """What ``overlap ctl`` takes."""
+ELSEWHERE = ("verify.workers=1",)
+"""Overrides where a run is planned for other hardware: how many cores that has is not known."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -129,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     train = _command(commands, "train", _train, "train a policy")
     train.add_argument("--dry-run", action="store_true", help="print the resolved config and the plan, and stop")
+    text = "with --dry-run, plan the memory of other hardware: 8x80 is eight GPUs of 80 GiB each"
+    train.add_argument("--devices", default="", metavar="NxGIB", help=text)
     train.add_argument("--resume", action="store_true", help="go on with the run in run.dir from its newest checkpoint")
     changes = "go on also where seed, data, model or loss are not what they were; config.yaml keeps what was changed"
     train.add_argument("--resume-with-changes", action="store_true", help=changes)
@@ -243,6 +247,8 @@ def _train(args: argparse.Namespace) -> int:
 
     resume = args.resume or args.resume_with_changes
     rollouts = args.from_rollouts
+    if args.devices:
+        return _plan_elsewhere(args)
     cfg = _kept_config(args) if rollouts else _resumed_config(args) if resume else _config(args)
     if args.dry_run:
         return dry_run(cfg, rollouts, resume=resume, with_changes=args.resume_with_changes)
@@ -250,10 +256,33 @@ def _train(args: argparse.Namespace) -> int:
     return 0
 
 
+def _plan_elsewhere(args: argparse.Namespace) -> int:
+    from overlap.config import load_config
+
+    if not args.dry_run or args.resume or args.resume_with_changes or args.from_rollouts:
+        way_out = "memory of other hardware is only planned: use it with --dry-run, and neither resume nor kept samples"
+        raise ConfigError("--devices", args.devices, way_out)
+    return plan_elsewhere(load_config(args.config, [*args.overrides, *ELSEWHERE]), args.devices)
+
+
+def plan_elsewhere(cfg: Config, devices: str) -> int:
+    """Print what a run needs in memory on ``devices`` ("8x80"), of which the policy's ``config.json`` is enough. Raises
+    ConfigError where it would not fit.
+    """
+    from overlap.plan import check_memory, memory_lines
+    from overlap.training import elsewhere
+
+    asked, seating = elsewhere(cfg, devices)
+    show(*memory_lines(asked, seating))
+    check_memory(asked, seating)
+    return 0
+
+
 def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
-    from overlap.plan import plan
+    from overlap.placement import place_here, seating_here
+    from overlap.plan import asked_for, check_memory, memory_lines, plan
     from overlap.record import plain
     from overlap.scratch import scratch_directory
     from overlap.training import check_place, check_resume, open_rollouts, prepare
@@ -261,11 +290,15 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
+    place_here(cfg, engine=not rollouts)
     kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
     if resume:
         check_resume(prepared, with_changes=with_changes)
+    asked, seating = asked_for(prepared, kept), seating_here(cfg, engine=kept is None)
     lines = (f"{name:<10} {value}" for name, value in plan(prepared, kept))
     show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
+    show("", *memory_lines(asked, seating))
+    check_memory(asked, seating)
     return 0
 
 

@@ -11,7 +11,7 @@ All times are seconds of ``time.monotonic()`` (one clock for all processes of a 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sandbox.core import Judgement, Problem, Program
 
 Finish = Literal["stop", "length", "abort"]
+Part = Literal["weights", "cache"]
+"""What of an engine wakes on its own: its weights, or all the rest, which is its KV cache."""
 N = TypeVar("N", int, float)
 
 
@@ -266,11 +268,16 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class WeightUpdate:
-    """A set of weights ready to be loaded: what the transfer backend's receiving side needs to find them."""
+    """A set of weights ready to be loaded: what the transfer backend's receiving side needs to find them.
+
+    Weights that go through a buffer smaller than themselves come in ``chunks``: the next one is asked for when the last
+    is loaded, and each call begins anew. One pass at a time.
+    """
 
     version: int
     backend: str
     info: Mapping[str, Any]
+    chunks: Callable[[], AsyncGenerator[Mapping[str, Any], None]] | None = None
 
 
 @runtime_checkable
@@ -300,16 +307,21 @@ class Generator(Protocol):
         """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine."""
 
     async def load(self, update: WeightUpdate) -> None:
-        """Pause, load a version, resume (and open the gate). After a failure the gate is shut until a load succeeds."""
+        """Pause, load a version, resume (and open the gate). After a failure the gate is shut until a load succeeds.
+        Where engine and learner share a device, it is ``wake("cache")`` that resumes and opens.
+        """
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature (the parity probe)."""
+        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature (the parity probe).
+
+        Of R engines that share the work [R x (T-1)], one after the other.
+        """
 
     async def sleep(self) -> None:
-        """Give device memory to the learner; no effect where engine and learner do not share a device."""
+        """Give device memory to the learner; no effect where engine and learner do not share a device, or asleep."""
 
-    async def wake(self) -> None:
-        """Take device memory back, so that weights can be loaded."""
+    async def wake(self, part: Part) -> None:
+        """Take device memory back: for the weights, so that they can be loaded, then for the KV cache, and generate."""
 
     async def wants_weights(self) -> None:
         """Return each time an engine has come up again and needs weights; never where none comes up again."""
@@ -341,10 +353,19 @@ class Verifier(Protocol):
 class Learner(Protocol):
     """The trainer door. All of its methods run elsewhere: awaiting them never holds up the caller's loop."""
 
+    shares: bool
+    """Learner and engine share devices, so that one sleeps while the other works; known when it has started."""
+
     async def start(self) -> None: ...
 
     async def step(self, batch: Batch) -> StepReport:
         """One learner step (one or more optimizer steps). Raises StaleBatchError, LearnerError."""
+
+    async def sleep(self) -> None:
+        """Give device memory to an engine on the same device, as ``learn.offload`` says, until a call needs it."""
+
+    async def free(self, moment: str) -> float | None:
+        """GiB of the first rank's device that nobody has, which is logged as of ``moment``; None where it has none."""
 
     async def publish(self, version: int) -> WeightUpdate:
         """Gather the shards and make version ``version`` ready for the engine."""
@@ -352,8 +373,8 @@ class Learner(Protocol):
     async def transmit(self, update: WeightUpdate) -> None:
         """Send while the engine receives (collective backends); returns at once for memory-based ones."""
 
-    async def retire(self, update: WeightUpdate) -> None:
-        """Free what ``publish`` made."""
+    async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
+        """Free what ``publish`` made; where it was not ``loaded``, whatever of it the next one must not meet."""
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of the learner's policy at the sampling temperature (the parity probe)."""

@@ -179,6 +179,8 @@ class FakeVerifier(Processless):
 class FakeLearner(Processless):
     """A learner that only counts. It keeps every batch it was given in ``batches``."""
 
+    shares = False
+
     def __init__(self, *, seed: int = 0, seconds: Seconds = _no_time, first_version: int = 0) -> None:
         super().__init__()
         self._seed, self._seconds = seed, seconds
@@ -204,8 +206,14 @@ class FakeLearner(Processless):
     async def transmit(self, update: WeightUpdate) -> None:
         return None
 
-    async def retire(self, update: WeightUpdate) -> None:
+    async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
         self.retired.append(update.version)
+
+    async def sleep(self) -> None:
+        """It has no device."""
+
+    async def free(self, moment: str) -> float | None:
+        return None
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         return fake_logprobs(self.version, token_ids)

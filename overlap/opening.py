@@ -1,6 +1,6 @@
 """Doors are opened side by side and closed in reverse order, and the warden knows their processes at every moment.
 
-made ──▶ start, all at once ──▶ [work] ──▶ close, the last one first, each within CLOSE_S
+made ──▶ start, all at once but those that wait ──▶ [work] ──▶ close, the last one first, each within CLOSE_S
 """
 
 from __future__ import annotations
@@ -26,10 +26,19 @@ class Door(Protocol):
     async def close(self) -> None: ...
 
 
+Waits = Mapping[str, Callable[[], Awaitable[None]]]
+NOTHING: Waits = {}
+
+
 async def open_doors(
-    doors: Mapping[str, Door], stack: AsyncExitStack, warden: Warden, say: Callable[[str], None]
+    doors: Mapping[str, Door],
+    stack: AsyncExitStack,
+    warden: Warden,
+    say: Callable[[str], None],
+    waits: Waits = NOTHING,
 ) -> None:
     """Start ``doors`` (by the names that messages call them), have ``stack`` close them, and ``warden`` watch them.
+    ``waits``: what has to be done before a door of that name starts.
 
     They are closed, and their processes watched, also where the start fails or is cancelled; ``say`` is told of one
     that does not close, or not in time. Raises the first error of a door, and OverlapError where the machine has no
@@ -38,7 +47,7 @@ async def open_doors(
     for name, door in doors.items():
         stack.push_async_callback(_close, name, door.close, say)
     try:
-        await _start(doors)
+        await _start(doors, waits)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from errors.exceptions[0].__cause__
     finally:
@@ -47,13 +56,15 @@ async def open_doors(
                 warden.watch_pid(pid)
 
 
-async def _start(doors: Mapping[str, Door]) -> None:
+async def _start(doors: Mapping[str, Door], waits: Waits) -> None:
     """One that dies while another still starts ends it at once."""
     left, watchers = len(doors), list[asyncio.Task[None]]()
 
     async def start(name: str, door: Door) -> None:
         nonlocal left
         with _telling(name):
+            if name in waits:
+                await waits[name]()
             await door.start()
         left -= 1
         if left and hasattr(door, "wait_dead"):

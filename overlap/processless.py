@@ -33,7 +33,7 @@ class ProcesslessEngine(Processless):
     async def sleep(self) -> None:
         """There is no memory to give."""
 
-    async def wake(self) -> None:
+    async def wake(self, part: str) -> None:
         """Nor to take back."""
 
     async def wants_weights(self) -> None:

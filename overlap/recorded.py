@@ -176,7 +176,7 @@ def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
 
 
 def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, Taken]]:
-    begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, cfg.rollout.max_sequences)
+    begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, cfg.rollout.sequences)
     held = held_s({place: span for place, (span, _) in spans.verify.items()}, cfg.verify.workers)
     groups: dict[int, dict[int, Taken]] = {}
     for place, ((_, end), args) in spans.generate.items():

@@ -78,7 +78,7 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
     rollout = found.cfg.rollout
     lines = [
         f"{run}: {len(found.rows)} steps of {rollout.groups_per_step} groups x {rollout.samples_per_group} samples, "
-        f"rollout.max_staleness={rollout.max_staleness}, {rollout.max_sequences} sequences at once, "
+        f"rollout.max_staleness={rollout.max_staleness}, {rollout.sequences} sequences at once, "
         f"{found.cfg.verify.workers} verifier(s)"
     ]
     return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *table(schedules), CAVEAT]
@@ -230,7 +230,7 @@ class _Generator(FakeGenerator):
     """Decodes for as long as the engine did. ``spans`` are the times at which it had a sample."""
 
     def __init__(self, found: Recorded, cfg: Config) -> None:
-        super().__init__(slots=cfg.rollout.max_sequences, landing=cfg.rollout.landing)
+        super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.landing)
         self._lots = _Lots(found, cfg)
         self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
         self.spans: list[Span] = []

@@ -148,7 +148,7 @@ class Unsent:
     async def transmit(self, update: WeightUpdate) -> None:
         return None
 
-    async def retire(self, update: WeightUpdate) -> None:
+    async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
         return None
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:

@@ -18,7 +18,9 @@ from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
+from overlap.parts import before_starts, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
+from overlap.placement import place_here
 from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
@@ -178,11 +180,14 @@ class Session:
 
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
+        self._placed = place_here(p.cfg, engine=self.rollouts is None)
         generator, verifier = self._sources()
-        learner = DeepSpeedLearner(p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates)
+        learner = DeepSpeedLearner(
+            p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates, placement=self._placed
+        )
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
-        await open_doors(doors, stack, self.warden, self.console.note)
+        await open_doors(doors, stack, self.warden, self.console.note, before_starts(generator, self._placed))
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None
@@ -194,17 +199,10 @@ class Session:
         """An engine and a verifier, or what a run has kept of theirs."""
         if self.rollouts is not None:
             return SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
-        from overlap.generate import SteadyGenerator, VllmGenerator
-        from overlap.verify import SandboxVerifier
-
-        p, log = self.prepared, self.run.log
-        generator = SteadyGenerator(
-            lambda: VllmGenerator(p.cfg, p.policy, self.scratch, log=log),
-            tell=self.console.print,
-            watch=self.warden.watch_pid,
-            went_on=self.outages.append,
-        )
-        return generator, SandboxVerifier(p.cfg, p.task, log=log, scratch=self.scratch, tell=self.console.print)
+        p, scratch, log, tell = self.prepared, self.scratch, self.run.log, self.console.print
+        watch, went_on = self.warden.watch_pid, self.outages.append
+        engines = steady_engines(p, self._placed, scratch, log=log, tell=tell, watch=watch, went_on=went_on)
+        return engines, sandbox_verifier(p, scratch, log=log, tell=tell)
 
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
@@ -260,7 +258,7 @@ class Session:
         position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,
-            p.cfg,
+            self._placed.counted(p.cfg),
             self._prompts,
             self._on_step,
             position,

@@ -29,7 +29,9 @@ from overlap.evaluation import (
     tallied,
 )
 from overlap.opening import Door, open_doors
+from overlap.parts import sandbox_verifier, serving_engines
 from overlap.pipeline import PromptStream, take_in
+from overlap.placement import place_here
 from overlap.plan import left_out_lines
 from overlap.prepared import Prepared
 from overlap.process import Warden, interruptible
@@ -147,14 +149,9 @@ class _Standalone:
     wanted: Collection[str]
 
     async def __call__(self) -> None:
-        from overlap.generate import VllmGenerator
-        from overlap.verify import SandboxVerifier
-
-        p = self.prepared
-        generator = VllmGenerator(p.cfg, p.policy, self.scratch, standalone=True, log=self.scratch / "run.log")
-        verifier = SandboxVerifier(
-            p.cfg, p.task, log=self.scratch / "run.log", scratch=self.scratch, tell=self.console.print
-        )
+        p, log = self.prepared, self.scratch / "run.log"
+        generator = serving_engines(p, place_here(p.cfg, learner=False), self.scratch, log=log)
+        verifier = sandbox_verifier(p, self.scratch, log=log, tell=self.console.print)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
             doors = {name: door for name, door in doors.items() if name in self.wanted}

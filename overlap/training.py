@@ -16,6 +16,17 @@ from overlap.ctl import listening
 from overlap.errors import ConfigError, blaming
 from overlap.evaluation import recall
 from overlap.pipeline import check_intake, take_in
+from overlap.placement import (
+    Asked,
+    Seating,
+    devices_here,
+    named_devices,
+    place_here,
+    read_shape,
+    seating_here,
+    seating_on,
+)
+from overlap.plan import asked_for, check_memory, plan
 from overlap.prepared import Prepared
 from overlap.process import Interrupts, interruptible
 from overlap.record import Console, Rollouts, RunDir, quiet
@@ -59,7 +70,9 @@ def train(
     check_place(cfg, resume=resume)
     with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = prepare(cfg, task, scratch)
+        place_here(cfg, engine=not rollouts)  # what cannot be placed is refused before a run directory is made
         kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
+        check_memory(asked_for(prepared, kept), seating_here(cfg, engine=kept is None))
         steering.refuse_stopped()
         run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
@@ -140,12 +153,7 @@ def checked_file() -> Path:
 
 def check_device(cfg: Config) -> None:
     """Raise ConfigError where ``run.device`` asks for a GPU that is not there."""
-    if cfg.run.device == "cuda":
-        import torch  # only here: it takes a second
-
-        if not torch.cuda.is_available():
-            built = "this torch is built without CUDA" if torch.version.cuda is None else "torch finds no GPU"
-            raise ConfigError("run.device", "cuda", f"{built}: use auto or cpu, or install for a GPU")
+    devices_here(cfg.run.device)
 
 
 def load_tokenizer(policy: Path) -> Any:
@@ -190,6 +198,23 @@ def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
     return critic
 
 
+def elsewhere(cfg: Config, devices: str) -> tuple[Asked, Seating]:
+    """What the memory of a run is planned by on other hardware, of which ``devices`` says what there is ("8x80"). Of
+    the models their ``config.json`` is enough. Raises ConfigError.
+    """
+    from overlap.policy import resolve_config
+
+    seating = seating_on(named_devices(devices))
+    if cfg.run.device == "cpu":
+        raise ConfigError("run.device", "cpu", f"--devices={devices} plans for GPUs: use auto or cuda")
+    policy = read_shape(resolve_config(cfg.model.policy))
+    critic = None
+    if cfg.learn.advantage == "gae":
+        with blaming("critic.policy"):
+            critic = read_shape(resolve_config(cfg.critic.policy)) if cfg.critic.policy else policy
+    return Asked(cfg, policy, critic), seating
+
+
 def open_run(prepared: Prepared, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
     """Make the run directory, or open the one to be resumed; returns it with what a Session needs to know."""
     from overlap.record import data_digest, reopen
@@ -231,7 +256,6 @@ def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Ro
 
 def announce(console: Console, prepared: Prepared, run: RunDir, rollouts: Rollouts | None = None) -> None:
     """Say what is about to happen."""
-    from overlap.plan import plan
     from overlap.record import banner
 
     where = [("run directory", str(run.path)), ("log", str(run.log))]

@@ -4,6 +4,9 @@ Both sides send the same prompts with the same sampling parameters, one request 
 response has exactly ``--response-tokens`` tokens: a round is the same work for both. They take turns in going first.
 Prefixes are shared within a group and never between rounds. This file is run twice: as the benchmark, and by that as
 the engine's host, where it adds the bare side.
+
+With ``--replicas N`` the sides are N engines behind one door, each bound to cores of its own, and one engine that is
+bound to all of these.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from overlap.config import Config, ModelConfig, RolloutConfig
-from overlap.core import Prompt, Request
-from overlap.generate import Host, VllmGenerator, serve
+from overlap.core import Generator, Prompt, Request
+from overlap.generate import Host, Replicas, VllmGenerator, serve
+from overlap.placement import Placement, place_here
 from overlap.policy import resolve_policy
 from overlap.process import Call
 
@@ -40,7 +45,7 @@ def main() -> int:
         ratio = asyncio.run(_bench(options, scratch))
     finally:
         shutil.rmtree(scratch)
-    print(f"median ratio {ratio:.3f} (bar {BAR})")
+    print(f"median ratio of the first two sides {ratio:.3f} (bar {BAR})")
     return 0 if ratio >= BAR else 1
 
 
@@ -53,7 +58,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=200)
     parser.add_argument("--response-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of rounds, after one to warm up")
-    return parser.parse_args()
+    parser.add_argument(
+        "--replicas", type=int, default=0, help="so many engines, 2 or more, against one on their cores"
+    )
+    options = parser.parse_args()
+    if options.replicas == 1:
+        parser.error("--replicas: use 2 or more")
+    return options
 
 
 async def _bench(options: argparse.Namespace, scratch: Path) -> float:
@@ -66,16 +77,44 @@ async def _bench(options: argparse.Namespace, scratch: Path) -> float:
         ),
         rollout=RolloutConfig(max_sequences=options.groups * options.samples),
     )
-    host = Path(__file__).stem
-    generator = VllmGenerator(cfg, resolve_policy(options.policy), scratch, standalone=True, host=host)
+    policy = resolve_policy(options.policy)
+    if options.replicas:
+        return await _replicas(options, cfg, policy, scratch)
+    generator = _engine(cfg, policy, scratch)
     try:
         await generator.start()
-        return await _rounds(options, _through_the_door(generator), _bare(generator, options))
+        return await _rounds(options, {"door": _through_the_door(generator), "bare": _bare(generator, options)})
     finally:
         await generator.close()
 
 
-def _through_the_door(generator: VllmGenerator) -> Round:
+def _engine(cfg: Config, policy: Path, scratch: Path, placement: Placement | None = None, engine: int = 0) -> Any:
+    host = Path(__file__).stem
+    seat = {"placement": placement, "engine": engine}
+    return VllmGenerator(cfg, policy, scratch, standalone=True, host=host, **seat)
+
+
+async def _replicas(options: argparse.Namespace, cfg: Config, policy: Path, scratch: Path) -> float:
+    """All engines are up all the time: one that has nothing to do sleeps."""
+    several = place_here(replace(cfg, rollout=replace(cfg.rollout, replicas=options.replicas)), learner=False)
+    alone = place_here(cfg, learner=False)
+    cores = tuple(cpu for seat in several.engines for worker in seat.cores for cpu in worker)
+    whole = replace(alone, engines=(replace(alone.engines[0], cores=(cores,)),))
+    doors: dict[str, Generator] = {
+        "replicas": Replicas(
+            [_engine(cfg, policy, scratch, several, e) for e in range(options.replicas)], serving=True
+        ),
+        "one": _engine(cfg, policy, scratch, whole),
+    }
+    try:
+        await asyncio.gather(*(door.start() for door in doors.values()))
+        return await _rounds(options, {name: _through_the_door(door) for name, door in doors.items()})
+    finally:
+        for door in doors.values():
+            await door.close()
+
+
+def _through_the_door(generator: Generator) -> Round:
     async def one_round(requests: list[Request], _: str) -> int:
         return sum(len(t.token_ids) for t in await asyncio.gather(*map(generator.generate, requests)))
 
@@ -121,11 +160,12 @@ class BenchHost(Host):
         return sum(await asyncio.gather(*(sample(*prompt) for prompt in prompts)))
 
 
-async def _rounds(options: argparse.Namespace, door: Round, bare: Round) -> float:
+async def _rounds(options: argparse.Namespace, sides: dict[str, Round]) -> float:
+    """Median ratio of the first side to the second."""
     ratios = []
+    first, second = list(sides)[:2]
     for number in range(options.rounds + 1):
         requests = _requests(options, number)
-        sides = {"door": door, "bare": bare}
         speed = {}
         for side in sorted(sides, reverse=bool(number % 2)):
             began = time.monotonic()
@@ -133,11 +173,9 @@ async def _rounds(options: argparse.Namespace, door: Round, bare: Round) -> floa
             speed[side] = tokens / (time.monotonic() - began)
         if number == 0:
             continue
-        ratios.append(speed["door"] / speed["bare"])
-        print(
-            f"round {number}: door {speed['door']:7.1f} tok/s, bare {speed['bare']:7.1f} tok/s, ratio {ratios[-1]:.3f}",
-            flush=True,
-        )
+        ratios.append(speed[first] / speed[second])
+        told = ", ".join(f"{side} {speed[side]:7.1f} tok/s" for side in sides)
+        print(f"round {number}: {told}, ratio {ratios[-1]:.3f}", flush=True)
     return statistics.median(ratios)
 
 

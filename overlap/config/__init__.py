@@ -8,13 +8,13 @@ from overlap.config.critic import CriticConfig
 from overlap.config.fields import (
     Config,
     DataConfig,
-    LearnConfig,
     ModelConfig,
     RolloutConfig,
     RunConfig,
     VerifyConfig,
     check_sharing,
 )
+from overlap.config.learn import LearnConfig
 from overlap.config.load import HISTORY, config_from_dict, load_config
 
 __all__ = [

@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from overlap.config import Config
-from overlap.core import Request, Trajectory, WeightUpdate
+from overlap.core import Part, Request, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
 from overlap.generate.start import READY_S, EngineSpec, Sample, Sampling, environment
+from overlap.placement import EngineSeat, Placement, place_here
 from overlap.process import Life, Peer, RemoteFault, see
 
 _START_S = READY_S + 30
@@ -35,7 +36,8 @@ class VllmGenerator:
 
     ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
     ``log`` takes what vLLM and its processes print; by default ``scratch/engine.log``. ``host`` is the module that the
-    engine's process runs.
+    engine's process runs. The engine sits on seat ``engine`` of ``placement``; by default it is placed for itself, as
+    every part of a run on this machine would be.
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
@@ -48,11 +50,16 @@ class VllmGenerator:
         standalone: bool = False,
         log: Path | None = None,
         host: str = "overlap.generate.host",
+        placement: Placement | None = None,
+        engine: int = 0,
     ) -> None:
+        placement = placement or place_here(cfg, learner=not standalone)
         self._cfg, self._standalone, self._host = cfg, standalone, host
-        self._log = log or scratch / "engine.log"
-        self._spec = _spec(cfg, policy, standalone)
-        self._life = Life("engine", EngineError, scratch, self._log)
+        self._seat = placement.engines[engine]
+        name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
+        self._log = log or scratch / f"{name}.log"
+        self._spec = _spec(cfg, policy, standalone, placement, self._seat)
+        self._life = Life(name, EngineError, scratch, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -62,7 +69,9 @@ class VllmGenerator:
         self._inside, self._empty = 0, asyncio.Event()
         self._empty.set()
         self._probes = 0
-        self._connected = self._frozen = False
+        self._joined: Any = None
+        self._frozen = self._broken = self._whole = False
+        self._awake: set[Part] = {"weights", "cache"}
 
     async def start(self) -> None:
         """Bring the engine up; the first caller does it, the others wait."""
@@ -108,7 +117,7 @@ class VllmGenerator:
         Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.landing``
         says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
         as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
-        the weights may be half old and half new.
+        the weights may be half old and half new. An engine that shares GPUs resumes with ``wake("cache")``.
         """
         await self.start()
         if update.backend != self._backend:
@@ -119,14 +128,45 @@ class VllmGenerator:
                 await self._drained()
             self._frozen = True
             await self._ask("pause", "pause")
-            if "init" in update.info and not self._connected:
-                await self._ask("joining the weight transfer", "connect", update.info["init"], within=_LOAD_S)
-                self._connected = True
+            await self._abandon()
+            self._broken, self._whole = True, False
+            if (meeting := update.info.get("init")) is not None and meeting != self._joined:
+                await self._ask("joining the weight transfer", "connect", self._seated(meeting), within=_LOAD_S)
+                self._joined = meeting
+            await self._receive(update)
+            self._broken, self._whole = False, True
+            if not self._shares_gpus:
+                await self._go_on()
+
+    async def _abandon(self) -> None:
+        """Have the engine forget a load that failed, if one has."""
+        if self._broken:
+            await self._ask("forgetting a load that failed", "abandon_weights", within=_LOAD_S)
+            self._broken, self._joined = False, None
+
+    def _seated(self, meeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Its rank is that in the group of all engines."""
+        return dict(meeting) | ({"rank_offset": self._seat.first_rank} if "rank_offset" in meeting else {})
+
+    async def _receive(self, update: WeightUpdate) -> None:
+        """The weights in one part, or in chunks of which each is loaded before the next is made."""
+        what = f"version {update.version}"
+        if update.chunks is None:
             info = dict(update.info.get("update", update.info))
-            await self._ask(f"version {update.version}", "replace_weights", info, update.version, within=_LOAD_S)
-            await self._ask("resume", "resume")
-            self._frozen = False
-            self._gate.set()
+            await self._ask(what, "replace_weights", info, update.version, within=_LOAD_S)
+            return
+        await self._ask(what, "begin_weights")
+        async with contextlib.aclosing(update.chunks()) as chunks:
+            number = 0
+            async for chunk in chunks:
+                number += 1
+                await self._ask(f"{what}, chunk {number}", "receive_weights", chunk, within=_LOAD_S)
+        await self._ask(what, "commit_weights", update.version, within=_LOAD_S)
+
+    async def _go_on(self) -> None:
+        await self._ask("resume", "resume")
+        self._frozen = False
+        self._gate.set()
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature; never from a cache."""
@@ -141,15 +181,25 @@ class VllmGenerator:
     async def sleep(self) -> None:
         """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing."""
         await self.start()
-        if self._shares_gpus:
+        if self._shares_gpus and self._awake:
             self._gate.clear()
+            self._frozen, self._whole = True, False  # weights are sent anew
+            await self._abandon()  # it has layers without memory, which cannot sleep
             await self._ask("sleep", "sleep")
+            self._awake.clear()
 
-    async def wake(self) -> None:
-        """Take the memory back that ``sleep`` gave, so that weights can be loaded."""
+    async def wake(self, part: Part) -> None:
+        """Take the memory back that ``sleep`` gave: so that weights can be loaded, then, with the rest, to go on with
+        those that were. Only where GPUs are shared; without whole weights the gate stays shut.
+        """
         await self.start()
-        if self._shares_gpus:
-            await self._ask("wake", "wake")
+        if not self._shares_gpus:
+            return
+        if part not in self._awake:
+            await self._ask(f"waking the {part}", "wake", part)
+            self._awake.add(part)
+        if part == "cache" and self._whole:
+            await self._go_on()
 
     async def wants_weights(self) -> None:
         """Never: an engine that died does not come up again (see ``steady``). Waits until it is cancelled."""
@@ -176,7 +226,7 @@ class VllmGenerator:
     async def _open(self) -> None:
         """Start the host and have it open the engine. An engine that did not start is not tried again."""
         try:
-            self._peer = await open_host(self._life, self._host)
+            self._peer = await open_host(self._life, self._host, self._seat)
             self._backend, self._shares_gpus = await self._ask("start", "open", self._spec, within=_START_S)
             await self._ask("start", "probe_at", self._spec.temperature)
             if self._standalone:
@@ -232,25 +282,25 @@ class VllmGenerator:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 
 
-async def open_host(life: Life, module: str) -> Peer:
+async def open_host(life: Life, module: str, seat: EngineSeat) -> Peer:
     """Start the process that the engine lives in."""
-    return await Peer.start(life, "the engine process", module, environment(os.getpid()))
+    mine = environment(os.getpid()) | seat.environment
+    return await Peer.start(life, f"the {life.name} process", module, mine)
 
 
-def _spec(cfg: Config, policy: Path, standalone: bool) -> EngineSpec:
+def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, seat: EngineSeat) -> EngineSpec:
     return EngineSpec(
         policy=Path(os.path.abspath(policy)),
-        device=cfg.run.device,
+        device=placement.kind,
         dtype=cfg.model.dtype,
         context_tokens=cfg.model.context_tokens,
         max_sequences=cfg.rollout.max_sequences,
-        seed=cfg.run.seed,
+        seed=seat.seed,
         temperature=cfg.rollout.temperature,
         gpu_memory=cfg.rollout.gpu_memory,
         tensor_parallel=cfg.rollout.tensor_parallel,
-        weight_backend=cfg.rollout.weight_backend,
+        backend=placement.backend,
         landing=cfg.rollout.landing,
-        max_staleness=cfg.rollout.max_staleness,
-        devices_wanted=cfg.rollout.tensor_parallel + cfg.learn.ranks,
         load_weights=standalone,
+        engines=len(placement.engines),
     )

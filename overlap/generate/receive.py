@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from vllm.config import set_current_vllm_config
 from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -25,6 +26,8 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine, IPCWeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
@@ -105,6 +108,9 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
     def finish_weight_update(self) -> None:
         """Nothing left to do."""
 
+    def abandon(self) -> None:
+        """An update leaves nothing behind, however it ends."""
+
     def shutdown(self) -> None:
         """Nothing is held between updates."""
 
@@ -112,10 +118,29 @@ class ShmEngine(WeightTransferEngine[ShmInit, ShmUpdate]):
 class IpcEngine(IPCWeightTransferEngine):
     """vLLM's CUDA IPC engine; the memory handles come pickled, because they travel from process to process twice."""
 
+    def abandon(self) -> None:
+        """Close the sender's memory, and count no layer's weights together with those of the next update."""
+        self._packed_importer.close()
+        finalize_layerwise_reload(self.model, self.model_config)
+
     def parse_update_info(self, update_dict: dict[str, Any]) -> IPCWeightTransferUpdateInfo:
         rest = dict(update_dict)
         handles = pickle.loads(base64.b64decode(rest.pop("handles")))  # written by our own learner
         return super().parse_update_info(rest | {"ipc_handles": handles})
+
+
+class NcclEngine(NCCLWeightTransferEngine):
+    """vLLM's NCCL engine, which joins a group again after one that failed."""
+
+    def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
+        """Join another group than before."""
+        self.shutdown()
+        super().init_transfer_engine(init_info)
+
+    def abandon(self) -> None:
+        """Leave the group, and count no layer's weights together with those of the next update."""
+        self.shutdown()
+        finalize_layerwise_reload(self.model, self.model_config)
 
 
 def _map(update: ShmUpdate) -> mmap.mmap:
@@ -140,6 +165,16 @@ class Worker:
     """Mixed into vLLM's worker: methods that the driver calls by name."""
 
     model_runner: Any
+    weight_transfer_engine: Any
+    vllm_config: Any
+    _weight_update_active: bool
+
+    def overlap_abandon_weights(self) -> None:
+        """Be as before an update that failed here, or elsewhere while it went on here."""
+        engine, self._weight_update_active = self.weight_transfer_engine, False
+        engine.reset_weight_update_target()
+        with set_current_vllm_config(self.vllm_config):
+            engine.abandon()
 
     def overlap_probe_at(self, temperature: float) -> None:
         """Give prompt log-probs at the sampling temperature; vLLM gives them at 1 whatever the request says."""
@@ -174,6 +209,6 @@ def _tempered(runner: Any, temperature: float) -> Callable[..., Any]:
 
 
 sleep_when_idle()
-for _name, _engine in (("overlap_shm", ShmEngine), ("overlap_ipc", IpcEngine)):
+for _name, _engine in (("overlap_shm", ShmEngine), ("overlap_ipc", IpcEngine), ("overlap_nccl", NcclEngine)):
     if _name not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine(_name, _engine)

@@ -9,12 +9,11 @@ from typing import Any
 from overlap.core import Finish, VersionSpan
 from overlap.errors import ConfigError
 from overlap.generate import child
+from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes
 
 READY_S = 600.0
 """Longest start of an engine, s."""
 KEEP_SCHEDULER = "overlap.generate.scheduler.KeepScheduler"
-CPU_BLOCK_TOKENS = 32
-"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,11 @@ class EngineSpec:
     temperature: float
     gpu_memory: float
     tensor_parallel: int
-    weight_backend: str
+    backend: str
     landing: str
-    max_staleness: int
-    devices_wanted: int
     load_weights: bool
+    engines: int
+    """On this machine, which share its memory where they run on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Sample:
     spans: tuple[VersionSpan, ...]
 
 
-def engine_args(spec: EngineSpec, backend: str, cpu_kv_bytes: int) -> dict[str, Any]:
+def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
     """Arguments of vLLM's ``AsyncEngineArgs``; ``cpu_kv_bytes`` is 0 on a GPU."""
     args = {
         "model": str(spec.policy),
@@ -84,7 +83,10 @@ def engine_args(spec: EngineSpec, backend: str, cpu_kv_bytes: int) -> dict[str, 
             "kv_cache_memory_bytes": cpu_kv_bytes,
             "block_size": CPU_BLOCK_TOKENS,
         }
-    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": backend == "ipc"}
+    sleeps = spec.backend == "ipc"
+    if sleeps and spec.tensor_parallel > 1:
+        args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
+    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": sleeps}
 
 
 def kv_bytes(spec: EngineSpec, model: Any) -> int:
@@ -92,8 +94,6 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
 
     ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
     """
-    import psutil
-
     longest = getattr(model, "max_position_embeddings", None) or spec.context_tokens
     if spec.context_tokens > longest:
         raise ConfigError(
@@ -104,10 +104,7 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     heads = getattr(model, "num_key_value_heads", None) or model.num_attention_heads
     width = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
     per_token = 2 * model.num_hidden_layers * heads * width * (2 if spec.dtype == "bfloat16" else 4)
-    blocks = -(-spec.context_tokens // CPU_BLOCK_TOKENS) + 1
-    block = per_token * CPU_BLOCK_TOKENS
-    room = int(psutil.virtual_memory().available) // 2 // block
-    return int(block * (8 + max(blocks, min(blocks * spec.max_sequences, room))))
+    return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
 
 
 def environment(driver: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from overlap.core import Generator, Request, Trajectory, WeightUpdate
+from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
 from overlap.errors import EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
@@ -52,6 +52,9 @@ class SteadyGenerator:
     engines and requests since the beginning. Every method but the constructor belongs to one event loop; they raise
     what the engine raises for a fault, and EngineError with the cause when the patience is at its end. A first start
     that fails is final.
+
+    One that is not ``alone`` has others beside it that can do its work: requests and loads wait for no further engine,
+    and raise EngineLost where theirs has died. Generation did not stand still then, so ``went_on`` is not called.
     """
 
     def __init__(
@@ -59,11 +62,12 @@ class SteadyGenerator:
         make: Callable[[], Generator],
         *,
         patience: Patience = PATIENCE,
+        alone: bool = True,
         tell: Callable[[str], None] = lambda line: None,
         watch: Callable[[int], None] = lambda pid: None,
         went_on: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        self._make, self._patience = make, patience
+        self._make, self._patience, self._alone = make, patience, alone
         self._tell, self._watch, self._went_on = tell, watch, went_on
         self._engine = make()
         self._life: asyncio.Task[None] | None = None
@@ -82,6 +86,7 @@ class SteadyGenerator:
 
     async def generate(self, request: Request) -> Trajectory:
         """Sample one response. One whose engine dies is sent to the next, once that has weights."""
+        self._check_lost(f"request {request.id}", bare=True)
         trajectory = await self._steadily(f"request {request.id}", lambda engine: engine.generate(request), resend=True)
         if self._silent_since is not None and not self._bare:  # else the dead one had it ready
             self._break_silence(self._silent_since)
@@ -90,11 +95,13 @@ class SteadyGenerator:
     async def load(self, update: WeightUpdate) -> None:
         """As the engine's ``load``; where that dies, the next one gets ``update``."""
         self._backend = update.backend
+        self._check_lost(f"version {update.version}")
         self._loads += 1
         self._look_for_weights()
         try:
-            while not await self._load(update):
-                pass  # each turn is a death, and these are counted
+            while not await self._load(update):  # each turn is a death, and these are counted
+                if not self._alone:
+                    raise EngineLost(f"version {update.version}: the engine died over it")
         finally:
             self._loads -= 1
             self._look_for_weights()
@@ -113,13 +120,13 @@ class SteadyGenerator:
 
     async def sleep(self) -> None:
         """As the engine's; nothing where engine and learner do not share a device."""
-        if self._backend == "ipc":
+        if self._backend in ("", "ipc"):  # before the first load nobody has said
             await self._steadily("sleep", lambda engine: engine.sleep())
 
-    async def wake(self) -> None:
+    async def wake(self, part: Part) -> None:
         """As the engine's; nothing where engine and learner do not share a device."""
-        if self._backend == "ipc":
-            await self._steadily("wake", lambda engine: engine.wake())
+        if self._backend in ("", "ipc"):
+            await self._steadily(f"waking the {part}", lambda engine: engine.wake(part))
 
     async def wants_weights(self) -> None:
         """Return when a new engine is up that nobody is loading: the caller publishes and loads the newest version.
@@ -157,6 +164,13 @@ class SteadyGenerator:
         self._check()
         return self._engine
 
+    def _check_lost(self, what: str, *, bare: bool = False) -> None:
+        """EngineLost where others stand by and this one has died, or, ``bare``, has no weights since then."""
+        self._check()
+        died = self._silent_since is not None and not self._up.is_set()
+        if not self._alone and (died or (bare and self._bare)):
+            raise EngineLost(f"{what}: the engine has died, the next one has no weights yet")
+
     async def _steadily(
         self, what: str, call: Callable[[Generator], Awaitable[Result]], *, resend: bool = False
     ) -> Result:
@@ -168,6 +182,8 @@ class SteadyGenerator:
             except EngineError as error:
                 if not await self._is_dead(engine):
                     raise
+                if resend and not self._alone:
+                    raise EngineLost(f"{what}: {error}") from error
                 cause = error
         raise EngineError(f"{what}: {self._patience.sends} engines died with it, the last one so: {cause}") from cause
 
@@ -254,8 +270,11 @@ class SteadyGenerator:
     def _break_silence(self, since: float) -> None:
         """The first response after a death."""
         seconds, self._silent_since = asyncio.get_running_loop().time() - since, None
-        self._tell(f"generation goes on, {seconds:.1f} s after the death of the engine")
-        self._went_on(seconds)
+        if self._alone:
+            self._tell(f"generation goes on, {seconds:.1f} s after the death of the engine")
+            self._went_on(seconds)
+        else:
+            self._tell(f"an engine that had died serves again, after {seconds:.1f} s; the others went on")
 
     def _look_for_weights(self) -> None:
         """Ask for weights when there is an engine without, and nobody is about to load it."""

@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
-from overlap.config import check_sharing
-from overlap.core import Finish, VersionSpan
+from overlap.core import Finish, Part, VersionSpan
 from overlap.errors import ConfigError, EngineError
 from overlap.generate.start import EngineSpec, Sample, Sampling, engine_args, kv_bytes
-from overlap.weights import choose_backend
 
 _TAIL_TOKENS = 4
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
-TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "nccl"}
+TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
 """Our weight backends by the names under which vLLM knows them (see ``receive``)."""
+
+TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
+"""What wakes on its own, by vLLM's names. It wakes whatever else sleeps with the first of them."""
 
 _WAY_OUT = "install the vLLM that requirements/ names"
 
@@ -38,7 +39,7 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "reset_prefix_cache": ("reset_running_requests",),
     "collective_rpc": ("method", "args"),
     "sleep": ("level", "mode"),
-    "wake_up": (),
+    "wake_up": ("tags",),
     "get_tokenizer": (),
 }
 """What is called of ``AsyncLLM``, and the parameters that are passed by name."""
@@ -59,6 +60,7 @@ class Engine:
         self.backend, self.shares_gpus = backend, backend == "ipc"
         self._on_cpu, self._keeps = on_cpu, landing == "keep"
         self._llm, self._vllm = llm, vllm
+        self._has_weights = False
         self._tokenizer = llm.get_tokenizer()
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> Sample:
@@ -132,22 +134,49 @@ class Engine:
         Whatever was computed under other weights is forgotten, so that it is computed anew when it is needed; with
         ``keep`` the requests that run have theirs still, and only those that wait do without.
         """
+        await self.begin_weights()
+        await self.receive_weights(update_info)
+        await self.commit_weights(version)
+
+    async def begin_weights(self) -> None:
+        """Weights will come, in one part or more."""
         await self._llm.start_weight_update()
+
+    async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
+        """A part of them; it is copied by the end of the call."""
         await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
+
+    async def commit_weights(self, version: int) -> None:
+        """They are whole. An engine that shares GPUs forgets what other weights had computed when its cache wakes."""
         await self._llm.finish_weight_update(str(version))
-        if not await self._llm.reset_prefix_cache(reset_running_requests=not self._keeps):
+        self._has_weights = True
+        if not self.shares_gpus and not await self._forget():
             raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
+
+    async def _forget(self) -> bool:
+        return bool(await self._llm.reset_prefix_cache(reset_running_requests=not self._keeps))
+
+    async def abandon_weights(self) -> None:
+        """Forget a load that failed, whatever of it has come, so that the next one begins as the first did."""
+        await self._llm.collective_rpc("overlap_abandon_weights")
 
     async def label(self, version: int) -> None:
         """Call the weights that are loaded ``version``."""
         await self._llm.update_weight_version(str(version))
 
     async def sleep(self) -> None:
-        """Give up the memory. Requests inside go on after ``wake`` with a KV cache that is computed anew."""
-        await self._llm.sleep(level=1, mode="keep")
+        """Give up the memory. Requests inside go on after ``wake`` with a KV cache that is computed anew.
 
-    async def wake(self) -> None:
-        await self._llm.wake_up()
+        Weights are sent anew before they are used, so they are dropped (level 2); the host has no copy of them (level
+        1) but of those that the engine itself has made.
+        """
+        await self._llm.sleep(level=2 if self._has_weights else 1, mode="keep")
+
+    async def wake(self, part: Part) -> None:
+        """Take memory for a part. With the last one vLLM goes on by itself, with requests that wait from the start."""
+        await self._llm.wake_up(tags=[TAGS[part]])
+        if part == "cache" and not await self._forget():
+            raise EngineError("vLLM did not forget what its KV cache held before it slept")
 
     def exit_codes(self) -> dict[int, int]:
         """Exit codes by pid of those direct children that have ended (negative: killed by that signal)."""
@@ -169,16 +198,16 @@ def open_engine(spec: EngineSpec) -> Engine:
         check_shape(vllm.Request, {"update_block_hashes": ()})
     on_cpu = vllm.current_platform.is_cpu()
     if spec.device == ("cuda" if on_cpu else "cpu"):
-        raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use auto")
+        raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
     cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
-    backend = choose_backend(spec.weight_backend, 0 if on_cpu else vllm.devices(), spec.devices_wanted)
-    check_sharing(backend, spec.max_staleness)
-    args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, backend, cache if on_cpu else 0))
+    args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, cache if on_cpu else 0))
     if args.get("enforce_eager"):
         # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
-    args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[backend])
-    return Engine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, backend, spec.landing)
+    args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
+    return Engine(
+        vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, spec.backend, spec.landing
+    )
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
@@ -195,7 +224,6 @@ def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
 def _import() -> SimpleNamespace:
     """The names of vLLM that are used here. EngineError where one is missing."""
     try:
-        import torch
         import vllm
         import vllm.config
         from transformers import AutoConfig
@@ -219,7 +247,6 @@ def _import() -> SimpleNamespace:
             WeightTransferInitRequest=transfer.WeightTransferInitRequest,
             WeightTransferUpdateRequest=transfer.WeightTransferUpdateRequest,
             current_platform=current_platform,
-            devices=torch.cuda.device_count,
         )
     except (ImportError, AttributeError) as error:
         raise EngineError(f"vLLM cannot be used: {error}; run scripts/setup.sh") from error

@@ -14,12 +14,13 @@ import torch.distributed as dist
 from overlap.errors import RunDirError
 from overlap.learner.lora import FOLDER, save_adapter, whole
 from overlap.learner.micro_batch import PromptGroup
+from overlap.learner.offload import free_gib, take_turns
 from overlap.learner.reshard import OldShards, load_resharded
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
 from overlap.policy import policy_digest
-from overlap.weights import Sender, choose_backend, open_sender
+from overlap.weights import Sender, open_sender
 
 
 @contextmanager
@@ -57,6 +58,8 @@ class Commands:
     def __init__(self, spec: RankSpec, device: torch.device) -> None:
         self._spec = spec
         self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates)
+        leaves = spec.placement.sleeps and spec.cfg.learn.offload != "none"
+        self._turns = self._trainer.turns = take_turns(self._trainer, leaves=leaves)
         self._sender: Sender | None = None
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
@@ -69,33 +72,41 @@ class Commands:
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """See ``RankTrainer.logprobs``."""
-        values: list[float] = self._trainer.logprobs(token_ids)
+        with self._turns.reading():
+            values: list[float] = self._trainer.logprobs(token_ids)
         return values
+
+    def sleep(self) -> None:
+        """Give up the device's memory, as ``learn.offload`` says, where an engine needs it too."""
+        self._turns.sleep()
+
+    def free(self, moment: str) -> float | None:
+        """See ``free_gib``."""
+        return free_gib(self._trainer.device, moment)
 
     def publish(self, version: int) -> tuple[str, dict[str, Any]]:
         """Backend and info of a WeightUpdate."""
+        spec, placed = self._spec, self._spec.placement
         if self._sender is None:
             self._sender = open_sender(
-                self._backend, rank=self._spec.rank, world=self._spec.world,
-                engine_devices=self._spec.cfg.rollout.tensor_parallel,
-            )  # fmt: skip
-        return self._backend, self._sender.prepare(self._trainer.full_tensors(), version)
+                placed.backend, rank=spec.rank, world=spec.world, engine_devices=placed.engine_devices
+            )
+        self._turns.send()
+        return placed.backend, self._sender.prepare(self._trainer.full_tensors(), version)
 
-    @property
-    def _backend(self) -> str:
-        cfg = self._spec.cfg
-        devices = torch.cuda.device_count() if self._trainer.device.type == "cuda" else 0
-        return choose_backend(cfg.rollout.weight_backend, devices, self._spec.world + cfg.rollout.tensor_parallel)
+    def chunk(self, first: bool) -> dict[str, Any] | None:
+        """The next part of what was published, when the engine has loaded the last one."""
+        return self._sender.chunk(first) if self._sender is not None else None
 
     def transmit(self, info: dict[str, Any]) -> None:
         """Send while the engine receives."""
         if self._sender is not None:
             self._sender.transmit(info)
 
-    def retire(self, info: dict[str, Any]) -> None:
-        """The engine has loaded what ``publish`` made."""
+    def retire(self, info: dict[str, Any], loaded: bool) -> None:
+        """The engine has loaded what ``publish`` made, or failed to."""
         if self._sender is not None:
-            self._sender.retire(info)
+            self._sender.retire(info, loaded=loaded)
 
     def save(self, folder: Path, kind: Literal["policy", "state"]) -> int:
         """Write into ``folder``, which the driver puts into its place; returns the version written.
@@ -104,9 +115,11 @@ class Commands:
         """
         try:
             if kind == "policy":
-                self._save_policy(folder)
+                with self._turns.reading():
+                    self._save_policy(folder)
             else:
-                self._save_state(folder)
+                with self._turns.all_readable():
+                    self._save_state(folder)
         except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
             reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())
             raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
@@ -164,6 +177,7 @@ class Commands:
     def restore(self, folder: Path, state: LearnerState) -> None:
         """Load what ``save`` wrote as "state", cut for these ranks or for others."""
         learn = self._spec.cfg.learn
+        self._turns.all_here()
         for tag, deepspeed in self._engines.items():
             if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
                 partial = tag == TAG and state.lora_rank > 0

@@ -66,10 +66,14 @@ def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tenso
     return values[:count], behind
 
 
-def load_trunk(path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device) -> tuple[Trunk, bool]:
-    """The trunk of a checkpoint, and whether its attention knows packed rows. Raises ConfigError."""
+def load_trunk(
+    path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device, zero: dict[str, Any] | None = None
+) -> tuple[Trunk, bool]:
+    """The trunk of a checkpoint, and whether its attention knows packed rows; partitioned as a policy with ``zero`` is.
+    Raises ConfigError.
+    """
     with blaming("critic.policy"):
-        model = load_policy(path, dtype=dtype, temperature=1.0, device=device)
+        model = load_policy(path, dtype=dtype, temperature=1.0, device=device, zero=zero)
         packs = choose_attention(model, device)
         checkpoint_layers(model, learn)
     return Trunk(model.policy.base_model), packs

@@ -21,7 +21,7 @@ from overlap.errors import LearnerError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import Credit, GaeConfig, credit, explained_variance, value_loss, whitened
 from overlap.learner.micro_batch import MiniBatch
-from overlap.learner.optimizer import deepspeed_config, learning_rate, take_step
+from overlap.learner.optimizer import deepspeed_config, learning_rate, partitioning, take_step
 from overlap.learner.tensors import to_tensors
 
 HEAD = "head.pt"
@@ -39,7 +39,8 @@ class CriticTrainer:
         self.cfg, self.device, self.total_updates = cfg, device, total_updates
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        trunk, self.packs = load_trunk(path, cfg.learn, dtype=getattr(torch, cfg.model.dtype), device=device)
+        dtype = getattr(torch, cfg.model.dtype)
+        trunk, self.packs = load_trunk(path, cfg.learn, dtype=dtype, device=device, zero=partitioning(cfg))
         width = trunk.base.config.get_text_config().hidden_size
         self.head = ValueHead(width, bounded=cfg.critic.bounded).to(device)
         self._head_optimizer, optimizer = (

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from overlap.atomic import partial_path, remove, replace, sync, to_its_end
 from overlap.config import Config
@@ -23,6 +23,7 @@ from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import check_base, read_state
+from overlap.placement import Placement, place_here
 
 START_S = 1800.0
 """Reading a large checkpoint from a slow disk on every rank, and partitioning it."""
@@ -40,7 +41,8 @@ class DeepSpeedLearner:
     ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the
     policy's), ``scratch`` the run's directory for short-lived files,
     ``log`` where the ranks' output goes, ``total_updates`` the number of optimizer steps that the learning-rate
-    schedule spans.
+    schedule spans. The ranks sit as ``placement`` says; by default they are placed for themselves, as every part of a
+    run on this machine would be.
     """
 
     def __init__(
@@ -52,17 +54,21 @@ class DeepSpeedLearner:
         critic: Path | None = None,
         log: Path | None = None,
         total_updates: int,
+        placement: Placement | None = None,
     ) -> None:
         self._cfg, self._policy, self._scratch = cfg, policy, scratch
         self._critic = critic or policy
-        self._log, self._total_updates = log, total_updates
+        self._log, self._total_updates, self._placement = log, total_updates, placement
         self._ranks: RankProcesses | None = None
         self._version = 0
+        self.shares = False
+        """Learner and engine share GPUs; known when it has started."""
 
     async def start(self) -> None:
         """Start the ranks and load the policy. Raises LearnerError."""
         if self._ranks is not None:
             raise LearnerError("the learner was started before; make a new one")
+        placement = self._placement or place_here(self._cfg)
         life = RankLife(self._scratch, self._log)
         spec = RankSpec(
             rank=0,
@@ -73,9 +79,11 @@ class DeepSpeedLearner:
             critic=absolute(self._critic),
             cfg=self._cfg,
             total_updates=self._total_updates,
+            placement=placement,
         )
         self._ranks = RankProcesses(spec, life)
         await self._ranks.start(START_S)
+        self.shares = placement.sleeps
 
     async def step(self, batch: Batch) -> StepReport:
         """One learner step; the new policy is version ``batch.version + 1``.
@@ -107,21 +115,40 @@ class DeepSpeedLearner:
                     f"sample {sample.id} is {age} versions old at step {batch.step}, rollout.max_staleness={allowed}"
                 )
 
+    async def sleep(self) -> None:
+        """Give device memory to an engine on the same GPUs. Raises LearnerError."""
+        if self.shares and self._cfg.learn.offload != "none":
+            await self._running.call("sleep", timeout_s=SYNC_S)
+
+    async def free(self, moment: str) -> float | None:
+        """GiB of the first rank's GPU that nobody has, where an engine shares it; logged as of ``moment``."""
+        if not self.shares:
+            return None
+        gib: float | None = await self._running.call("free", moment, timeout_s=SYNC_S)
+        return gib
+
     async def publish(self, version: int) -> WeightUpdate:
         """Gather the shards and make them ready for the engine. Raises LearnerError."""
         if version != self._version:
             raise LearnerError(f"version {version} was asked for, the learner holds version {self._version}")
         backend, info = await self._running.call("publish", version, timeout_s=SYNC_S)
-        return WeightUpdate(version, backend, info)
+        return WeightUpdate(version, backend, info, self._chunks if backend == "ipc" else None)
+
+    async def _chunks(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The weights that were published, a buffer at a time: the next one overwrites it."""
+        first = True
+        while (chunk := await self._running.call("chunk", first, timeout_s=SYNC_S)) is not None:
+            yield chunk
+            first = False
 
     async def transmit(self, update: WeightUpdate) -> None:
         """Send while the engine receives. Raises LearnerError."""
-        if update.backend != "shm":  # there, the memory is the transfer
+        if update.backend == "nccl":  # else the memory is the transfer
             await self._running.call("transmit", dict(update.info), timeout_s=SYNC_S)
 
-    async def retire(self, update: WeightUpdate) -> None:
+    async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
         """Free what ``publish`` made. Raises LearnerError."""
-        await self._running.call("retire", dict(update.info), timeout_s=SYNC_S)
+        await self._running.call("retire", dict(update.info), loaded, timeout_s=SYNC_S)
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of tokens 1..T-1 at the sampling temperature, by the weights that would be published."""

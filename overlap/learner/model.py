@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, register
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
+from overlap.learner.loading import Partitioner, gathered, whole_shape
 from overlap.learner.micro_batch import MicroBatch, Response, Row
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
@@ -56,14 +58,17 @@ class Policy(nn.Module):
         return logprobs, entropies
 
 
-def load_policy(path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device) -> Policy:
+def load_policy(
+    path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device, zero: dict[str, Any] | None = None
+) -> Policy:
     """Load a checkpoint for training; dropout is off, as in the engine. Activations are kept (``checkpoint_layers``).
+    With DeepSpeed's configuration ``zero``, of stage 3, the model has this rank's partitions.
 
     Raises ConfigError for one that transformers cannot load in full (it would go on with random tensors in place of
     missing ones), and for a model without an output layer.
     """
     register()
-    policy = _load(path, dtype)
+    policy = _load(path, dtype, zero)
     if getattr(policy.get_output_embeddings(), "weight", None) is None:
         raise _unfit(policy, "has no output layer of its own")
     for module in policy.modules():
@@ -96,14 +101,24 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
     return True
 
 
-def _load(path: Path, dtype: torch.dtype) -> Any:
+def _load(path: Path, dtype: torch.dtype, zero: dict[str, Any] | None) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
+    load = partial(
+        AutoModelForCausalLM.from_pretrained,
+        path,
+        dtype=dtype,
+        attn_implementation=NAME,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    partitioner = None if zero is None else Partitioner(zero, dtype)
     try:
-        policy, found = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation=NAME, trust_remote_code=False, output_loading_info=True
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+        policy, found = load() if partitioner is None else partitioner.load(load)
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError
+    ) as error:  # fmt: skip
         reason = " ".join(str(error).split())[:300]
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error
     if missing := sorted(found["missing_keys"]):
@@ -135,9 +150,15 @@ def choose_attention(model: Policy, device: torch.device) -> bool:
     They can with full attention and positions given by ids. Two copies of the same tokens behind one prompt must
     then get the log-probs of a sequence of their own. Raises ConfigError when these themselves differ from the
     model's own logits (families that scale or cap their logits after the output layer), or when the model is of
-    another build than is read here.
+    another build than is read here. Collective where the model is partitioned.
     """
-    tokens = [(7 * i * i + 3 * i + 1) % len(model.head.weight) for i in range(_PROBE)]
+    with gathered(model):
+        return _choose_attention(model, device)
+
+
+def _choose_attention(model: Policy, device: torch.device) -> bool:
+    vocabulary, _ = whole_shape(model.head.weight)
+    tokens = [(7 * i * i + 3 * i + 1) % vocabulary for i in range(_PROBE)]
     bound = _AGREES[model.head.weight.dtype]
     try:
         model.policy.set_attn_implementation("sdpa")

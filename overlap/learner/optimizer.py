@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from overlap.config import Config, LearnConfig
 from overlap.errors import LearnerError
 
@@ -25,7 +27,7 @@ def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
 def deepspeed_config(cfg: Config) -> dict[str, Any]:
     """DeepSpeed's configuration. Gradients are summed in float32 in any case, over micro-batches as over ranks."""
     bf16 = cfg.model.dtype == "bfloat16"
-    return {
+    made: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": cfg.learn.grad_clip,
@@ -35,6 +37,16 @@ def deepspeed_config(cfg: Config) -> dict[str, Any]:
         "communication_data_type": "fp32",
         "steps_per_print": 2**62,
     }
+    if cfg.learn.offload == "cpu":
+        pins = cfg.run.device != "cpu" and torch.cuda.is_available()
+        made["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": pins}
+        made["zero_force_ds_cpu_optimizer"] = False  # torch's own, which no compiler has to make first
+    return made
+
+
+def partitioning(cfg: Config) -> dict[str, Any] | None:
+    """DeepSpeed's configuration where parameters are partitioned from the start (ZeRO-3), else None."""
+    return deepspeed_config(cfg) if cfg.learn.zero_stage == 3 else None
 
 
 def take_step(engine: Any, rate: float, field: str) -> float:

@@ -60,6 +60,8 @@ class RankProcesses:
         world = self._spec.world
         for rank in range(world):
             mine = rank_environment(rank, world)
+            for seat in self._spec.placement.ranks[rank : rank + 1]:
+                mine |= seat.environment
             peer = await Peer.start(self._life, f"learner rank {rank}", MODULE, mine)
             self._peers.append(peer)
         await self.call("start", timeout_s=timeout_s, each=[(replace(self._spec, rank=r),) for r in range(world)])

@@ -66,14 +66,13 @@ def _start(spec: RankSpec) -> Any:
 def _device(spec: RankSpec) -> Any:
     import torch
 
-    wanted = spec.cfg.run.device
-    cuda = wanted == "cuda" or (wanted == "auto" and torch.cuda.is_available())
+    cuda = spec.placement.kind == "cuda"
     os.environ["DS_ACCELERATOR"] = "cuda" if cuda else "cpu"
     torch.manual_seed(spec.cfg.run.seed)
     if not cuda:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // spec.world))
         return torch.device("cpu")
-    device = torch.device("cuda", spec.rank % torch.cuda.device_count())
+    device = torch.device("cuda", 0)  # it sees its own alone
     torch.cuda.set_device(device)
     return device
 

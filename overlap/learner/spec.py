@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from overlap.config import Config
+from overlap.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +23,4 @@ class RankSpec:
     critic: Path
     cfg: Config
     total_updates: int
+    placement: Placement = field(default_factory=Placement)

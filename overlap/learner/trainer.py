@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,11 +20,13 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.critic_trainer import CriticTrainer
+from overlap.learner.loading import whole_shape
 from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
-from overlap.learner.optimizer import deepspeed_config, learning_rate, take_step
+from overlap.learner.offload import Turns
+from overlap.learner.optimizer import deepspeed_config, learning_rate, partitioning, take_step
 from overlap.learner.sequence import SequenceGroup, share_sequences
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, to_tensors
@@ -44,8 +47,7 @@ class RankTrainer:
         self.total_updates = total_updates - cfg.critic.steps_alone * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        dtype = getattr(torch, cfg.model.dtype)
-        model = load_policy(policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device)
+        model = self._load(policy)
         packs = choose_attention(model, device)
         again = checkpoint_layers(model, cfg.learn)
         self.critic = None
@@ -61,22 +63,34 @@ class RankTrainer:
             cfg.learn.updates_per_step,
             self.world // parts,
             cfg.learn.micro_batch_tokens,
-            model.head.weight.shape[1],
+            whole_shape(model.head.weight)[1],
             shares,
             padded=not packs,
         )
-        self._reference = None
-        if cfg.learn.kl_coef and not cfg.learn.lora_rank:
-            self._reference = load_policy(
-                policy, dtype=dtype, temperature=cfg.rollout.temperature, device=device
-            ).requires_grad_(False)
-            self._reference.sequence = model.sequence
+        own_reference = cfg.learn.kl_coef and not cfg.learn.lora_rank
+        self._reference = self._load_reference(policy, model.sequence) if own_reference else None
         self.adapters = adapt(model.policy, cfg.learn)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
         self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(cfg))
         names = LossConfig.__dataclass_fields__
         self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
+        self.turns = Turns(device)
+
+    def _load(self, path: Path) -> Policy:
+        dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
+        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, zero=partitioning(self.cfg))
+
+    def _load_reference(self, path: Path, sequence: SequenceGroup | None) -> Any:
+        """The policy that a KL penalty holds on to: a model; under ZeRO-3 an engine that gathers its partitions."""
+        reference = self._load(path).requires_grad_(False)
+        reference.sequence = sequence
+        zero = partitioning(self.cfg)
+        if zero is None:
+            return reference
+        import deepspeed
+
+        return deepspeed.initialize(model=reference, config=zero)[0]
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_ranks
@@ -101,9 +115,13 @@ class RankTrainer:
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
         advantages: Sequence[list[Tensor] | None] = [None] * len(minis)
         if self.critic is not None:
-            advantages, judged = self.critic.step(minis)
+            with self.turns.critic():
+                advantages, judged = self.critic.step(minis)
             told |= judged
-        return told if alone else told | self._learn(minis, advantages, tokens)
+        if not alone:
+            with self.turns.policy():
+                told |= self._learn(minis, advantages, tokens)
+        return told | self.turns.told()
 
     def _learn(
         self, minis: Sequence[MiniBatch], advantages: Sequence[list[Tensor] | None], tokens: int

@@ -9,8 +9,9 @@ from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState, OnSave
 from overlap.pipeline.flow import Pending
 from overlap.pipeline.intake import Intake, check_intake, take_in
-from overlap.pipeline.learning import Doors, StepResult, named
+from overlap.pipeline.learning import Doors, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
+from overlap.pipeline.named import named
 from overlap.pipeline.prompts import PromptStream
 
 __all__ = [

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 
 from overlap.clock import now
 from overlap.config import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
-from overlap.errors import EngineLost, StageError, StaleBatchError, first_error
+from overlap.errors import EngineLost, StaleBatchError
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
-from overlap.pipeline.parity import check_parity
+from overlap.pipeline.named import both, named
+from overlap.pipeline.parity import check_parity, engine_by_engine
+from overlap.pipeline.sharing import Sharing
 from overlap.pipeline.solved import solves
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,8 @@ class StepResult:
 
     ``parity`` is the largest difference of engine and learner log-probs after the sync, nats, over the tokens that
     count in its check (``check_parity``), with which the step ends. ``carried`` are the results that no step has taken
-    yet: with them, and the position behind this step, a run goes on as if it had not been cut here.
+    yet: with them, and the position behind this step, a run goes on as if it had not been cut here. ``free`` are GiB
+    of a device that engine and learner share, by the moments of the step (``Sharing``).
     """
 
     batch: Batch
@@ -47,6 +47,7 @@ class StepResult:
     parity: float
     loop: LoopState | None = None
     carried: tuple[Scored, ...] = ()
+    free: Mapping[str, float] = field(default_factory=dict)
 
 
 class Learning:
@@ -57,6 +58,7 @@ class Learning:
         self._step = step
         self._empty: list[Group] = []
         self._turn = asyncio.Lock()
+        self._sharing = Sharing(doors.generator, doors.learner)
 
     async def learn(self, groups: tuple[Group, ...]) -> StepResult:
         """One step: the learner takes the kept groups, its new weights go back into the engine."""
@@ -73,25 +75,31 @@ class Learning:
             return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0)
         self._empty.clear()
         check_age(batch, self.cfg.rollout.max_staleness)
-        with named("learn", f"step {batch.step}"):
-            await self.doors.generator.sleep()
+        with named("learn", step := f"step {batch.step}"):
+            if self.doors.learner.shares:
+                await self._sharing.to_learner("learn", step)
             report = await self.doors.learner.step(batch)
-            await self.doors.generator.wake()
         learned = now()
         loaded, gap = await self._serve(report.version, probe(batch))
-        return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap)
+        free = dict(self._sharing.free)
+        return StepResult(batch, report, (began, learned), (learned, loaded), (loaded, now()), gap, free=free)
 
     async def _serve(self, version: int, sample: Trajectory) -> tuple[float, float]:
         """When ``version`` was loaded, and its ``check_parity``; both anew for each engine that dies over them."""
+        token_ids = self._of(sample)
         while True:
-            await self._load(version)
+            learners = await self._load(version, token_ids)
             loaded = now()
             with named("load", f"version {version}"), suppress(EngineLost):
-                return loaded, await self.check_parity(sample)
+                if learners is None:
+                    return loaded, await self.check_parity(sample)
+                return loaded, self._compare(await self.doors.generator.logprobs(token_ids), learners)
 
     async def load(self) -> None:
         """Bring the learner's version into the engine."""
         async with self._turn:
+            if self.doors.learner.shares:
+                await self._sharing.to_nobody(self.version)
             await self._load(self.version)
 
     async def serve_again(self) -> None:
@@ -100,22 +108,41 @@ class Learning:
             await self.doors.generator.wants_weights()
             await self.load()
 
-    async def _load(self, version: int) -> None:
+    async def _load(self, version: int, token_ids: Sequence[int] | None = None) -> list[float] | None:
+        """Where engine and learner share a device: the learner's log-probs of ``token_ids``, before it leaves."""
+        found = None
+        if self.doors.learner.shares:
+            found = await self._sharing.to_engine(version, partial(self._send, version), token_ids)
+        else:
+            with named("load", f"version {version}"):
+                await self._send(version)
+        self.version = version
+        return found
+
+    async def _send(self, version: int) -> None:
         generator, learner = self.doors.generator, self.doors.learner
-        with named("load", f"version {version}"):
-            update = await learner.publish(version)
-            try:
-                await both(generator.load(update), learner.transmit(update))
-            finally:
-                await learner.retire(update)
-            self.version = version
+        update, loaded = await learner.publish(version), False
+        try:
+            await both(generator.load(update), learner.transmit(update))
+            loaded = True
+        finally:
+            await learner.retire(update, loaded=loaded)
 
     async def check_parity(self, sample: Trajectory) -> float:
-        """Largest difference of engine and learner log-probs on a prompt and its response, nats."""
-        token_ids = (*sample.request.prompt.token_ids, *sample.token_ids)[: self.cfg.model.context_tokens]
+        """Largest difference of engine and learner log-probs on a prompt and its response, nats: the worst engine's."""
+        token_ids = self._of(sample)
         ours, theirs = await both(self.doors.generator.logprobs(token_ids), self.doors.learner.logprobs(token_ids))
+        return self._compare(ours, theirs)
+
+    def _of(self, sample: Trajectory) -> tuple[int, ...]:
+        """The tokens of a probe."""
+        return (*sample.request.prompt.token_ids, *sample.token_ids)[: self.cfg.model.context_tokens]
+
+    def _compare(self, ours: Sequence[float], theirs: Sequence[float]) -> float:
         exact = self.cfg.model.dtype == "float32"
-        return check_parity(ours, theirs, bound=self.cfg.parity_bound, version=self.version, exact=exact)
+        each = engine_by_engine(ours, len(theirs))
+        bound, version = self.cfg.parity_bound, self.version
+        return max(check_parity(one, theirs, bound=bound, version=version, exact=exact) for one in each)
 
     def _refuse_more_empty_steps(self, groups: tuple[Group, ...]) -> None:
         bound = self.cfg.data.drop_solved
@@ -137,25 +164,3 @@ def check_age(batch: Batch, max_staleness: int) -> None:
             raise StaleBatchError(
                 f"sample {scored.id} is {age} versions old at step {batch.step}, rollout.max_staleness={max_staleness}"
             )
-
-
-async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Await two things at once; when one fails the other is cancelled, not abandoned."""
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            a, b = tasks.create_task(first), tasks.create_task(second)
-    except BaseExceptionGroup as errors:
-        raise (error := first_error(errors)) from error.__cause__
-    return a.result(), b.result()
-
-
-@contextmanager
-def named(stage: str, sample: str) -> Iterator[None]:
-    """An error inside becomes a StageError that says where; one that is one already stays."""
-    try:
-        yield
-    except (StageError, asyncio.CancelledError):
-        raise
-    except Exception as error:
-        raise StageError(stage, sample, error) from error

@@ -26,7 +26,8 @@ from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.books import Books
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Flow, Pending
-from overlap.pipeline.learning import Doors, Learning, StepResult, named
+from overlap.pipeline.learning import Doors, Learning, StepResult
+from overlap.pipeline.named import named
 from overlap.pipeline.pace import Pace
 from overlap.pipeline.prompts import PromptStream
 
@@ -118,7 +119,7 @@ async def overlapped(
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(learning.serve_again(), name="serve again")]
             await _begin(learning, at, prompts, on_ready)
-            flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.max_sequences)
+            flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.sequences)
             control.attach(books, flow)
             tasks.create_task(books.admit(flow.send), name="admit")
             beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))

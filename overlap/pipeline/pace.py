@@ -36,7 +36,7 @@ class Pace:
 
     def __init__(self, cfg: Config) -> None:
         self._per_step, self._most = cfg.rollout.groups_per_step, cfg.rollout.max_staleness + 1
-        self._sequences, self._verifiers = cfg.rollout.max_sequences, cfg.verify.workers
+        self._sequences, self._verifiers = cfg.rollout.sequences, cfg.verify.workers
         self._ratios: deque[float] = deque(maxlen=KEPT)
 
     @property

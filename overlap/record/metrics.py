@@ -225,6 +225,12 @@ def parity_row(result: StepResult) -> Row:
 
 
 @measure
+def memory_row(result: StepResult) -> Row:
+    """``memory/<moment>_free_gib``: where engine and learner share a device."""
+    return {f"memory/{moment}_free_gib": gib for moment, gib in result.free.items()}
+
+
+@measure
 def loop_row(result: StepResult) -> Row:
     """``loop/``: how full the pipeline is after the step, and the seconds that its sides stood still so far."""
     return {f"loop/{name}": float(value) for name, value in (result.loop.to_dict() if result.loop else {}).items()}

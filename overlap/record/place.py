@@ -29,7 +29,7 @@ HEADER = "# Written by overlap train: the configuration of the run in this direc
 SOCKET = "ctl"
 FILES = (
     "config.yaml", "metrics.jsonl", "events", "trajectories.jsonl", "trace.json", "summary.json", "picture.png",
-    "run.log", "rollouts.jsonl", "checkpoints", "policy", "policy-best", SOCKET,
+    "run.log", "engines", "rollouts.jsonl", "checkpoints", "policy", "policy-best", SOCKET,
 )  # fmt: skip
 """What a run makes in its directory, besides hidden files that it is writing."""
 _GLANCE_S = 0.05
@@ -199,6 +199,7 @@ def _sweep(path: Path) -> None:
             (path / name).unlink(missing_ok=True)
         for stale in (path / "events").glob("events.out.tfevents.*"):
             stale.unlink()
+        remove(path / "engines")
         for name in filter(_temporary, os.listdir(path)):
             remove(path / name)
 

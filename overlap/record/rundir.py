@@ -6,7 +6,7 @@
     trajectories.jsonl  sampled answers with their verdicts      run.log        chatter of engine and libraries
     rollouts.jsonl      all samples, whole (run.keep_rollouts)   ctl            socket of ``overlap ctl``, while it runs
     checkpoints/        what a resume needs (run.save_every)     policy/        final Hugging Face checkpoint
-                                                                 policy-best/   the best evaluated one (run.eval_every)
+    engines/            chatter of each of several engines       policy-best/   the best evaluated one (run.eval_every)
 
 Where the directory may lie is in ``place``. Once the run has begun, no failed write ends it: ``losses`` has what is
 missing, and no half-written file or line is left.

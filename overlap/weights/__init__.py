@@ -6,6 +6,6 @@ Woken by  the driver's publish, transmit and retire
 """
 
 from overlap.weights.full import FullTensors, LowRank, Sender, full_tensors
-from overlap.weights.open import choose_backend, open_sender
+from overlap.weights.open import open_sender
 
-__all__ = ["FullTensors", "LowRank", "Sender", "choose_backend", "full_tensors", "open_sender"]
+__all__ = ["FullTensors", "LowRank", "Sender", "full_tensors", "open_sender"]

@@ -1,78 +1,78 @@
-"""Weight backends ``nccl`` and ``ipc``, by vLLM's own trainer engines. They need CUDA.
+"""Weight backends ``nccl`` and ``ipc``, by what vLLM's own trainers do. They need CUDA.
 
-vLLM's trainer engine wants to drive the whole handshake through a client. Here the driver does that (it also pauses and
-resumes the engine), so the client of a rank only records what it is told, and hands it over as the update's info:
+vLLM's trainer engines want to drive the whole handshake through a client. Here the driver does that (it also pauses and
+resumes the engine):
 
-    nccl   prepare: where to meet and what will come.   transmit: meet (once), broadcast.        retire: nothing
-    ipc    prepare: hand out memory handles.            transmit: nothing.                       retire: free them
+    nccl   prepare: where to meet and what will come.   transmit: meet (once), broadcast.   retire: nothing
+    ipc    prepare: forget the last time.               chunk: fill the buffer again.       retire: free it
+
+After a transfer that failed nothing of it is left: the next one meets anew, or fills a new buffer.
 """
 
 from __future__ import annotations
 
 import base64
 import pickle
-import queue
-import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from vllm.distributed.weight_transfer.base import ParamMeta, TrainerWeightTransferEngine, WeightSource
 from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
-from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo, worker_init_payload
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+from vllm.distributed.weight_transfer.packed_tensor import packed_ipc_producer
 from vllm.utils.network_utils import get_open_port
 
-from overlap.errors import LearnerError
+from overlap.errors import ConfigError, LearnerError
 from overlap.weights.full import FullTensors, Sender
 
-_HANDLES_S = 120.0
-_LOADED_S = 630.0
+CHUNK_BYTES = 1 << 30
+"""Of the buffer that ipc goes through, unless a single tensor is larger: then that is its size."""
 
 
 class Source(WeightSource):
-    """vLLM's view of :class:`~overlap.weights.full.FullTensors`. ``keep``: tensors must outlive their pass (ipc)."""
+    """vLLM's view of :class:`~overlap.weights.full.FullTensors`."""
 
-    def __init__(self, tensors: FullTensors, *, keep: bool) -> None:
-        self._tensors, self._keep = tensors, keep
+    def __init__(self, tensors: FullTensors) -> None:
+        self._tensors = tensors
 
     def metadata(self) -> list[ParamMeta]:
         return [ParamMeta(m.name, getattr(torch, m.dtype), m.shape) for m in self._tensors.metadata]
 
     def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for name, tensor in self._tensors:
-            yield name, tensor.clone() if self._keep and self._tensors.gathers else tensor
+        return iter(self._tensors)
 
 
-class RecordingClient:
-    """Stands for the driver in vLLM's handshake: passes on update infos, and waits until they are loaded."""
-
-    def __init__(self) -> None:
-        self.updates: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.loaded = threading.Event()
-        self.waits = False
+class SilentClient:
+    """Stands for the driver in vLLM's handshake, which has all of it from ``prepare``."""
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """The driver has it from ``prepare``."""
+        """The driver has it."""
 
     def start_weight_update(self) -> None:
         """The driver starts updates."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        self.updates.put(update_info)
+        """The driver has it."""
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        if self.waits and not self.loaded.wait(_LOADED_S):
-            raise LearnerError(f"the engine did not load the weights within {_LOADED_S:g} s")
+        """The driver finishes them."""
 
 
 def open_cuda_sender(backend: str, *, rank: int, world: int, engine_devices: int, address: str, port: int) -> Sender:
-    """Raises LearnerError for a backend that is not known."""
+    """Raises LearnerError for a backend that is not known, ConfigError where ranks are too few for it."""
     if backend == "nccl":
         return NcclSender(rank, 1 + engine_devices, address, port)
     if backend == "ipc":
-        return IpcSender(rank)
+        if world < engine_devices:
+            way_out = (
+                f"each of the {engine_devices} GPUs that engines work on needs a rank that shares its memory with "
+            )
+            way_out += f"them: use {engine_devices}, or fewer GPUs for engines (rollout.tensor_parallel)"
+            raise ConfigError("learn.ranks", world, way_out)
+        return IpcSender(rank, Device())
     raise LearnerError(f"weight backend {backend!r} is not known: use shm, ipc or nccl")
 
 
@@ -80,15 +80,17 @@ class NcclSender:
     """Rank 0 broadcasts to the engine's devices; the other ranks only help to gather."""
 
     def __init__(self, rank: int, world_size: int, address: str, port: int) -> None:
-        self._rank = rank
-        port = port or get_open_port()
-        self._meeting: dict[str, Any] = {"master_address": address, "master_port": port, "world_size": world_size}
-        self._client = RecordingClient()
+        self._rank, self._world_size = rank, world_size
+        self._address, self._port = address, port
+        self._meeting: dict[str, Any] = {}
         self._engine: TrainerWeightTransferEngine | None = None
         self._tensors: FullTensors | None = None
 
     def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
         self._tensors = named_tensors
+        if self._engine is None:
+            port = self._port or get_open_port()
+            self._meeting = {"master_address": self._address, "master_port": port, "world_size": self._world_size}
         if self._rank != 0:
             return {}
         metadata = named_tensors.metadata
@@ -103,77 +105,127 @@ class NcclSender:
         }
 
     def transmit(self, info: dict[str, Any]) -> None:
+        """Another group is met after one in which this failed."""
         if self._tensors is None:
             raise LearnerError("nothing was prepared to be sent")
-        source = Source(self._tensors, keep=False)
-        if self._engine is None:
-            meeting = NCCLTrainerInitInfo(rank=self._rank, **self._meeting)
-            self._engine = WeightTransferTrainerFactory.trainer_init(meeting, client=self._client, source=source)
-        self._engine.source = source
-        self._engine.send_weights()
+        source = Source(self._tensors)
+        try:
+            if self._engine is None:
+                meeting = NCCLTrainerInitInfo(rank=self._rank, **self._meeting)
+                self._engine = WeightTransferTrainerFactory.trainer_init(meeting, client=SilentClient(), source=source)
+            self._engine.source = source
+            self._engine.send_weights()
+        except BaseException:
+            self.close()
+            raise
 
-    def retire(self, info: dict[str, Any]) -> None:
+    def chunk(self, first: bool) -> dict[str, Any] | None:
+        """All of it goes in one ``transmit``."""
+        return None
+
+    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
         self._tensors = None
+        if not loaded:
+            self.close()
 
     def close(self) -> None:
-        if self._engine is not None:
-            self._engine.shutdown()
-            self._engine = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown()
+
+
+class Device:
+    """All that ``IpcSender`` does with CUDA."""
+
+    def uuid(self) -> str:
+        """What all processes call the current GPU."""
+        return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+    def fill(self, tensors: Iterator[tuple[str, torch.Tensor]], size: int) -> Generator[Any, None, None]:
+        """Fill a buffer of ``size`` bytes with as many tensors as it takes, again and again. Yields what vLLM calls a
+        PackedIpcChunk: names, shapes, dtype_names, tensor_sizes and the buffer's ipc_handle by uuid.
+        """
+        yield from packed_ipc_producer(tensors, self.uuid(), lambda named: named[1], size)
+
+    def collect(self) -> None:
+        """Free buffers that no engine reads any more."""
+        torch.cuda.ipc_collect()
+        torch.cuda.empty_cache()
 
 
 class IpcSender:
-    """Shares the memory of the weights themselves with an engine on the same GPUs."""
+    """Shares a buffer of each GPU with the engines on it: no rank ever holds a copy of the whole model.
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._client = RecordingClient()
-        self._client.waits = True
-        self._sending: threading.Thread | None = None
-        self._error: Exception | None = None
+    Every rank fills its own buffer with the same tensors, and rank 0 gives the handles of all, by the GPU's uuid: so
+    one chunk serves all engines that work on these GPUs. The next one overwrites it, so it may only be asked for when
+    every engine has loaded it.
+    """
+
+    def __init__(self, rank: int, device: Any) -> None:
+        self._rank, self._device = rank, device
+        self._tensors: FullTensors | None = None
+        self._source: Any = None
+        self._filling: Generator[Any, None, None] | None = None
 
     def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:
-        """The send runs in a thread: it holds the memory until ``retire``."""
-        self._client.loaded.clear()
-        self._error = None
-        device = torch.cuda.current_device()
-        self._sending = threading.Thread(target=self._send, args=(named_tensors, device), daemon=True)
-        self._sending.start()
+        self._stop()
+        self._tensors = named_tensors
+        return {"init": {"packed": True}} if self._rank == 0 else {}
+
+    def chunk(self, first: bool) -> dict[str, Any] | None:
+        """Fill the buffer again; None when all has been sent. Collective. ``first`` begins with the first tensor."""
+        if first:
+            self._stop()
+            self._begin()
+        if self._filling is None:
+            raise LearnerError("nothing was prepared to be sent")
+        made = next(self._filling, None)
+        if made is None:
+            self._stop()
+            return None
+        handles = self._gather(made.ipc_handle)
         if self._rank != 0:
             return {}
-        update = self._handles()
-        handles = base64.b64encode(pickle.dumps(update.pop("ipc_handles"))).decode()
-        known = {name: update[name] for name in ("names", "dtype_names", "shapes")}
-        return {"init": {"packed": False}, "update": known | {"handles": handles}}
+        return {
+            "names": made.names,
+            "dtype_names": made.dtype_names,
+            "shapes": made.shapes,
+            "tensor_sizes": made.tensor_sizes,
+            "handles": base64.b64encode(pickle.dumps(handles)).decode(),
+        }
 
-    def _send(self, named_tensors: FullTensors, device: int) -> None:
-        torch.cuda.set_device(device)  # the current device belongs to the thread
-        try:
-            source = Source(named_tensors, keep=True)
-            info = IPCTrainerInitInfo(rank=self._rank, packed=False)
-            WeightTransferTrainerFactory.trainer_init(info, client=self._client, source=source).send_weights()
-        except Exception as error:  # raised again by the thread that waits
-            self._error = error
+    def _begin(self) -> None:
+        if self._tensors is None:
+            raise LearnerError("nothing was prepared to be sent")
+        sizes = [meta.bytes for meta in self._tensors.metadata]
+        self._source = iter(self._tensors)
+        self._filling = self._device.fill(self._source, max(max(sizes), min(CHUNK_BYTES, sum(sizes))))
 
-    def _handles(self) -> dict[str, Any]:
-        for _ in range(int(_HANDLES_S)):
-            if self._error is not None:
-                raise LearnerError(f"sharing the weights failed: {self._error}") from self._error
-            try:
-                return self._client.updates.get(timeout=1.0)
-            except queue.Empty:
-                continue
-        raise LearnerError(f"the weights could not be shared within {_HANDLES_S:g} s")
+    def _gather(self, own: dict[str, Any]) -> dict[str, Any]:
+        """Collective: every rank's."""
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return own
+        found: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(found, own)
+        return {uuid: handle for handles in found for uuid, handle in handles.items()}
+
+    def _stop(self) -> None:
+        """Free the buffer, and whatever a pass that was broken off had gathered."""
+        filling, source = self._filling, self._source
+        self._filling = self._source = None
+        if filling is not None:
+            filling.close()
+            source.close()
+            del filling, source
+            self._device.collect()
 
     def transmit(self, info: dict[str, Any]) -> None:
-        """The handles are the transfer."""
+        """The chunks are the transfer."""
 
-    def retire(self, info: dict[str, Any]) -> None:
-        self._client.loaded.set()
-        if self._sending is not None:
-            self._sending.join(_HANDLES_S)
-            self._sending = None
-        if self._error is not None:
-            raise LearnerError(f"sharing the weights failed: {self._error}") from self._error
+    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
+        self._stop()
+        self._tensors = None
+        self._device.collect()  # engines hold the buffer until they have committed or abandoned what they loaded
 
     def close(self) -> None:
-        self._client.loaded.set()
+        self._stop()

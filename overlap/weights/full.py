@@ -5,6 +5,7 @@
     sender = open_sender("shm", rank=rank, world=world)
     info = sender.prepare(tensors, version)           every rank; rank 0's is the info of the WeightUpdate
     sender.transmit(info)                             every rank, while the engine loads
+    sender.chunk(first)                               every rank, where it comes in chunks: the next when one is loaded
     sender.retire(info)                               every rank, when it has loaded
 
 Importing this module imports no torch.
@@ -12,6 +13,7 @@ Importing this module imports no torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +35,13 @@ class TensorMeta:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Of the full tensor."""
+        import torch
+
+        return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
 
 
 @dataclass(frozen=True)
@@ -141,8 +150,13 @@ class Sender(Protocol):
     def transmit(self, info: dict[str, Any]) -> None:
         """Send while the engine receives; nothing for memory-based backends."""
 
-    def retire(self, info: dict[str, Any]) -> None:
-        """The engine has loaded the version."""
+    def chunk(self, first: bool) -> dict[str, Any] | None:
+        """The next part, when the engine has loaded the last one; ``first`` begins anew. On rank 0 the result is what
+        the engine needs; None when there is no more, and for backends that do not send in chunks.
+        """
+
+    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
+        """The engine has loaded the version, or failed to."""
 
     def close(self) -> None:
         """Free everything; safe to call twice."""

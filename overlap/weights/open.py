@@ -1,26 +1,9 @@
-"""Which backend carries the weights, and its sending end."""
+"""The sending end of the backend that carries the weights; which one does is decided in ``placement``."""
 
 from __future__ import annotations
 
-from typing import Literal, cast, get_args
-
 from overlap.weights.full import Sender
 from overlap.weights.shm import ShmSender
-
-Backend = Literal["shm", "ipc", "nccl"]
-
-
-def choose_backend(wanted: str, devices: int, devices_wanted: int) -> Backend:
-    """What ``rollout.weight_backend`` means on a machine with ``devices`` GPUs.
-
-    ``devices_wanted`` is what engine and learner want together. "auto" is shm without a GPU, nccl where each has its
-    own, and ipc where they share.
-    """
-    if wanted in get_args(Backend):
-        return cast(Backend, wanted)
-    if devices == 0:
-        return "shm"
-    return "nccl" if devices >= devices_wanted else "ipc"
 
 
 def open_sender(

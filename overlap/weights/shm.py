@@ -69,7 +69,11 @@ class ShmSender:
     def transmit(self, info: dict[str, Any]) -> None:
         """The memory is the transfer."""
 
-    def retire(self, info: dict[str, Any]) -> None:
+    def chunk(self, first: bool) -> dict[str, Any] | None:
+        """All of it is in the memory."""
+        return None
+
+    def retire(self, info: dict[str, Any], *, loaded: bool = True) -> None:
         """The memory is kept for the next version."""
 
     def close(self) -> None:

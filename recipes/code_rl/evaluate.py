@@ -25,6 +25,7 @@ from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import AnswerFile, Draw, complete
 from overlap.pipeline import Intake, check_intake, take_in
+from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepared import Prepared
 from overlap.record import Progress, plain, quiet
@@ -197,10 +198,11 @@ def located(policy: str, config: str | None) -> tuple[str, Path]:
 
 
 def fitting_here() -> dict[str, int]:
-    """Settings of this machine for ``OTHER_CONFIG``: half of the cores judge, up to four GPUs generate."""
-    gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    parallel = max(n for n in (1, 2, 4) if n <= max(1, gpus))
-    return {"verify.workers": max(1, (os.cpu_count() or 1) // 2), "rollout.tensor_parallel": parallel}
+    """Settings of this machine for ``OTHER_CONFIG``: half of the cores judge, all GPUs generate."""
+    gpus = len(devices_here().names)
+    parallel = max(n for n in (1, 2, 4) if max(1, gpus) % n == 0)
+    engines = {"rollout.tensor_parallel": parallel, "rollout.replicas": 0}
+    return {"verify.workers": max(1, (os.cpu_count() or 1) // 2), **engines}
 
 
 def evaluation_of(args: argparse.Namespace) -> Evaluation:

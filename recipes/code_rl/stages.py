@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from overlap.cli import command, dry_run, ending_in_order, show
+from overlap.cli import ELSEWHERE, command, dry_run, ending_in_order, plan_elsewhere, show
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
 from overlap.export import export
@@ -138,9 +138,9 @@ def run_stages(stages: Sequence[Stage]) -> int:
     return 0
 
 
-def show_stages(stages: Sequence[Stage]) -> int:
-    """What ``overlap train --dry-run`` says of each stage; one whose policy is still to be made is planned with the
-    policy that the first begins with, which has the same shape.
+def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
+    """What ``overlap train --dry-run``, and its ``--devices``, says of each stage; one whose policy is still to be made
+    is planned with the policy that the first begins with, which has the same shape.
     """
     for number, stage in enumerate(stages, start=1):
         state, cfg = stage.state(), stage.cfg
@@ -149,7 +149,10 @@ def show_stages(stages: Sequence[Stage]) -> int:
             continue
         if number > 1 and not Path(cfg.model.policy).is_dir():
             cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
-        dry_run(cfg, "", resume=state == "begun", with_changes=False)
+        if devices:
+            plan_elsewhere(cfg, devices)
+        else:
+            dry_run(cfg, "", resume=state == "begun", with_changes=False)
     return 0
 
 
@@ -178,11 +181,19 @@ def parser() -> Parser:
     text = "split file to train on; made by DeepCoder's filters where it is missing"
     made.add_argument("--prepare", type=Path, default=None, metavar="FILE.jsonl", help=text)
     made.add_argument("--dry-run", action="store_true", help="print configuration and plan of each stage, and stop")
+    text = "with --dry-run, plan the memory of other hardware: 8x80 is eight GPUs of 80 GiB each"
+    made.add_argument("--devices", default="", metavar="NxGIB", help=text)
     return made
 
 
 def staged(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.devices:
+        if not args.dry_run:
+            raise ConfigError(
+                "--devices", args.devices, "memory of other hardware is only planned: use it with --dry-run"
+            )
+        return show_stages(stages_of(args.stages, [*args.overrides, *ELSEWHERE]), args.devices)
     stages_of(args.stages, args.overrides)  # wrong words are told before anything is prepared
     stages = stages_of(args.stages, prepared(args))
     return show_stages(stages) if args.dry_run else run_stages(stages)

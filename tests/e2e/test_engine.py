@@ -151,6 +151,32 @@ def test_a_failed_load_keeps_the_gate_shut_and_the_next_one_repairs_everything(b
     assert largest_gap(probe, bench.logprobs(PROMPT)[0]) < BOUND
 
 
+def test_an_engine_that_sleeps_and_wakes_in_parts_loses_no_request_and_serves_the_new_weights(bench, monkeypatch):
+    """vLLM gives no memory back on a CPU; what it does with its requests and its caches is the same."""
+    monkeypatch.setattr(bench.generator, "_shares_gpus", True)
+
+    async def main():
+        await bench.generator.wake("cache")
+        early = asyncio.create_task(bench.generator.generate(request()))
+        await bench.generator.logprobs(PROMPT[:4])  # so it is in the engine
+        await bench.generator.sleep()
+        bench.learn()
+        await bench.generator.wake("weights")
+        await bench.generator.load(bench.update())
+        late = asyncio.create_task(bench.generator.generate(request(1)))
+        await asyncio.wait([late], timeout=0.2)
+        assert not early.done()
+        assert not late.done()
+        await bench.generator.wake("cache")
+        return await early, await late, await bench.generator.logprobs(PROMPT)
+
+    early, late, probe = bench.run(main())
+    assert early.spans[-1].version == bench.version
+    assert early.finish in ("stop", "length")
+    assert bench.gap(late) < BOUND
+    assert largest_gap(probe, bench.logprobs(PROMPT)[0]) < BOUND
+
+
 def test_cancelling_takes_the_request_out_of_the_engine(bench):
     async def main():
         task = asyncio.create_task(bench.generator.generate(request()))
@@ -300,10 +326,10 @@ def test_what_the_cuda_senders_say_is_what_vllms_engines_understand(bench):
     assert NCCLWeightTransferInitInfo(**info["init"]).packed
     assert NCCLWeightTransferUpdateInfo(**info["update"]).names == [name for name, _ in tensors]
     assert NcclSender(1, 2, "127.0.0.1", 0).prepare(tensors, 1) == {}
-    source = Source(tensors, keep=True)
+    source = Source(tensors)
     assert [(m.name, m.dtype, m.shape) for m in source.metadata()] == [
         (name, tensor.dtype, tuple(tensor.shape)) for name, tensor in source
     ]
-    handles = base64.b64encode(pickle.dumps([{"gpu": (1, 2)}])).decode()
-    update = {"names": ["a"], "dtype_names": ["float32"], "shapes": [[1]], "handles": handles}
-    assert IpcEngine.parse_update_info(object.__new__(IpcEngine), update).ipc_handles == [{"gpu": (1, 2)}]
+    handles = base64.b64encode(pickle.dumps({"gpu": (1, 2)})).decode()
+    update = {"names": ["a"], "dtype_names": ["float32"], "shapes": [[1]], "tensor_sizes": [4], "handles": handles}
+    assert IpcEngine.parse_update_info(object.__new__(IpcEngine), update).ipc_handles == {"gpu": (1, 2)}

@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from shapes import R1_DISTILL_1_5B
 
 from overlap import cli
 from overlap.config import load_config
 from overlap.errors import ConfigError, DataError, EngineError, StageError
+from overlap.placement import Devices
 from overlap.record import RunDir, RunState, save_state, writing
 
 
@@ -197,6 +199,71 @@ def test_a_gpu_that_is_not_there_is_refused_at_once(
     assert cli.main(["train", *args]) == 2
     assert "run.device='cuda'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_the_gpus_cannot_seat_is_refused_at_once_and_in_a_dry_run(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices.gpus(1))
+    out = tmp_path / "out"
+    args = ["learn.ranks=2", "data.task=toy:ToyTask", f"model.policy={policy}", f"run.dir={out}"]
+    for flags in ([], ["--dry-run"]):
+        assert cli.main(["train", *flags, *args]) == 2
+        err = capsys.readouterr().err
+        assert "learn.ranks=2: each rank needs a GPU, and here are 1" in err
+        assert len(err.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_a_run_that_cannot_fit_is_refused_before_anything_is_made_with_what_would_make_it_fit(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 2**30)
+    out = tmp_path / "out"
+    args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", f"run.dir={out}"]
+    for flags in ([], ["--dry-run"]):
+        assert cli.main(["train", *flags, *args]) == 2
+        said, err = capsys.readouterr()
+        assert re.search(r"in phase 'actor' everything that is there wants \d\.\d GiB of machine, which has 1\.0", err)
+        assert len(err.splitlines()) == 1
+        assert ("memory, GiB" in said) == bool(flags)
+    assert not out.exists()
+
+
+def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(R1_DISTILL_1_5B))
+    asked = ["train", "--dry-run", "--devices", "1x80", f"model.policy={tmp_path}", "verify.workers=1000"]
+    assert cli.main([*asked, "learn.advantage=gae", "learn.offload=sleep"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[0].split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "there"]
+    assert "GPU 0 " in said
+    assert cli.main([*asked, "rollout.gpu_memory=0.9"]) == 2
+    assert "learn.offload=sleep rollout.gpu_memory=0.7" in (err := capsys.readouterr().err)
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--devices", "1x80"], "use it with --dry-run"),
+        (["--devices", "1x80", "--dry-run", "--resume"], "neither resume nor kept samples"),
+        (["--devices", "80", "--dry-run"], "for instance 8x80"),
+        (["--devices", "1x80", "--dry-run", "run.device=cpu"], "--devices=1x80 plans for GPUs"),
+        (["--devices", "1x80", "--dry-run", "model.policy=/no/such/policy"], "no such directory"),
+        (["--devices", "1x80", "--dry-run", "model.policy=three/part/name"], "a hub id 'owner/name'"),
+        (["--devices", "1x80", "--dry-run", "model.policy={empty}"], "has no config"),
+        (["--devices", "1x80", "--dry-run", "rollout.tensor_parallel=2"], "rollout.tensor_parallel=2"),
+    ],
+)
+def test_hardware_that_cannot_be_planned_for_is_one_line(
+    args: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert cli.main(["train", *(arg.replace("{empty}", str(tmp_path)) for arg in args)]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.splitlines()) == 1
 
 
 def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, tmp_path: Path) -> None:

@@ -88,6 +88,22 @@ def test_doors_start_side_by_side_and_close_in_reverse_order() -> None:
     assert played.said == []
 
 
+def test_a_door_starts_when_what_it_waits_for_is_done() -> None:
+    async def run() -> Scene:
+        made = Scene()
+
+        async def asleep() -> None:
+            await made.verifier.begun.wait()
+            made.events.append("asleep")
+
+        async with AsyncExitStack() as stack:
+            doors: dict[str, opening.Door] = {"learner": made.engine, "engine": made.verifier}
+            await open_doors(doors, stack, made.warden, made.said.append, {"learner": asleep})
+        return made
+
+    assert asyncio.run(run()).events[:3] == ["start verifier", "asleep", "start engine"]
+
+
 def test_a_door_that_does_not_close_is_told_and_left_to_the_warden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "CLOSE_S", 0.01)
     played = scene(lambda made: made.engine.closed.clear())

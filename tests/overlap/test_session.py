@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sessions import Stage, Verifier, play
+from sessions import Generator, Stage, Verifier, play
 
 from overlap import keeping
 from overlap import session as session_module
 from overlap.atomic import partial_path
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
+from overlap.placement import Devices
 from overlap.record import RunDir, final_table, read_rows, reopen
 from overlap.record.place import check_free
 from overlap.session import Session
@@ -54,6 +55,21 @@ def test_a_finished_run_has_its_policy_its_rows_and_its_figures(stage: Make) -> 
     assert (session.run.policy / "policy").read_text() == "5\n"
     assert session.run.picture.is_file()
     assert written(session)["not_written"] == []
+
+
+def test_a_run_with_two_engines_has_the_figures_of_one(
+    stage: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    play(session := stage().session())
+    one = read_rows(session.run.metrics)
+    made, engines = stage("rollout.replicas=2", f"run.dir={tmp_path / 'two'}"), list[Generator]()
+    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
+    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *_, **__: engines.append(Generator()) or engines[-1])
+    session = made.session()
+    assert play(session)["exit"] == "finished"
+    rows = read_rows(session.run.metrics)
+    assert [row["reward/mean"] for row in rows] == [row["reward/mean"] for row in one]
+    assert [engine.loads for engine in engines] == [[0, 1, 2, 3, 4, 5]] * 2
 
 
 def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Make) -> None:

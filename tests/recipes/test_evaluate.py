@@ -16,9 +16,10 @@ from samples import SAMPLES
 from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.evaluation import AnswerFile, Draw
+from overlap.placement import Devices, place
 from overlap.policy import make_tiny_policy, resolve_policy
 from recipes.code_rl import evaluate
-from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, law_of, located, main
+from recipes.code_rl.evaluate import DEFAULT_CONFIG, OTHER_CONFIG, fitting_here, law_of, located, main
 from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
@@ -302,3 +303,11 @@ def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: 
     file = AnswerFile.open(tmp_path / "answers.jsonl", laws[0])
     file.close()
     assert AnswerFile.read(tmp_path / "answers.jsonl", laws[1]).law == laws[1]
+
+
+@pytest.mark.parametrize(("gpus", "parallel"), [(0, 1), (1, 1), (2, 2), (3, 1), (6, 2), (8, 4)])
+def test_every_gpu_of_the_machine_answers(monkeypatch: pytest.MonkeyPatch, gpus: int, parallel: int) -> None:
+    monkeypatch.setattr("recipes.code_rl.evaluate.devices_here", lambda: Devices.gpus(gpus))
+    here = [f"{name}={value}" for name, value in fitting_here().items()]
+    placed = place(load_config(None, here), Devices.gpus(gpus), learner=False)
+    assert [len(seat.devices) for seat in placed.engines] == ([parallel] * (gpus // parallel) if gpus else [0])

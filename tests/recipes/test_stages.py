@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from places import ROOT
 from rows import OWN, jsonl
+from shapes import R1_DISTILL_14B
 
 from overlap.config import Config
 from overlap.policy import make_tiny_policy
@@ -198,6 +199,7 @@ def test_a_dry_run_plans_every_stage_and_makes_nothing(
     names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 10**12)
     policy = make_tiny_policy(tmp_path / "tiny")
     data = [
         f"data.{split}={jsonl(tmp_path / f'{split}.jsonl', {**OWN, 'statement': split})}"
@@ -211,6 +213,21 @@ def test_a_dry_run_plans_every_stage_and_makes_nothing(
         assert f"# stage {number} of {len(names)}, {name}: new; it begins with" in said
     assert said.count("1 to train on, 1 held out") == len(names)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["heldout.jsonl", "tiny", "train.jsonl"]
+
+
+def test_the_stages_of_deepcoder_are_planned_for_hardware_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(R1_DISTILL_14B))
+    monkeypatch.chdir(tmp_path)
+    files = [*map(str, FILES), f"model.policy={tmp_path}", "--dry-run", "--devices"]
+    assert stages.main([*files, "8x80"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("# stage ") == said.count("GPU 0-7 ") == 2
+    assert stages.main([*files, "8x40"]) == 2
+    assert "the run does not fit" in capsys.readouterr().err
+    assert stages.main([*map(str, FILES), "verify.workers=1", "--devices", "8x80"]) == 2
+    assert "use it with --dry-run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class StubEngine:
         await self.opened.wait()
         if self.open_error:
             raise self.open_error
-        return "shm", self.shares_gpus
+        return ("ipc" if self.shares_gpus else "shm"), self.shares_gpus
 
     async def sample(self, prompt, id, sampling):
         self.calls.append(f"sample {id}")
@@ -58,10 +58,29 @@ class StubEngine:
         self.calls.append("resume")
 
     async def replace_weights(self, info, version):
+        self._break()
+        self.calls.append(f"version {version}")
+
+    def _break(self):
         if self.broken_loads:
             self.broken_loads -= 1
             raise RemoteFault("RuntimeError: no such file")
+
+    async def connect(self, meeting):
+        self.calls.append(f"meet {meeting}")
+
+    async def begin_weights(self):
+        self.calls.append("begin")
+
+    async def receive_weights(self, info):
+        self._break()
+        self.calls.append(f"chunk {info}")
+
+    async def commit_weights(self, version):
         self.calls.append(f"version {version}")
+
+    async def abandon_weights(self):
+        self.calls.append("abandon")
 
     async def probe_at(self, temperature):
         self.calls.append(f"probe at {temperature}")
@@ -69,8 +88,8 @@ class StubEngine:
     async def sleep(self):
         self.calls.append("sleep")
 
-    async def wake(self):
-        self.calls.append("wake")
+    async def wake(self, part):
+        self.calls.append(f"wake {part}")
 
     async def label(self, version):
         self.calls.append(f"label {version}")

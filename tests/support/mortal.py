@@ -1,6 +1,7 @@
 """Doubles of engines that can be killed, and a steady generator over them."""
 
 import asyncio
+import contextlib
 
 from overlap.core import Prompt, Request, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import EngineError
@@ -15,7 +16,7 @@ class Mortal:
 
     def __init__(self, number, broken=None):
         self.number, self.broken = number, broken
-        self.version, self.sent, self.closed = None, [], 0
+        self.version, self.sent, self.chunks, self.closed = None, [], [], 0
         self.open, self.release = asyncio.Event(), asyncio.Event()
         self.release.set()
         self.fault, self.late = None, 0.0
@@ -60,6 +61,10 @@ class Mortal:
             await asyncio.sleep(self.late)
         else:
             await self._alive(self.release)
+        if update.chunks:
+            async with contextlib.aclosing(update.chunks()) as chunks:
+                async for chunk in chunks:
+                    self.chunks.append(chunk["number"])
         self.version = update.version
         self.open.set()
 
@@ -72,8 +77,8 @@ class Mortal:
     async def sleep(self):
         self.sent.append("sleep")
 
-    async def wake(self):
-        self.sent.append("wake")
+    async def wake(self, part):
+        self.sent.append(f"wake {part}")
 
     async def wait_dead(self):
         await self._end.wait()

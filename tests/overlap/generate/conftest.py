@@ -11,11 +11,11 @@ from overlap.generate import generator as generator_module
 @pytest.fixture
 def stub(monkeypatch):
     """Holds the engine once a generator has opened it; ``prepare`` is called with it first."""
-    opened = SimpleNamespace(engine=None, count=0, prepare=lambda engine: None)
+    opened = SimpleNamespace(engine=None, seat=None, count=0, prepare=lambda engine: None)
 
-    async def open_host(life, module):
+    async def open_host(life, module, seat):
         opened.count += 1
-        opened.engine = StubEngine(life)
+        opened.engine, opened.seat = StubEngine(life), seat
         opened.prepare(opened.engine)
         return opened.engine
 

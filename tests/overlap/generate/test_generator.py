@@ -91,7 +91,7 @@ def test_a_failed_load_keeps_the_gate_shut_and_the_engine_paused_until_one_succe
         assert stub.engine.calls[-1] == "pause"
         await generator.load(UPDATE)
         await task
-        assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s0"]
+        assert stub.engine.calls[-5:] == ["pause", "abandon", "version 3", "resume", "sample g7s0"]
         await generator.close()
 
     run(main())
@@ -279,28 +279,6 @@ def test_two_engines_of_one_run_close_each_alone_and_leave_nothing(tmp_path, stu
         return folders
 
     assert not any(folder.exists() for folder in run(main()))
-
-
-@pytest.mark.parametrize("shares", [False, True])
-def test_sleeping_shuts_the_gate_only_where_engine_and_learner_share_gpus(generator, stub, shares):
-    def prepare(engine):
-        engine.shares_gpus = shares
-
-    stub.prepare = prepare
-
-    async def main():
-        await generator.load(UPDATE)
-        await generator.sleep()
-        task = asyncio.create_task(generator.generate(request()))
-        await turns()
-        assert task.done() != shares
-        await generator.wake()
-        await generator.load(UPDATE)
-        await task
-        await generator.close()
-        return [call for call in stub.engine.calls if call in ("sleep", "wake")]
-
-    assert run(main()) == (["sleep", "wake"] if shares else [])
 
 
 def test_an_engine_whose_process_cannot_be_started_says_where_and_is_not_tried_again(tmp_path):

@@ -300,14 +300,18 @@ def test_sleep_goes_to_an_engine_that_shares_its_device_and_to_no_other():
     nest = Nest()
 
     async def main():
+        await nest.steady.sleep()
+        assert nest.last.sent == ["sleep"]  # nobody knows yet: the engine does
+        nest.last.sent.clear()
         await nest.steady.load(update(0))
         await nest.steady.sleep()
-        await nest.steady.wake()
+        await nest.steady.wake("weights")
         assert nest.last.sent == []
         await nest.steady.load(update(2, "ipc"))
         await nest.steady.sleep()
-        await nest.steady.wake()
-        assert nest.last.sent == ["sleep", "wake"]
+        await nest.steady.wake("weights")
+        await nest.steady.wake("cache")
+        assert nest.last.sent == ["sleep", "wake weights", "wake cache"]
         await nest.steady.close()
 
     run(main())

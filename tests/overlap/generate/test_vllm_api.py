@@ -16,6 +16,7 @@ from overlap.generate import vllm_api as generate_api
 from overlap.generate.generator import VllmGenerator
 from overlap.generate.start import Sampling
 from overlap.generate.vllm_api import check_shape
+from overlap.placement import Devices, place
 from overlap.process import shared
 
 
@@ -74,7 +75,7 @@ class Llm:
 
     def __getattr__(self, name):
         async def call(*args, **kwargs):
-            self.calls.append((name, *args, kwargs) if kwargs else name)
+            self.calls.append((name, *args, kwargs) if kwargs else (name, *args) if args else name)
             return self._forgets
 
         return call
@@ -92,47 +93,58 @@ def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(lan
         asyncio.run(forgetful.replace_weights({}, 3))
 
 
-def test_sleep_ends_no_request():
+@pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("keep", False)])
+def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
     llm = Llm()
-    asyncio.run(generate_api.Engine(llm, None, False, "ipc", "recompute").sleep())
-    assert llm.calls == [("sleep", {"level": 1, "mode": "keep"})]
+    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
+    engine = generate_api.Engine(llm, vllm, False, "ipc", landing)
+
+    async def main():
+        for _ in range(2):
+            await engine.sleep()
+            await engine.wake("weights")
+            await engine.begin_weights()
+            await engine.receive_weights({"names": []})
+            await engine.commit_weights(3)
+            await engine.wake("cache")
+
+    asyncio.run(main())
+    load = ["start_weight_update", ("update_weights", {"names": []}), ("finish_weight_update", "3")]
+    awake = [("wake_up", {"tags": ["kv_cache"]}), ("reset_prefix_cache", {"reset_running_requests": all_of_it})]
+    slept = [("sleep", {"level": level, "mode": "keep"}) for level in (1, 2)]  # its own weights are kept, ours are sent
+    turns = [[one, ("wake_up", {"tags": ["weights"]}), *load, *awake] for one in slept]
+    assert llm.calls == [*turns[0], *turns[1]]
+
+
+def test_a_cache_that_is_not_forgotten_is_an_error():
+    engine = generate_api.Engine(Llm(forgets=False), None, False, "ipc", "recompute")
+    with pytest.raises(EngineError, match="did not forget what its KV cache held"):
+        asyncio.run(engine.wake("cache"))
 
 
 def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
     for landing in ("recompute", "drain", "keep"):
         cfg = replace(CFG, rollout=replace(CFG.rollout, landing=landing))
-        args = generate_start.engine_args(VllmGenerator(cfg, tmp_path, tmp_path)._spec, "shm", 0)
+        args = generate_start.engine_args(VllmGenerator(cfg, tmp_path, tmp_path)._spec, 0)
         assert ("scheduler_cls" in args) == (landing == "keep")
         assert args["scheduling_policy"] == "priority"
 
 
-class Policy:
-    """A checkpoint of any size."""
-
-    num_hidden_layers, num_attention_heads, hidden_size = 2, 4, 64
-
-    @classmethod
-    def from_pretrained(cls, path):
-        return cls()
-
-    def get_text_config(self):
-        return self
+def spec_on(tmp_path, count, **rollout):
+    cfg = replace(CFG, rollout=replace(CFG.rollout, **rollout))
+    return VllmGenerator(cfg, tmp_path, tmp_path, placement=place(cfg, Devices.gpus(count)))._spec
 
 
-@pytest.fixture
-def vllm(monkeypatch):
-    """A vLLM for one GPU, of a known shape."""
-    names = dict.fromkeys(("AsyncLLM", "AsyncScheduler", "Request"))
-    platform = SimpleNamespace(is_cpu=lambda: False)
-    found = SimpleNamespace(AutoConfig=Policy, current_platform=platform, devices=lambda: 1, **names)
-    monkeypatch.setattr(generate_api, "_import", lambda: found)
-    monkeypatch.setattr(generate_api, "check_shape", lambda owner, calls: None)
-
-
-def test_where_engine_and_learner_turn_out_to_share_a_gpu_no_sample_can_be_made_ahead(tmp_path, vllm):
-    cfg = replace(CFG, rollout=replace(CFG.rollout, max_staleness=1))
-    with pytest.raises(ConfigError, match=r"rollout\.max_staleness=1: the engine sleeps"):
-        generate_api.open_engine(VllmGenerator(cfg, tmp_path, tmp_path)._spec)
+def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_does_not_outlive_a_sleep(tmp_path):
+    cfg = replace(CFG, learn=replace(CFG.learn, ranks=2))
+    shared = replace(cfg, rollout=replace(cfg.rollout, tensor_parallel=2))
+    spec = VllmGenerator(shared, tmp_path, tmp_path, placement=place(shared, Devices.gpus(2)))._spec
+    args = generate_start.engine_args(spec, 0)
+    assert (args["enable_sleep_mode"], args["disable_custom_all_reduce"]) == (True, True)
+    for alone in (spec_on(tmp_path, 1), spec_on(tmp_path, 3, tensor_parallel=2)):
+        args = generate_start.engine_args(alone, 0)
+        assert "disable_custom_all_reduce" not in args
+        assert args["enable_sleep_mode"] == (alone.backend == "ipc")
 
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
@@ -141,6 +153,8 @@ def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_la
     token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
     assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
     assert generate_start.kv_bytes(spec, model) % (token * generate_start.CPU_BLOCK_TOKENS) == 0
+    crowd = [generate_start.kv_bytes(replace(spec, max_sequences=10**9, engines=n), model) for n in (1, 4)]
+    assert 3 < crowd[0] / crowd[1] < 5  # what is free is for all of them
     model.max_position_embeddings = 16
     generate_start.kv_bytes(spec, model)
     model.max_position_embeddings = 15

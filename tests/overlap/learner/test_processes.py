@@ -6,18 +6,20 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from engine_stub import wait_until
 from places import ROOT, SUPPORT
 
-from overlap.config import Config
+from overlap.config import Config, LearnConfig
 from overlap.errors import LearnerError, RunDirError
 from overlap.learner import processes
 from overlap.learner.learner import DeepSpeedLearner
 from overlap.learner.processes import RankLife, RankProcesses, rank_environment
 from overlap.learner.spec import RankSpec
+from overlap.placement import Devices, place
 from overlap.process import Pid, alive, identify
 
 Use = Callable[[RankProcesses], Awaitable[Any]]
@@ -158,6 +160,25 @@ def test_ranks_wait_passively_and_the_driver_keeps_its_environment() -> None:
     assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
     assert (environment["RANK"], environment["WORLD_SIZE"]) == ("1", "2")
     assert dict(os.environ) == before
+
+
+def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg, asked = Config(learn=LearnConfig(ranks=2)), []
+
+    async def start(life: Any, title: str, module: str, environment: dict[str, str]) -> Any:
+        asked.append([environment[name] for name in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES")])
+        return SimpleNamespace(ask=lambda message: asyncio.sleep(0), close=lambda: asyncio.sleep(0))
+
+    monkeypatch.setattr("overlap.learner.processes.Peer.start", start)
+
+    async def main() -> None:
+        placement = place(cfg, Devices(("3", "1", "0")))
+        learner = DeepSpeedLearner(cfg, tmp_path, tmp_path, total_updates=1, placement=placement)
+        await learner.start()
+        await learner.close()
+
+    asyncio.run(main())
+    assert asked == [["0", "0", "1"], ["1", "0", "0"]]
 
 
 def test_ranks_that_cannot_be_started_are_a_fault_of_the_learner_that_says_where(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from places import ROOT
 from overlap.atomic import partial_path
 from overlap.errors import ConfigError
 from overlap.policy import resolve as policy
-from overlap.policy.resolve import DEFAULT_POLICY, make_tiny_policy, policies_dir, resolve_policy
+from overlap.policy.resolve import DEFAULT_POLICY, make_tiny_policy, policies_dir, resolve_config, resolve_policy
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +135,31 @@ def test_a_path_that_is_not_there_is_never_asked_of_the_hub(name: str) -> None:
 def test_a_name_of_no_known_form_is_refused_with_the_forms() -> None:
     with pytest.raises(ConfigError, match="a checkpoint directory or a hub id"):
         resolve_policy("three/part/name")
+
+
+def test_of_a_hub_id_whose_sizes_alone_are_wanted_nothing_but_its_configuration_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    asked = []
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *a, **k: asked.append((a, k)) or str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert resolve_config("owner/name") == tmp_path
+    assert asked[0][1]["allow_patterns"] == ["config.json"]
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    (tmp_path / "owner" / "name" / "config.json").touch()
+    assert resolve_config("owner/name") == Path("owner/name")  # a directory comes first, as everywhere
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("name", ["/no/such/policy", "three/part/name", "~nobody-at-all/policy", "x" * 5000])
+def test_sizes_of_what_is_no_policy_are_refused_as_the_policy_is(name: str) -> None:
+    with pytest.raises(ConfigError) as wanted:
+        resolve_policy(name)
+    with pytest.raises(ConfigError) as found:
+        resolve_config(name)
+    assert str(found.value) == str(wanted.value)
 
 
 def test_a_hub_id_out_of_reach_is_one_line_with_a_way_out(tmp_path: Path) -> None:

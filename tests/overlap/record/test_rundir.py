@@ -19,6 +19,7 @@ from places import ROOT
 from overlap.config import Config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, OverlapError, RunDirError
+from overlap.parts import engine_log
 from overlap.record.files import Lines, check_out, read_rows
 from overlap.record.losses import Losses
 from overlap.record.rundir import RunDir
@@ -84,10 +85,12 @@ def test_two_runs_at_once_do_not_share_a_directory(run, tmp_path):
 
 def test_a_start_that_never_came_to_a_step_is_written_over(run, tmp_path):
     run.log.write_text("old chatter")
+    engine_log(run.log, 1, alone=False).write_text("old chatter of an engine")
     run.close()
     again = RunDir.create(str(tmp_path / "run"), CFG)
     again.close()
     assert again.log.read_text() == ""
+    assert not (again.path / "engines").exists()
     assert not again.trajectories.exists()
 
 

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from overlap.errors import LearnerError
-from overlap.weights import LowRank, choose_backend, full_tensors, open_sender
+from overlap.weights import LowRank, full_tensors, open_sender
 from overlap.weights import full as weights
 
 torch = pytest.importorskip("torch")
@@ -141,13 +141,6 @@ def test_other_ranks_gather_too_and_send_nothing(gathers):
     assert sender.prepare(full_tensors(sharded(Tied(torch.float32)), 3), 1) == {}
     assert gathers == [3]
     sender.close()
-
-
-def test_auto_is_shm_without_gpus_nccl_with_enough_and_ipc_where_they_share():
-    assert choose_backend("auto", 0, 2) == "shm"
-    assert choose_backend("auto", 2, 2) == "nccl"
-    assert choose_backend("auto", 1, 2) == "ipc"
-    assert choose_backend("shm", 8, 2) == "shm"
 
 
 def test_an_adapter_is_gathered_with_its_weight_and_comes_in_it(sender, gathers, monkeypatch):

@@ -1,0 +1,134 @@
+"""The learner's fields, in a file of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from overlap.config.rules import Section, above, at_least, check_section, free, require, share
+
+
+@dataclass(frozen=True, slots=True)
+class LearnConfig(Section):
+    """How the policy is updated: GRPO+ of DeepCoder by default."""
+
+    section: ClassVar[str] = "learn"
+
+    ranks: int = at_least(1, 1, may_change=True)
+    """Learner processes."""
+    sequence_ranks: int = at_least(1, 1, may_change=True)
+    """So many ranks share each sequence (DeepSpeed-Ulysses): a micro-batch is computed by all of them, a part of its
+    tokens each. Divides ``ranks`` and the heads of the model."""
+    zero_stage: Literal[1, 2, 3] = free(2)
+    """DeepSpeed ZeRO stage. With 3 no rank ever holds a whole model: policy, critic and the KL penalty's reference are
+    partitioned as they are read."""
+    offload: Literal["none", "sleep", "cpu"] = free("none")
+    """What of the learner is in host memory. "none": nothing; "sleep": where engine and learner share GPUs, whatever of
+    policy and critic is not at work: all of both while the engine generates, and one while the other learns; "cpu":
+    that, and always the optimizer with its float32 weights, which takes its step on the CPU (DeepSpeed's ZeRO-Offload):
+    slow, and 12 bytes less on a GPU for each parameter. The steps are the same."""
+    lr: float = above(0, 1e-6)
+    """Peak learning rate."""
+    lora_rank: int = at_least(0, 0)
+    """Rank r of the adapters (LoRA) that are trained in the weights' place, on all linear layers of the decoder, with
+    alpha = 2 r; 0: all weights are trained. The engine gets weights with the adapters in them. Adapters take an ``lr``
+    about 10 times as large (Schulman et al. 2025). A critic is trained whole."""
+    warmup_steps: int = at_least(0, 0)
+    """Optimizer steps of linear warm-up."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Learning rate after the warm-up; linear and cosine end at 0 with the run."""
+    weight_decay: float = at_least(0, 0.0)
+    """AdamW weight decay."""
+    grad_clip: float = above(0, 1.0)
+    """Largest global gradient norm."""
+    updates_per_step: int = at_least(1, 1)
+    """Optimizer steps per batch (mini-batches of whole groups)."""
+    micro_batch_tokens: int = at_least(1, 8192, may_change=True)
+    """Tokens, padding included, in one forward-backward pass."""
+    share_prompts: Literal["auto", "never"] = free("auto")
+    """"auto": responses of a group share one computation of their prompt, where that is less work; "never": each has
+    its own. The loss is the same."""
+    checkpointing: Literal["auto", "always", "never"] = free("auto")
+    """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
+    ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
+    clip_low: float | None = share(None, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
+    """The surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo, 3e-4 for gspo. cispo has no
+    lower bound, pg none at all."""
+    clip_high: float | None = at_least(0, None)
+    """See ``clip_low``; null: 0.28 for ppo (DAPO's clip-higher), 4 for cispo, 4e-4 for gspo."""
+    kl_coef: float = at_least(0, 0.0)
+    """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
+    entropy_coef: float = at_least(0, 0.0)
+    """Weight of the entropy bonus."""
+    advantage: Literal["group", "leave_one_out", "global", "gae"] = "group"
+    """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
+    others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
+    expects at each token (PPO), see the section ``critic``."""
+    normalize_std: bool = True
+    """With "group", divide by the standard deviation of the group's rewards (GRPO); False is Dr. GRPO."""
+    truncated: Literal["mask", "zero", "bootstrap"] = "mask"
+    """Samples that ran out of tokens before they ended. "mask": out of the loss (their rewards still count in means);
+    "zero": learned from as if they had ended, with the reward that they got; "bootstrap", with "gae": the critic's
+    value of their last token stands in the place of their reward, and that token is left out of the losses."""
+    overlong_tokens: int = at_least(0, 0)
+    """Responses in the last so many tokens before ``model.response_tokens`` are worth less, evenly down to 0.5 off at
+    that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it.
+    It is part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap"."""
+    surrogate: Literal["ppo", "pg", "cispo", "gspo"] = "ppo"
+    """What updates after the first one of a step are held to (with one update a step, all of them are the same).
+
+    "ppo": each token's ratio to the policy before the step is clipped; "cispo": it is cut, but keeps its gradient
+    (MiniMax-M1); "gspo": the mean ratio of the whole response is clipped (Qwen3); "pg": nothing, the correction alone
+    (REINFORCE; with "tis" it is ScaleRL's form of CISPO). DPPO's mask is ``correction="dppo"``.
+    """
+    correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
+    """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
+
+    "tis": token ratios, cut at ``is_cap``; "mis": token ratios, 0 outside [1 / ``is_cap``, ``is_cap``] (IcePop);
+    "seq_mis": the ratio of the whole response, 0 over ``is_cap`` (TRL, verl); "decoupled": token ratios, 0 over
+    ``is_cap``, around the policy before the step (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
+    ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
+    """
+    is_cap: float = at_least(0, 2.0)
+    """Largest learner/engine ratio of ``correction``. Published: 2 for tis, 2 to 3 for seq_mis, 5 for decoupled."""
+    tv_bound: float = share(0.2)
+    """How far a token's probability may have moved from the engine's before dppo masks what moves it further."""
+
+    def __post_init__(self) -> None:
+        check_section(self.section, self)
+        way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
+        require(self.ranks % self.sequence_ranks == 0, "learn.sequence_ranks", self.sequence_ranks, way_out)
+        way_out = "the critic reads whole sequences: use 1, or another learn.advantage than gae"
+        require(
+            self.sequence_ranks == 1 or self.advantage != "gae", "learn.sequence_ranks", self.sequence_ranks, way_out
+        )
+        how, cap, surrogate = self.correction, self.is_cap, self.surrogate
+        require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
+        masks = how in ("mis", "seq_mis", "decoupled")
+        require(cap > 1 or not masks, "learn.is_cap", cap, f"{how} masks what is over it: use a number above 1")
+        way_out = "dppo stands in the place of a clip: use learn.surrogate=pg, or another learn.correction"
+        require(how != "dppo" or surrogate == "pg", "learn.surrogate", surrogate, way_out)
+        way_out = "decoupled needs the policy before the step: use learn.surrogate=ppo, or learn.correction=mis"
+        require(how != "decoupled" or surrogate != "pg", "learn.surrogate", surrogate, way_out)
+        lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
+        way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
+        require(not lone, "learn.surrogate", surrogate, way_out)
+        way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
+        require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
+        self._check_response_clip()
+
+    def _check_response_clip(self) -> None:
+        """A bound for single tokens would never be met by the mean over a response."""
+        for name in ("clip_low", "clip_high"):
+            bound, way_out = getattr(self, name), "gspo clips the mean ratio of a response: use null, or less than 0.1"
+            require(self.surrogate != "gspo" or bound is None or bound < 0.1, f"learn.{name}", bound, way_out)
+
+    @property
+    def within_groups(self) -> bool:
+        """A sample's reward is held against those of its prompt's other samples: where all are equal, none teaches."""
+        return self.advantage in ("group", "leave_one_out")
+
+    @property
+    def rank_tokens(self) -> int:
+        """Tokens of a micro-batch that one rank computes, at most."""
+        return -(-self.micro_batch_tokens // self.sequence_ranks)

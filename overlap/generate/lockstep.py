@@ -1,0 +1,84 @@
+"""One update in chunks, read by several engines: the next chunk is made when each of them has loaded the last one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from overlap.core import WeightUpdate
+from overlap.errors import EngineError
+
+Chunk = Mapping[str, Any]
+
+
+@asynccontextmanager
+async def lockstep(update: WeightUpdate, readers: int) -> AsyncIterator[Sequence[AbstractContextManager[WeightUpdate]]]:
+    """``update`` for each of the readers; who leaves the context of his is not waited for."""
+    if update.chunks is None:
+        yield [contextlib.nullcontext(update)] * readers
+        return
+    made = _Lockstep(update.chunks, readers)
+    try:
+        yield [made.share(update, reader) for reader in range(readers)]
+    finally:
+        await made.close()
+
+
+class _Lockstep:
+    def __init__(self, chunks: Callable[[], AsyncGenerator[Chunk, None]], readers: int) -> None:
+        self._source = chunks()
+        self._reading, self._ready = set(range(readers)), set[int]()
+        self._begun = set[int]()
+        self._next = self._promise()
+        self._drawing: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def share(self, update: WeightUpdate, reader: int) -> Iterator[WeightUpdate]:
+        try:
+            yield replace(update, chunks=partial(self._read, reader))
+        finally:
+            self._reading.discard(reader)
+            self._ready.discard(reader)
+            self._draw_when_all_are_ready()
+
+    async def _read(self, reader: int) -> AsyncGenerator[Chunk, None]:
+        if reader in self._begun:
+            raise EngineError("the other engines have gone on: these weights can be read once")
+        self._begun.add(reader)
+        while True:
+            coming = self._next
+            self._ready.add(reader)
+            self._draw_when_all_are_ready()
+            chunk = await asyncio.shield(coming)
+            if chunk is None:
+                return
+            yield chunk
+
+    def _draw_when_all_are_ready(self) -> None:
+        if self._reading and self._ready == self._reading:
+            self._ready = set()
+            coming, self._next = self._next, self._promise()
+            self._drawing = asyncio.create_task(self._draw(coming), name="next chunk")
+
+    async def _draw(self, coming: asyncio.Future[Chunk | None]) -> None:
+        try:
+            coming.set_result(await anext(self._source, None))
+        except Exception as error:  # it is raised by who waits
+            coming.set_exception(error)
+
+    @staticmethod
+    def _promise() -> asyncio.Future[Chunk | None]:
+        made: asyncio.Future[Chunk | None] = asyncio.get_running_loop().create_future()
+        made.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody need wait for it
+        return made
+
+    async def close(self) -> None:
+        if self._drawing is not None:
+            self._drawing.cancel()
+            await asyncio.gather(self._drawing, return_exceptions=True)
+        await self._source.aclose()

@@ -1,0 +1,316 @@
+"""What a rank holds on its device leaves for host memory while others need the room, and comes back.
+
+    learning    critic: all ─▶ gone       policy: all ─▶ parameters (the engine is to get them)
+    generating  critic: gone              policy: gone
+
+Whole storages move, not tensors: the bytes go into a buffer of the host, and the storage's own memory is given up.
+Every tensor stays the view of its storage that it was. So the views that DeepSpeed keeps (flat partitions, their
+fragments, the shards of parameters) need not be known here, and the layouts of ZeRO 1, 2 and 3 are one to us.
+DeepSpeed's own ``offload_states`` takes no AdamW of torch under ZeRO 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_MASTERS = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition", "fp32_partitioned_groups_flat")
+"""Where DeepSpeed's optimizers for ZeRO 1 and 2, for ZeRO 1 in bfloat16, and for ZeRO 3 have the float32 weights."""
+_GRADIENTS = ("fp32_groups_gradients_flat", "grad_partitions_flat_buffer", "averaged_gradients", "all_grad_tensors")
+
+_PAGE = 4096
+_PINNED = 1 << 20  # bytes, from which on it is worth it
+
+Find = Callable[[], Iterable[Tensor]]
+
+
+class Host:
+    """Host memory by size. It is kept, for pinning takes as long as copying, and used again."""
+
+    def __init__(self, allocate: Callable[[int], Tensor]) -> None:
+        self._allocate, self._free = allocate, dict[int, list[Tensor]]()
+
+    def take(self, size: int) -> Tensor:
+        """Bytes [size], uint8."""
+        return free.pop() if (free := self._free.get(size)) else self._allocate(size)
+
+    def give_back(self, buffer: Tensor) -> None:
+        self._free.setdefault(buffer.numel(), []).append(buffer)
+
+
+def host_bytes(size: int) -> Tensor:
+    """Bytes [size] of the host; large ones are pinned, so that a GPU copies from and to them without a detour.
+
+    torch's own pinned memory comes in powers of two, which may be twice as much.
+    """
+    if size < _PINNED or not torch.cuda.is_available():
+        return torch.empty(size, dtype=torch.uint8)
+    pages = -(-size // _PAGE) * _PAGE
+    buffer = torch.empty(pages + _PAGE, dtype=torch.uint8)
+    start = -buffer.data_ptr() % _PAGE  # a page can be pinned once only, so it has one owner
+    torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(buffer.data_ptr() + start, pages, 0)))
+    return buffer[start : start + size]
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    storage: torch.UntypedStorage
+    size: int
+    copy: Tensor | None
+
+
+class Part:
+    """Storages that leave and come back together: those of the tensors that ``find`` gives when they leave.
+
+    ``keep``: their contents matter; otherwise they come back as zeros.
+    """
+
+    def __init__(self, find: Find, host: Host, device: torch.device, *, keep: bool = True) -> None:
+        self._find, self._host, self._device, self._keep = find, host, device, keep
+        self._gone: dict[int, _Gone] = {}
+
+    @property
+    def here(self) -> bool:
+        """Whether it is on the device, as it is in the beginning."""
+        return not self._gone
+
+    def leave(self) -> None:
+        """Give up the device's memory. A part that has left stays away."""
+        if self._gone:
+            return
+        found = {s._cdata: s for s in (t.untyped_storage() for t in self._find() if t.device == self._device)}
+        gone = [_Gone(s, s.nbytes(), self._copied(s)) for s in found.values() if s.nbytes() and s.resizable()]
+        self._synchronize()  # the copies are whole
+        for one in gone:
+            one.storage.resize_(0)
+        self._gone = {one.storage._cdata: one for one in gone}
+
+    def come_back(self) -> None:
+        """Take the memory again; what was kept is in it."""
+        for one in self._gone.values():
+            one.storage.resize_(one.size)
+            if one.copy is None:
+                _bytes(one.storage).zero_()
+            else:
+                _bytes(one.storage).copy_(one.copy, non_blocking=True)
+        self._synchronize()
+        for one in self._gone.values():
+            if one.copy is not None:
+                self._host.give_back(one.copy)
+        self._gone = {}
+
+    @contextmanager
+    def read_on_host(self) -> Iterator[None]:
+        """The tensors of ``find`` are those copies of the host for the time being, for somebody who only reads them."""
+        with ExitStack() as stack:
+            for tensor in self._find() if self._gone else ():
+                gone = self._gone.get(tensor.untyped_storage()._cdata)
+                if gone is not None and gone.copy is not None:
+                    stack.callback(setattr, tensor, "data", tensor.data)
+                    flat = gone.copy.view(tensor.dtype)
+                    start = flat.storage_offset() + tensor.storage_offset()
+                    tensor.data = flat.as_strided(tensor.shape, tensor.stride(), start)
+            yield
+
+    def _copied(self, storage: torch.UntypedStorage) -> Tensor | None:
+        if not self._keep:
+            return None
+        return self._host.take(storage.nbytes()).copy_(_bytes(storage), non_blocking=True)
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _bytes(storage: torch.UntypedStorage) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+class Holding:
+    """What one DeepSpeed engine holds, and the modules ``beside`` it that only it needs (a reference policy).
+
+    ``states``: the optimizer's, and the float32 weights; ``scratch``: gradients and buffers for them, which hold
+    nothing between two steps; ``parameters``: what forward passes need.
+    """
+
+    def __init__(self, engine: Any, host: Host, device: torch.device, beside: Sequence[Any] = ()) -> None:
+        self._engine = engine
+        self.states = Part(partial(_states, engine.optimizer), host, device)
+        self.scratch = Part(partial(_scratch, engine), host, device, keep=False)
+        self.parameters = Part(partial(_parameters, [engine.module, *beside]), host, device)
+
+    def come_back(self) -> None:
+        """All of it. Raises RuntimeError where there is no room."""
+        for part in (self.parameters, self.states, self.scratch):
+            part.come_back()
+
+    def rest(self) -> None:
+        """Only the parameters stay."""
+        if self.parameters.here:
+            self._engine.empty_partition_cache()  # under ZeRO 3: what was gathered
+        self.scratch.leave()
+        self.states.leave()
+
+    def leave(self) -> None:
+        """Nothing stays."""
+        self.rest()
+        self.parameters.leave()
+
+
+def _states(optimizer: Any) -> Iterator[Tensor]:
+    inner = optimizer.optimizer
+    for state in inner.state.values():
+        yield from (value for value in state.values() if isinstance(value, Tensor))
+    for group in inner.param_groups:
+        yield from group["params"]
+    for name in _MASTERS:
+        yield from getattr(optimizer, name, ())
+
+
+def _scratch(engine: Any) -> Iterator[Tensor]:
+    optimizer = engine.optimizer
+    for name in _GRADIENTS:
+        yield from _tensors(getattr(optimizer, name, None))
+    for bucket in getattr(optimizer, "ipg_buckets", {}).values():
+        yield from _tensors(bucket.buffer)
+    for weights in (*_states(optimizer), *engine.module.parameters()):
+        yield from _tensors([weights.grad, getattr(weights, "grad_accum", None)])
+
+
+def _tensors(held: Any) -> Iterator[Tensor]:
+    """All tensors in lists and values of dicts."""
+    if isinstance(held, Tensor):
+        yield held
+    elif isinstance(held, dict | list | tuple):
+        for inner in held.values() if isinstance(held, dict) else held:
+            yield from _tensors(inner)
+
+
+def _parameters(modules: Sequence[Any]) -> Iterator[Tensor]:
+    for module in modules:
+        for parameter in module.parameters():
+            yield parameter
+            yield from _tensors(getattr(parameter, "ds_tensor", None))
+
+
+class Turns:
+    """Who of ``policy`` and ``critic`` is on a device that others need, too; without them here, they always are.
+
+    Errors say what was going on.
+    """
+
+    def __init__(self, device: torch.device, policy: Holding | None = None, critic: Holding | None = None) -> None:
+        self._device, self._policy, self._critic = device, policy, critic
+        self.free: dict[str, float] = {}
+
+    @contextmanager
+    def critic(self) -> Iterator[None]:
+        """The critic learns, and leaves."""
+        if self._policy is None or self._critic is None:
+            yield
+            return
+        self._move("the policy leaves", self._policy.leave)
+        self._move("the critic comes back", self._critic.come_back)
+        yield
+        self._move("the critic leaves", self._critic.leave)
+        self._look("critic_left")
+
+    @contextmanager
+    def policy(self) -> Iterator[None]:
+        """The policy learns, and its parameters stay."""
+        if self._policy is None:
+            yield
+            return
+        self._alone(self._policy.come_back, "the policy comes back")
+        yield
+        self._move("the policy's states leave", self._policy.rest)
+        self._look("states_left")
+
+    def send(self) -> None:
+        """The policy's parameters are here, and nothing else."""
+        if self._policy is not None:
+            self._alone(self._policy.parameters.come_back, "the policy's parameters come back")
+            self._move("the policy's states leave", self._policy.rest)
+
+    def sleep(self) -> None:
+        """Nothing is here."""
+        for holding in (self._policy, self._critic):
+            if holding is not None:
+                self._move("the learner leaves", holding.leave)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The policy's parameters are here. If they were not they leave again."""
+        if self._policy is None or self._policy.parameters.here:
+            yield
+            return
+        self._move("the policy's parameters come back", self._policy.parameters.come_back)
+        try:
+            yield
+        finally:
+            self._move("the policy leaves", self._policy.leave)
+
+    @contextmanager
+    def all_readable(self) -> Iterator[None]:
+        """All states can be read, wherever they are, and the parameters are here."""
+        with ExitStack() as stack:
+            for holding in (self._policy, self._critic):
+                if holding is not None:
+                    stack.enter_context(holding.states.read_on_host())
+                    if not holding.parameters.here:
+                        self._move("parameters come back", holding.parameters.come_back)
+                        stack.callback(self._move, "parameters leave", holding.leave)
+            yield
+
+    def all_here(self) -> None:
+        """To be written to; they leave in their turn."""
+        for holding in (self._policy, self._critic):
+            if holding is not None:
+                self._move("all comes back", holding.come_back)
+
+    def told(self) -> dict[str, float]:
+        """Metrics: GiB of the device that nobody had in the moments since the last call."""
+        free, self.free = self.free, {}
+        return {f"memory/{moment}_free_gib": gib for moment, gib in free.items()}
+
+    def _alone(self, come_back: Callable[[], None], what: str) -> None:
+        if self._critic is not None:
+            self._move("the critic leaves", self._critic.leave)
+        self._move(what, come_back)
+
+    def _move(self, what: str, move: Callable[[], None]) -> None:
+        try:
+            move()
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+        except RuntimeError as error:  # also torch's OutOfMemoryError
+            raise RuntimeError(f"while {what}: {error}") from error
+
+    def _look(self, moment: str) -> None:
+        if (gib := free_gib(self._device, moment)) is not None:
+            self.free[moment] = gib
+
+
+def free_gib(device: torch.device, moment: str) -> float | None:
+    """GiB of the device that no process has, told to the log; None where it has no memory of its own."""
+    if device.type != "cuda":
+        return None
+    free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
+    print(f"memory: {moment.replace('_', ' ')}: {free:.2f} of {total:.2f} GiB free on {device}", flush=True)
+    return float(free)
+
+
+def take_turns(trainer: Any, *, leaves: bool) -> Turns:
+    """The turns of a rank's policy and critic; none where nothing ``leaves``."""
+    device = trainer.device
+    if not leaves:
+        return Turns(device)
+    host, beside = Host(host_bytes), [m for m in (trainer._reference,) if m is not None]
+    critic = Holding(trainer.critic.deepspeed, host, device) if trainer.critic is not None else None
+    return Turns(device, Holding(trainer.deepspeed, host, device, beside), critic)

@@ -1,0 +1,53 @@
+"""Which process sits on which device, what each needs there, and whether it fits: pure functions of the configuration,
+of the models' shapes, and of what the machine has.
+
+Decided once, in the driver, before anything starts; the engines' hosts and the learner's ranks are told. Imports no
+torch and starts no CUDA.
+"""
+
+from overlap.placement.devices import Devices, devices_here
+from overlap.placement.fit import Seating, check_fit
+from overlap.placement.memory import (
+    CPU_BLOCK_TOKENS,
+    Asked,
+    MemoryPlan,
+    Seats,
+    kv_cache_bytes,
+    memory_plan,
+    token_bytes,
+)
+from overlap.placement.seating import free_memory, named_devices, seating_here, seating_on
+from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
+from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config
+from overlap.placement.table import memory_line, memory_table
+
+__all__ = [
+    "CPU_BLOCK_TOKENS",
+    "Asked",
+    "Backend",
+    "Devices",
+    "EngineSeat",
+    "MemoryPlan",
+    "ModelShape",
+    "Placement",
+    "RankSeat",
+    "Seating",
+    "Seats",
+    "check_environment",
+    "check_fit",
+    "devices_here",
+    "free_memory",
+    "kv_cache_bytes",
+    "memory_line",
+    "memory_plan",
+    "memory_table",
+    "named_devices",
+    "place",
+    "place_here",
+    "read_shape",
+    "seating_here",
+    "seating_on",
+    "shape_of",
+    "text_config",
+    "token_bytes",
+]

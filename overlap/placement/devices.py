@@ -1,0 +1,116 @@
+"""What a machine has for engines and learners: GPUs and cores. Looked up without torch and without CUDA."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Literal
+
+from overlap.errors import ConfigError
+from overlap.process import environment
+
+_SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
+_MIB = 2**20
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """GPUs by the ``names`` that ``CUDA_VISIBLE_DEVICES`` has for them, none where a run is on CPUs.
+
+    ``bytes`` is the memory of each (of the smallest), 0 where nobody knows it. ``cores`` are the CPUs that this process
+    may use, one of each physical core.
+    """
+
+    names: tuple[str, ...] = ()
+    bytes: int = 0
+    cores: tuple[int, ...] = (0,)
+
+    @property
+    def kind(self) -> Literal["cpu", "cuda"]:
+        """What engine and learner run on."""
+        return "cuda" if self.names else "cpu"
+
+    @classmethod
+    def gpus(cls, count: int, bytes: int = 0) -> Devices:
+        """``count`` GPUs that nothing hides, of ``bytes`` each."""
+        return cls(tuple(map(str, range(count))), bytes)
+
+
+def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) -> Devices:
+    """What a run with ``run.device`` = ``wanted`` may use of this machine.
+
+    Raises ConfigError where that is "cuda" and there is no GPU, or no torch that could use one.
+    """
+    cores = physical_cores(sorted(os.sched_getaffinity(0)))
+    built = wanted != "cpu" and torch_has_cuda()
+    known = listed() if built else ()
+    names = visible(len(known), environ.get(VISIBLE))
+    if wanted == "cuda" and not names:
+        why = "this torch is built without CUDA" if not built else "the driver shows no GPU"
+        why = f"{VISIBLE}={environ[VISIBLE]} hides every GPU" if known and VISIBLE in environ else why
+        raise ConfigError("run.device", "cuda", f"{why}: use auto or cpu, or install for a GPU")
+    whole = not any(name.startswith("MIG-") for name in names)  # of a part of a GPU the driver does not tell here
+    return Devices(names, min(known, default=0) if names and whole else 0, cores)
+
+
+def visible(count: int, given: str | None) -> tuple[str, ...]:
+    """The names of those of ``count`` GPUs that CUDA shows under ``CUDA_VISIBLE_DEVICES`` = ``given``.
+
+    As CUDA reads it: up to the first that is none, and none at all where one comes twice.
+    """
+    if given is None or not count:
+        return tuple(map(str, range(count)))
+    names = list[str]()
+    for name in map(str.strip, given.split(",")):
+        if not ((name.isdigit() and int(name) < count) or name.startswith(("GPU-", "MIG-"))):
+            break
+        names.append(name)
+    return tuple(names) if len(set(names)) == len(names) else ()
+
+
+@cache
+def listed() -> tuple[int, ...]:
+    """Bytes of each GPU of the machine, whatever is visible of them; 0 where the driver's tool is missing."""
+    if (tool := shutil.which("nvidia-smi")) is not None:
+        query = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+        try:
+            done = subprocess.run(query, env=environment(), capture_output=True, text=True, timeout=_SMI_S)
+        except (OSError, subprocess.TimeoutExpired):
+            return _nodes()
+        if done.returncode == 0:
+            return tuple(int(line) * _MIB if line.isdigit() else 0 for line in map(str.strip, done.stdout.splitlines()))
+    return _nodes()
+
+
+def _nodes() -> tuple[int, ...]:
+    return tuple(0 for _ in Path("/dev").glob("nvidia[0-9]*"))
+
+
+def torch_has_cuda() -> bool:
+    """Whether the installed torch is built for CUDA, by the file in which it says so. Imports nothing."""
+    spec = PathFinder.find_spec("torch")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        if (file := Path(folder, "version.py")).is_file():
+            built = re.search(r"^cuda\b[^=\n]*=\s*(\S+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+            return built is not None and built[1] != "None"
+    return False
+
+
+def physical_cores(cpus: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+    """One of the ``cpus`` of each physical core, the last as vLLM does; all where the machine does not tell."""
+    last = dict[str, int]()
+    for cpu in cpus:
+        try:
+            core = (root / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
+        except OSError:
+            core = str(cpu)
+        last[core] = cpu
+    return tuple(sorted(last.values()))

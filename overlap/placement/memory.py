@@ -1,0 +1,366 @@
+"""What a run needs in memory, before anything is started: bytes by place, phase, process and item. Pure functions.
+
+A place is a GPU, or on a machine without one the machine, whose memory all processes share. Phases are those that a
+place lives through::
+
+    start      engine and learner are made
+    generate   the engine samples
+    sync       new weights go from the learner into the engine
+    critic     the critic takes its optimizer step, if there is one
+    actor      the policy takes its own
+
+Engine and learner on the same GPUs take turns: who is not in a phase sleeps. What of the learner's states leaves a GPU
+then is a matter of ``Offload``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+from overlap.activations import checkpoints, trained_parameters
+from overlap.config import Config
+from overlap.placement.learner import GATHER, Items, Trained
+from overlap.placement.shapes import ModelShape
+
+Phase = Literal["start", "generate", "sync", "critic", "actor"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+Model = Literal["actor", "critic"]
+Offload = Literal["none", "sleep", "cpu"]
+
+MACHINE, HOST = "machine", "host"
+"""Places that are no GPU: a machine without one, and the memory beside GPUs."""
+CPU_BLOCK_TOKENS = 32
+"""Tokens in a KV block on a CPU: shared prompts are found by whole blocks, and the kernels want multiples of 32."""
+
+GPU_OWN = 1536 << 20
+"""Of a process on a GPU: CUDA's context, libraries and NCCL's buffers. Not measured here."""
+WORKSPACE = 2_500_000_000
+"""Of an engine on a GPU: what a prefill needs, and CUDA graphs. Not measured here."""
+ASLEEP = 1 << 30
+"""Of that, what an engine keeps while it sleeps: CUDA graphs. Not measured here."""
+PACKED = {"ipc": 1 << 30, "nccl": 3 << 30}
+"""Buffers in which weights travel, bytes on a rank's GPU."""
+RANK_OWN = 450_000_000
+"""Of a rank on a CPU: threads, and what libraries keep; their files, which can be read again, are not counted."""
+HEAP = "heap"
+"""Item of a rank on a CPU: holes in memory that is never given back (``overlap.learner.processes``). How large they get
+depends on the samples, so a run is not refused for them."""
+HEAP_FACTOR = 2
+"""Resident bytes of such a rank after some steps, by the most in use. Two runs of the default policy had that."""
+ENGINE_OWN = 1_300_000_000
+"""Of an engine on a CPU, both of its processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Who sits where. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of each
+    engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner learns.
+    ``host`` is the machine's memory that is free, bytes (0: not known).
+    """
+
+    devices: tuple[int, ...]
+    engines: tuple[tuple[int, ...], ...]
+    ranks: tuple[int, ...]
+    turns: bool
+    backend: str
+    host: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is planned. Without an ``engine`` a run learns from kept samples."""
+
+    cfg: Config
+    policy: ModelShape
+    critic: ModelShape | None = None
+    engine: bool = True
+
+    @property
+    def offload(self) -> Offload:
+        return self.cfg.learn.offload
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number of the policy."""
+        return 2 if self.cfg.model.dtype == "bfloat16" else 4
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        """Those that are trained."""
+        return ("actor",) if self.critic is None else ("actor", "critic")
+
+    def trained(self, what: Model, *, reserves: bool) -> Trained:
+        """The policy or the critic, as a rank trains it."""
+        learn = self.cfg.learn
+        shape = self.policy if what == "actor" or self.critic is None else self.critic
+        again = checkpoints(learn.checkpointing, shape.decoder, learn.rank_tokens, width=self.width)
+        parameters = trained = shape.parameters if what == "actor" else shape.trunk
+        if what == "actor" and learn.lora_rank:
+            trained = trained_parameters(shape.decoder, parameters, learn.lora_rank)
+            parameters += trained
+        return Trained(
+            shape, parameters, trained, self.width, learn.ranks, learn.zero_stage, learn.rank_tokens, again,
+            head=what == "actor", reserves=reserves,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a process holds at a place in a phase, at the largest moment of the phase."""
+
+    process: str
+    place: str
+    phase: Phase
+    items: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.items.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A place that would need more bytes in a phase than are ``there``; ``what`` has no room."""
+
+    phase: Phase
+    place: str
+    wanted: int
+    there: int
+    what: str
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """``there`` are the bytes of the places that are known."""
+
+    uses: tuple[Use, ...]
+    there: Mapping[str, int]
+    engine_shortage: Shortage | None = None
+
+    @cached_property
+    def places(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(use.place for use in self.uses))
+
+    def at(self, place: str, phase: Phase) -> tuple[Use, ...]:
+        return tuple(use for use in self.uses if (use.place, use.phase) == (place, phase))
+
+    def total(self, place: str, phase: Phase) -> int:
+        """Bytes."""
+        return sum(use.total for use in self.at(place, phase))
+
+    def fullest(self, place: str) -> Phase:
+        """The phase in which most is in use there."""
+        return max(PHASES, key=lambda phase: self._in_use(place, phase))
+
+    def most(self, place: str) -> int:
+        """Bytes in that phase."""
+        return self.total(place, self.fullest(place))
+
+    def shortage(self) -> Shortage | None:
+        """The worst one, None where everything fits that is known."""
+        known = ((self._in_use(place, phase), there, place, phase) for place, there in self.there.items()
+                 for phase in PHASES if there)  # fmt: skip
+        used, there, place, phase = max(known, key=lambda one: one[0] - one[1], default=(0, 0, "", "start"))
+        if used <= there:
+            return self.engine_shortage
+        return Shortage(phase, place, used, there, "everything that is there")
+
+    def _in_use(self, place: str, phase: Phase) -> int:
+        return sum(use.total - use.items.get(HEAP, 0) for use in self.at(place, phase))
+
+
+def memory_plan(asked: Asked, seats: Seats) -> MemoryPlan:
+    """The plan of a run by its configuration, its models' shapes and its seats."""
+    if not seats.devices:
+        uses = tuple(use for phase in PHASES for use in _on_machine(asked, seats, phase))
+        return MemoryPlan(uses, {MACHINE: seats.host})
+    uses = tuple(use for phase in PHASES for use in _on_gpus(asked, seats, phase))
+    there = {gpu(number): size for number, size in enumerate(seats.devices)}
+    return MemoryPlan(uses, there | {HOST: seats.host}, _engine_shortage(asked, seats))
+
+
+def gpu(number: int) -> str:
+    """The name of a place."""
+    return f"GPU {number}"
+
+
+# --- engines ------------------------------------------------------------------------------------------------
+
+
+def token_bytes(shape: ModelShape, width: int) -> int:
+    """Bytes that a token leaves in the KV cache."""
+    return shape.decoder.layers * shape.kv_width * width
+
+
+def kv_cache_bytes(token: int, context_tokens: int, max_sequences: int, available: int) -> int:
+    """KV cache on a CPU for ``max_sequences`` full contexts at ``token`` bytes a token; where less memory is
+    ``available`` half of that, but never below one of them.
+    """
+    blocks = -(-context_tokens // CPU_BLOCK_TOKENS) + 1
+    block = token * CPU_BLOCK_TOKENS
+    room = available // 2 // block if block else 0  # the sizes of some families are not known
+    return block * (8 + max(blocks, min(blocks * max_sequences, room)))
+
+
+def kv_room(asked: Asked, size: int) -> int:
+    """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
+    r = asked.cfg.rollout
+    if not size:
+        token = token_bytes(asked.policy, asked.width) // r.tensor_parallel
+        return token * r.max_sequences * asked.cfg.model.context_tokens
+    return int(r.gpu_memory * size) - asked.width * asked.policy.parameters // r.tensor_parallel - WORKSPACE
+
+
+def _engine_shortage(asked: Asked, seats: Seats) -> Shortage | None:
+    """An engine does not start whose KV cache cannot hold one full sequence."""
+    r = asked.cfg.rollout
+    sizes = [size for engine in seats.engines for device in engine if (size := seats.devices[device])]
+    if not (asked.engine and sizes):
+        return None
+    token = -(-token_bytes(asked.policy, asked.width) // r.tensor_parallel)
+    missing = token * asked.cfg.model.context_tokens - kv_room(asked, min(sizes))
+    if missing <= 0:
+        return None
+    there = int(r.gpu_memory * min(sizes))
+    what = f"an engine with one full sequence in its share (rollout.gpu_memory={r.gpu_memory:g})"
+    return Shortage("generate", gpu(seats.engines[0][0]), there + missing, there, what)
+
+
+def _engine_items(asked: Asked, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
+    """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
+    if state == "asleep":
+        return {"own": GPU_OWN, "workspace": ASLEEP}
+    weights = asked.width * asked.policy.parameters // asked.cfg.rollout.tensor_parallel
+    items = {"own": GPU_OWN, "workspace": WORKSPACE, "engine weights": weights}
+    return items if state == "weights" else items | {"KV cache": max(0, kv_room(asked, size))}
+
+
+# --- GPUs ---------------------------------------------------------------------------------------------------
+
+
+def _on_gpus(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
+    """Where GPUs are shared an engine sleeps while the learner learns, and takes its KV cache after its weights."""
+    if phase == "critic" and asked.critic is None:
+        return
+    state: Literal["awake", "weights", "asleep"] = "awake"
+    if seats.turns and phase in ("sync", "critic", "actor"):
+        state = "weights" if phase == "sync" else "asleep"
+    for number, devices in enumerate(seats.engines if asked.engine else ()):
+        for device in devices:
+            items = _engine_items(asked, seats.devices[device], state)
+            yield Use(f"engine {number}", gpu(device), phase, items)
+    for rank, device in enumerate(seats.ranks):
+        held, away = _rank_items(asked, seats, phase)
+        yield Use(f"rank {rank}", gpu(device), phase, held | {"own": GPU_OWN})
+        if away:
+            yield Use(f"rank {rank}", HOST, phase, {"offloaded states": away})
+
+
+def _rank_items(asked: Asked, seats: Seats, phase: Phase) -> tuple[Items, int]:
+    """What a rank holds on its GPU, and how many bytes in the machine's memory, which is kept once it is taken."""
+    held, away = Items(), 0
+    for what in asked.models:
+        model = asked.trained(what, reserves=True)
+        states = model.states() | (_reference(asked) if what == "actor" else {})
+        leaves, rests = _leaves(asked.offload, turns=seats.turns), asked.offload != "none" and seats.turns
+        here = {name: size for name, size in states.items() if asked.offload != "cpu" or name not in _OPTIMIZER}
+        if rests and phase != what:
+            stay = {"parameters", "reference"} if (what, phase) == ("actor", "sync") else set()
+            here = {name: size for name, size in here.items() if name in stay}
+        if phase == "start":
+            here = model.made() | (_reference(asked) if what == "actor" else {})
+        elif phase == what:
+            here = largest(here, model.moments())
+        elif (what, phase) == ("actor", "sync"):
+            here = largest(here, (_travel(model, seats.backend), model.probed()))
+        held |= _named(here, what, phase)
+        away += 0 if phase == "start" else sum(size for name, size in states.items() if name in leaves)
+    return held, away
+
+
+_OPTIMIZER = {"gradients", "float32 master", "Adam"}
+"""What ZeRO-Offload has in the machine's memory."""
+
+
+def _leaves(offload: Offload, *, turns: bool) -> set[str]:
+    """What of a model's states has a copy in the machine's memory. Gradients and their buffers that only wait for their
+    next use are given up without one.
+    """
+    if offload == "none":
+        return set()
+    resting = {"parameters", "reference"} if turns else set()
+    if offload == "sleep":
+        return resting | ({"float32 master", "Adam"} if turns else set())
+    return resting | _OPTIMIZER
+
+
+def _named(items: Items, what: Model, phase: Phase) -> Items:
+    """A phase is the critic's own, or else the policy's: what the other one holds is called by its name."""
+    if (what == "critic") == (phase == "critic"):
+        return items
+    return {"critic's states" if what == "critic" else "policy's states": sum(items.values())}
+
+
+def _reference(asked: Asked) -> Items:
+    if not asked.cfg.learn.kl_coef:
+        return {}
+    learn = asked.cfg.learn
+    whole = asked.width * asked.policy.parameters
+    return {"reference": whole // learn.ranks if learn.zero_stage == 3 else whole}
+
+
+def _travel(model: Trained, backend: str) -> Items:
+    """What a pass over full tensors and their way into the engine need on a rank's device."""
+    gathered = min(model.whole, max(GATHER, model.width * model.shape.largest)) if model.stage == 3 else 0
+    return {"gather bucket": gathered, "transfer buffer": PACKED.get(backend, 0)}
+
+
+def largest(states: Items, moments: Iterable[Items]) -> Items:
+    """States and what the largest moment adds to them, item by item."""
+    added = max(moments, key=lambda moment: sum(moment.values()))
+    return {name: states.get(name, 0) + added.get(name, 0) for name in dict.fromkeys((*states, *added))}
+
+
+# --- a machine without GPUs ---------------------------------------------------------------------------------
+
+
+def _on_machine(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
+    """Nobody sleeps, and nothing is offloaded."""
+    if phase == "critic" and asked.critic is None:
+        return
+    if asked.engine:
+        token = token_bytes(asked.policy, asked.width)
+        cache = kv_cache_bytes(
+            token,
+            asked.cfg.model.context_tokens,
+            asked.cfg.rollout.max_sequences,
+            seats.host // max(1, len(seats.engines)),
+        )
+        items = {"own": ENGINE_OWN, "engine weights": asked.width * asked.policy.parameters, "KV cache": cache}
+        for number in range(len(seats.engines)):
+            yield Use(f"engine {number}", MACHINE, phase, items)
+    for rank in range(len(seats.ranks)):
+        held = rank_on_cpu(asked, phase, rank)
+        if phase != "start":
+            most = max(sum(rank_on_cpu(asked, model, rank).values()) for model in asked.models)
+            held[HEAP] = HEAP_FACTOR * most - sum(held.values())
+        yield Use(f"rank {rank}", MACHINE, phase, {"own": RANK_OWN} | held)
+
+
+def rank_on_cpu(asked: Asked, phase: Phase, rank: int) -> Items:
+    """What a rank holds, its own bytes left out. Rank 0 keeps a copy of the weights for the engine to map."""
+    held = Items()
+    for what in asked.models:
+        model = asked.trained(what, reserves=False)
+        here = model.made() if phase == "start" else model.states()
+        if phase == what:
+            here = largest(here, model.moments())
+        elif what == "actor" and phase == "sync":
+            here = largest(here, (_travel(model, "shm"), model.probed()))
+        held |= _named(here, what, phase)
+    if asked.engine and rank == 0 and phase != "start":
+        held["transfer buffer"] = asked.width * asked.policy.parameters
+    return held | _reference(asked)

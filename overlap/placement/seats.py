@@ -1,0 +1,224 @@
+"""``place(cfg, devices)``: a seat for every engine and every learner rank, or a refusal with the way out.
+
+    shared   rank r sits on GPU r, engine e on GPUs e*TP .. (e+1)*TP - 1; they take turns, or share its memory (shm)
+    split    the engines come first, the ranks behind them
+    CPU      no device; several engines are bound to cores of their own, one is left to vLLM
+
+Ports are no part of it: the kernel chooses them, and the ranks meet at a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+from overlap.config import Config, check_sharing
+from overlap.errors import ConfigError
+from overlap.placement.devices import VISIBLE, Devices, devices_here
+
+Backend = Literal["shm", "ipc", "nccl"]
+_BIND = "VLLM_CPU_OMP_THREADS_BIND"
+_ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeat:
+    """Where engine ``index`` sits. ``devices`` are places among the GPUs, ``visible`` is what it sees of them.
+
+    ``cores`` [TP][...] are the CPUs that each of its workers is bound to; empty: vLLM chooses. ``first_rank`` is the
+    rank of its first worker in the group that nccl sends weights by, whose rank 0 is the learner.
+    """
+
+    index: int
+    seed: int
+    devices: tuple[int, ...] = ()
+    visible: str = ""
+    cores: tuple[tuple[int, ...], ...] = ()
+    first_rank: int = 1
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes find in their environment; nothing where they may see all that there is."""
+        bound = {_BIND: "|".join(",".join(map(str, worker)) for worker in self.cores)} if self.cores else {}
+        return bound | ({VISIBLE: self.visible} if self.devices else {})
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeat:
+    """Where learner rank ``rank`` sits: on one GPU, the only one that it sees, or on the CPU. All have one seed."""
+
+    rank: int
+    seed: int
+    devices: tuple[int, ...] = ()
+    visible: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What belongs to its device; ``LOCAL_RANK`` is that among the devices that it sees."""
+        return {VISIBLE: self.visible, "LOCAL_RANK": "0"} if self.devices else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Seats for every engine and every rank of a run. ``backend`` carries the weights; ``shared``: some GPU has both
+    an engine and a rank.
+    """
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    backend: Backend = "shm"
+    shared: bool = False
+    engines: tuple[EngineSeat, ...] = ()
+    ranks: tuple[RankSeat, ...] = ()
+
+    @property
+    def sleeps(self) -> bool:
+        """Engines and learner take turns on their GPUs."""
+        return self.backend == "ipc"
+
+    def counted(self, cfg: Config) -> Config:
+        """``cfg`` with as many replicas as there are engines, where it leaves that to the devices."""
+        if cfg.rollout.replicas or not self.engines:
+            return cfg
+        return replace(cfg, rollout=replace(cfg.rollout, replicas=len(self.engines)))
+
+    @property
+    def engine_devices(self) -> int:
+        """GPUs of all engines: where nccl sends weights to."""
+        return sum(len(seat.devices) for seat in self.engines)
+
+
+def place_here(cfg: Config, *, engine: bool = True, learner: bool = True) -> Placement:
+    """``place`` on this machine. Raises ConfigError also for an environment that the placement cannot bear."""
+    placement = place(cfg, devices_here(cfg.run.device), engine=engine, learner=learner)
+    check_environment(placement, os.environ)
+    return placement
+
+
+def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool = True) -> Placement:
+    """Seats for the engines of a run and for its learner, or for one of the two alone. Raises ConfigError."""
+    if devices.kind == "cpu":
+        return _on_cpu(cfg, devices, engine, learner)
+    if not engine:
+        return _rank_alone(cfg, devices)
+    backend, shared = _backend(cfg, len(devices.names)) if learner else ("shm", False)
+    if learner:
+        check_sharing(backend, cfg.rollout.max_staleness)
+    replicas = _replicas(cfg, len(devices.names), backend, shared, learner)
+    if learner:
+        _check_ranks(cfg, len(devices.names), backend, shared, replicas)
+    parallel = cfg.rollout.tensor_parallel
+    engines = tuple(_engine_seat(cfg, devices, e, range(e * parallel, (e + 1) * parallel)) for e in range(replicas))
+    ranks = _rank_seats(cfg, devices, 0 if shared else replicas * parallel) if learner else ()
+    return Placement("cuda", backend, shared, engines, ranks)
+
+
+def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Placement:
+    wanted, replicas, parallel = cfg.rollout.weight_backend, cfg.rollout.replicas or 1, cfg.rollout.tensor_parallel
+    if engine and learner and wanted not in ("auto", "shm"):
+        raise ConfigError("rollout.weight_backend", wanted, "needs GPUs, and here is none to be used: use auto or shm")
+    ranks = tuple(RankSeat(rank, cfg.run.seed) for rank in range(cfg.learn.ranks)) if learner else ()
+    if not engine:
+        return Placement(ranks=ranks)
+    bound: Sequence[tuple[tuple[int, ...], ...]] = [()]
+    if replicas > 1:
+        if replicas * parallel > len(devices.cores):
+            way_out = f"each engine needs {parallel} core(s) of its own, and here are {len(devices.cores)}: use "
+            raise ConfigError(
+                "rollout.replicas", replicas, way_out + f"{max(1, len(devices.cores) // parallel)} or less"
+            )
+        workers = _spread(devices.cores, replicas * parallel)
+        bound = [workers[e * parallel : (e + 1) * parallel] for e in range(replicas)]
+    return Placement(
+        engines=tuple(EngineSeat(e, cfg.run.seed + e, cores=bound[e]) for e in range(replicas)), ranks=ranks
+    )
+
+
+def _spread(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
+    """Cores for each worker, side by side; one stays free for everybody else where there are more than workers."""
+    free = len(cores) - (len(cores) > workers)
+    edges = [free * worker // workers for worker in range(workers + 1)]
+    return tuple(tuple(cores[low:high]) for low, high in pairwise(edges))
+
+
+def _backend(cfg: Config, count: int) -> tuple[Backend, bool]:
+    """What carries the weights on ``count`` GPUs, and whether engines and ranks share some."""
+    r, ranks = cfg.rollout, cfg.learn.ranks
+    needed = r.tensor_parallel * (r.replicas or 1) + ranks
+    if r.weight_backend == "ipc":
+        return "ipc", True
+    if r.weight_backend == "nccl" and count < needed:
+        way_out = f"engines and learner need {needed} GPUs of their own for it, and here are {count}: use ipc or auto"
+        raise ConfigError("rollout.weight_backend", "nccl", way_out)
+    shared = count < needed
+    if r.weight_backend == "auto":
+        return ("ipc", True) if shared else ("nccl", False)
+    return r.weight_backend, shared
+
+
+def _replicas(cfg: Config, count: int, backend: Backend, shared: bool, learner: bool) -> int:
+    """How many engines there are on ``count`` GPUs."""
+    replicas, parallel, room = cfg.rollout.replicas, cfg.rollout.tensor_parallel, count
+    if learner and not shared:
+        room = count - cfg.learn.ranks
+    elif backend == "ipc" and not replicas:
+        room = max(
+            min(count, cfg.learn.ranks), min(count, parallel)
+        )  # where ranks have the weights, but for one engine
+    if replicas * parallel > room or parallel > room:
+        field = "rollout.replicas" if replicas > 1 else "rollout.tensor_parallel"
+        way_out = f"{max(1, replicas)} engine(s) of {parallel} GPU(s) need {max(1, replicas) * parallel}, and "
+        way_out += f"{room} of {count} can be theirs: use less"
+        raise ConfigError(field, replicas if replicas > 1 else parallel, way_out)
+    if not replicas and room % parallel:
+        way_out = (
+            f"it does not divide the {room} GPUs that rollout.replicas=0 gives to engines: use a divisor, or name "
+        )
+        raise ConfigError("rollout.tensor_parallel", parallel, way_out + f"rollout.replicas={room // parallel}")
+    return replicas or room // parallel
+
+
+def _check_ranks(cfg: Config, count: int, backend: Backend, shared: bool, replicas: int) -> None:
+    ranks, workers = cfg.learn.ranks, replicas * cfg.rollout.tensor_parallel
+    if shared and ranks > count:
+        raise ConfigError("learn.ranks", ranks, f"each rank needs a GPU, and here are {count}: use {count} or less")
+    if backend == "ipc" and ranks < workers:
+        way_out = f"weights are handed over on each GPU (ipc), and engines sit on {workers}: use learn.ranks={workers} "
+        way_out += "or more, or fewer engines (rollout.replicas, rollout.tensor_parallel)"
+        raise ConfigError("learn.ranks", ranks, way_out)
+
+
+def _rank_alone(cfg: Config, devices: Devices) -> Placement:
+    count = len(devices.names)
+    _check_ranks(cfg, count, "shm", True, 0)
+    return Placement("cuda", ranks=_rank_seats(cfg, devices, 0))
+
+
+def _engine_seat(cfg: Config, devices: Devices, index: int, own: range) -> EngineSeat:
+    names = ",".join(devices.names[i] for i in own)
+    return EngineSeat(index, cfg.run.seed + index, tuple(own), names, first_rank=1 + own.start)
+
+
+def _rank_seats(cfg: Config, devices: Devices, first: int) -> tuple[RankSeat, ...]:
+    return tuple(
+        RankSeat(rank, cfg.run.seed, (first + rank,), devices.names[first + rank]) for rank in range(cfg.learn.ranks)
+    )
+
+
+def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError for a variable that the processes of ``placement`` would inherit and could not bear."""
+    for name in _ALLOCATORS if placement.sleeps else ():
+        value = environ.get(name, "")
+        if "expandable_segments:true" in value.replace(" ", "").lower():
+            way_out = (
+                "engine and learner share GPUs, and memory of expandable segments can neither sleep nor be handed "
+            )
+            way_out += (
+                "over (ipc): leave expandable_segments out, or use rollout.weight_backend=nccl on GPUs of their own"
+            )
+            raise ConfigError(name, value, way_out)
+    if len(placement.engines) > 1 and placement.kind == "cpu" and environ.get(_BIND, "auto") != "auto":
+        way_out = "several engines are bound to cores of their own: unset it, and bound the whole run with taskset"
+        raise ConfigError(_BIND, environ[_BIND], way_out)

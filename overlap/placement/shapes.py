@@ -1,0 +1,86 @@
+"""The sizes of a model that its memory follows from, by ``config.json`` and the heads of its safetensors files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from overlap.activations import DecoderShape, decoder_shape
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes in numbers. ``largest`` is those of the largest tensor; a ``tied`` head is the embedding's own tensor."""
+
+    parameters: int
+    decoder: DecoderShape
+    vocabulary: int
+    largest: int
+    tied: bool
+    heads: int = 0
+    key_heads: int = 0
+
+    def divides(self, parts: int) -> bool:
+        """Whether ``parts`` devices or ranks can share the heads of queries and of keys evenly."""
+        return not (self.heads % parts or self.key_heads % parts)
+
+    @property
+    def kv_width(self) -> int:
+        """Numbers that a token leaves in the KV cache of a layer."""
+        return 2 * self.decoder.keys
+
+    @property
+    def trunk(self) -> int:
+        """Parameters without an output layer: a critic's."""
+        return self.parameters - (0 if self.tied else self.vocabulary * self.decoder.hidden)
+
+
+def read_shape(policy: Path) -> ModelShape:
+    """Of a checkpoint directory. Without safetensors files the parameters are those that its configuration means.
+
+    Families call their sizes differently, and wrap a text model in others: a figure that is not found is 0.
+    """
+    config = text_config(policy)
+    foretold = shape_of(config)
+    if not (sizes := _tensor_sizes(policy)):
+        return foretold
+    embedding = foretold.vocabulary * foretold.decoder.hidden
+    return replace(foretold, parameters=sum(sizes), largest=max(sizes), tied=sizes.count(embedding) < 2)
+
+
+def text_config(policy: Path) -> dict[str, Any]:
+    """The part of ``config.json`` that is the text model's."""
+    config: dict[str, Any] = json.loads((policy / "config.json").read_text())
+    return config | (config.get("text_config") or {})
+
+
+def shape_of(config: Mapping[str, Any]) -> ModelShape:
+    """From a configuration alone, for decoders built like Llama and Qwen; biases of a few thousand numbers are left
+    out.
+    """
+    decoder = decoder_shape(config)
+    vocabulary, tied = int(config.get("vocab_size") or 0), bool(config.get("tie_word_embeddings", False))
+    h, embedding = decoder.hidden, vocabulary * decoder.hidden
+    layer = h * (2 * decoder.queries + 2 * decoder.keys + 3 * decoder.inner + 2)
+    parameters = embedding * (1 if tied else 2) + decoder.layers * layer + h
+    heads = int(config.get("num_attention_heads") or config.get("n_head") or 0)
+    keys = int(config.get("num_key_value_heads") or heads)
+    return ModelShape(parameters, decoder, vocabulary, max(embedding, h * decoder.inner), tied, heads, keys)
+
+
+def _tensor_sizes(policy: Path) -> list[int]:
+    """Numbers of elements of all tensors in the checkpoint's safetensors files, from their heads alone."""
+    sizes = []
+    for file in sorted(policy.glob("*.safetensors")):
+        with file.open("rb") as f:
+            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                count = 1
+                for length in entry["shape"]:
+                    count *= length
+                sizes.append(count)
+    return sizes

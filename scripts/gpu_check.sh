@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# All that only a CUDA machine can show, in one command: stages that can be run apart, each at most 8 minutes.
+#   bash scripts/gpu_check.sh                       every stage, in order; figures in gpu_check.json
+#   bash scripts/gpu_check.sh learner hybrid        these alone
+#   bash scripts/gpu_check.sh --python python3 learner     no set-up: a Python that has torch, transformers and deepspeed
+#   bash scripts/gpu_check.sh --rehearse            on the CPU, to see that the checks themselves work
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=
+if [ "${1:-}" = --python ]; then python=${2:?--python wants the name of a Python}; shift 2; fi
+if [ -z "$python" ]; then
+  bash scripts/setup.sh
+  python=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin/python
+  PATH=$(dirname "$python"):$PATH # ninja, which builds the just-in-time extensions, is in there too
+fi
+PATH=$PATH PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} exec "$python" scripts/gpu_check.py "$@"

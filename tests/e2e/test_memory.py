@@ -1,0 +1,60 @@
+"""The memory plan against the resident bytes of real ranks.
+
+Compared are a rank's bytes at rest after a step, and the most that it has in the phases of the next one, both without
+what the process had before it made its trainer (``rank_memory``), with the sum of the plan's items, the process's own
+left out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from overlap.config import load_config
+from overlap.placement import Asked, read_shape
+from overlap.placement.memory import Phase, rank_on_cpu
+
+pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+from rank_memory import measure
+
+from overlap.policy import make_tiny_policy
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+SETTINGS = ["run.device=cpu", "model.prompt_tokens=64", "model.response_tokens=256", "learn.micro_batch_tokens=2048"]
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
+    """One of 62 M parameters, one of a layer like its layers, and a tiny one."""
+    sizes = {"hidden": 1024, "vocab": 8192}
+    root = tmp_path_factory.mktemp("policies")
+    one, layer = (make_tiny_policy(root / f"{layers}", layers=layers, **sizes) for layers in (8, 1))
+    return one, layer, make_tiny_policy(root / "tiny", vocab=2048)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["learn.ranks=2", "learn.zero_stage=1"],
+        ["learn.ranks=2", "learn.zero_stage=2"],
+        ["learn.ranks=2", "learn.zero_stage=2", "learn.checkpointing=always"],
+        ["learn.ranks=2", "learn.zero_stage=3"],
+        ["learn.ranks=1", "learn.zero_stage=3", "learn.advantage=gae", "learn.checkpointing=always"],
+        ["learn.ranks=1", "learn.zero_stage=1", "model.dtype=float32"],
+    ],
+    ids=lambda settings: "-".join(setting.partition("=")[2] for setting in settings),
+)
+def test_the_plan_is_within_a_tenth_of_what_ranks_hold(policies, tmp_path: Path, settings: list[str]):
+    policy = policies[0]
+    cfg, shape = load_config(None, [*SETTINGS, *settings]), read_shape(policy)
+    asked = Asked(cfg, shape, shape if cfg.learn.advantage == "gae" else None, engine=False)
+    phases: dict[str, Phase] = {"rest": "generate", "actor": "actor"} | ({"critic": "critic"} if asked.critic else {})
+    for rank, found in enumerate(measure([*SETTINGS, *settings], *policies, tmp_path)):
+        planned = {name: sum(rank_on_cpu(asked, phase, rank).values()) for name, phase in phases.items()}
+        measured = {name: found[name] for name in phases}
+        print(settings, rank, {name: round(planned[name] / measured[name], 3) for name in phases}, found)
+        assert planned == pytest.approx(measured, rel=0.1)

@@ -1,0 +1,120 @@
+"""Two real engines behind one door, each on a core of its own: one set of weights, and one is killed."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from engine_bench import Bench
+from places import SUPPORT
+
+from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.core import Prompt, Request
+from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+from overlap.placement import devices_here, place
+from overlap.process import read_proc, run_name, shared
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(len(devices_here("cpu").cores) < 2, reason="each engine needs a core of its own"),
+]
+
+PROMPT = tuple(range(40, 90))
+GROUPS, SAMPLES = 6, 4
+CFG = Config(
+    model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=200),
+    rollout=RolloutConfig(temperature=0.7, max_sequences=4, replicas=2),
+)
+
+
+class Flock(Bench):
+    """``sent`` are the groups that each engine was asked for."""
+
+    def make(self, cfg, policy, scratch, host):
+        self.told, self.sent = [], [set(), set()]
+        placement = place(cfg, devices_here("cpu"))
+
+        def steady(index):
+            made = lambda: VllmGenerator(cfg, policy, scratch, host=host, placement=placement, engine=index)  # noqa: E731
+            engine = SteadyGenerator(made, alone=False, tell=self.told.append)
+            generate = engine.generate
+
+            async def noting(request):
+                self.sent[index].add(request.group)
+                return await generate(request)
+
+            engine.generate = noting
+            return engine
+
+        self.steady = [steady(index) for index in range(2)]
+        return Replicas(self.steady)
+
+    def sample(self, first):
+        asked = [Request(first + g, s, Prompt("p", PROMPT)) for g in range(GROUPS) for s in range(SAMPLES)]
+        return [asyncio.create_task(self.generator.generate(request)) for request in asked]
+
+
+def core_of(pids):
+    """The engine core: the first process that vLLM itself has started."""
+    return next(pid for pid in pids if b"EngineCore" in read_proc(pid, "cmdline"))
+
+
+def cores_of(pids):
+    """The CPUs that threads of an engine are bound to, one each."""
+    bound = set()
+    for pid in pids:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            allowed = os.sched_getaffinity(int(task))
+            bound |= allowed if len(allowed) == 1 else set()
+    return bound
+
+
+def test_two_engines_share_the_work_with_one_set_of_weights_and_go_on_when_one_is_killed(tmp_path, monkeypatch):
+    from overlap.policy import make_tiny_policy
+
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))  # the engines' processes find their host there
+    scratch = tmp_path / "s"
+    scratch.mkdir()
+    bench = Flock(CFG, make_tiny_policy(tmp_path / "tiny"), scratch)
+
+    async def both_used():
+        await bench.generator.load(bench.update())
+        trajectories = await asyncio.gather(*bench.sample(0))
+        probes = await bench.generator.logprobs(PROMPT)
+        return trajectories, probes, [cores_of(engine.pids()) for engine in bench.steady]
+
+    async def one_killed():
+        bench.learn()
+        await bench.generator.load(bench.update())
+        tasks = bench.sample(10)
+        await asyncio.sleep(0.05)
+        os.kill(core_of(bench.steady[1].pids()), signal.SIGKILL)
+        trajectories = await asyncio.gather(*tasks)
+        up = bench.steady[1].restarts
+        await bench.generator.wants_weights()
+        await bench.generator.load(bench.update_again())
+        bench.sent[1].clear()
+        return up, trajectories, await asyncio.gather(*bench.sample(20))
+
+    try:
+        trajectories, probes, cores = bench.run(both_used())
+        assert max(map(bench.gap, trajectories)) < 1e-4
+        assert [len(groups) for groups in bench.sent] == [GROUPS // 2, GROUPS // 2]
+        assert not bench.sent[0] & bench.sent[1]
+        ours, _ = bench.logprobs(PROMPT)
+        assert len(probes) == 2 * len(ours)
+        assert max(abs(a - b) for a, b in zip(probes, [*ours, *ours], strict=True)) < 1e-4
+        assert [len(bound) for bound in cores] == [1, 1]
+        assert cores[0] != cores[1]
+        assert len({t.token_ids for t in trajectories}) > GROUPS  # no two engines with the same draws
+        up, trajectories, later = bench.run(one_killed())
+        assert up == 0, "the requests waited for another engine"
+        assert bench.generator.resent > 0
+        assert max(map(bench.gap, [*trajectories, *later])) < 1e-4
+        assert {span.version for t in (*trajectories, *later) for span in t.spans} == {1}
+        assert bench.sent[1], "the engine that came up again got no work"
+        assert sorted(path.name for path in scratch.glob("*.log")) == ["engine-0.log", "engine-1.log"]
+    finally:
+        bench.close()
+    assert shared(run_name(scratch)) == []

@@ -1,0 +1,354 @@
+"""Several engines behind one door, with doubles for engines, on a clock that jumps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+from flocks import Flock, request, update
+from mortal import turns
+
+from overlap.clock import run_virtual as run
+from overlap.core import Generator, WeightUpdate
+from overlap.errors import EngineError, EngineLost
+from overlap.generate import Replicas
+
+
+def test_it_is_a_generator():
+    for name, _ in inspect.getmembers(Generator, inspect.isfunction):
+        if not name.startswith("_"):
+            assert list(inspect.signature(getattr(Generator, name)).parameters) == list(
+                inspect.signature(getattr(Replicas, name)).parameters
+            )
+
+
+def test_no_request_is_sent_before_every_engine_has_the_version():
+    flock = Flock(3)
+
+    async def main():
+        tasks = flock.send((0,), (1,), (2,))
+        load = asyncio.create_task(flock.door.load(update(0)))
+        await asyncio.sleep(30)  # they start within 20 s
+        assert load.done()
+        for version in (1, 2):
+            slow = flock.engine(version)
+            slow.release.clear()
+            load = asyncio.create_task(flock.door.load(update(version)))
+            await asyncio.sleep(30)
+            assert [life[0].version for life in flock.lives].count(version) == 2
+            before = flock.sent
+            tasks += flock.send((3,), (4,), (5,))
+            await asyncio.sleep(30)
+            assert (flock.sent, load.done()) == (before, False)
+            slow.release.set()
+            await load
+            await asyncio.gather(*tasks)
+        done = await asyncio.gather(*tasks)
+        await flock.door.close()
+        return done
+
+    done = run(main())
+    assert [t.spans[0].version for t in done] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_group_stays_together_and_goes_where_the_fewest_requests_are():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.hold()
+        tasks = flock.send((0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (0, 3), (3, 0), (3, 1), (1, 1))
+        await turns()
+        assert flock.sent == [["g0s0", "g0s1", "g0s2", "g0s3"], ["g1s0", "g2s0", "g3s0", "g3s1", "g1s1"]]
+        flock.engine(0).release.set()
+        await asyncio.gather(*(t for t in tasks if t.done()), return_exceptions=True)
+        await turns()
+        tasks += flock.send((0, 4), (4, 0))
+        await turns()
+        assert flock.sent[0][-2:] == ["g0s4", "g4s0"]
+        flock.engine(1).release.set()
+        await asyncio.gather(*tasks)
+        await flock.door.close()
+
+    run(main())
+    assert (flock.door._homes, flock.door._members) == ({}, {})
+
+
+def test_requests_of_an_engine_that_dies_are_sent_to_another_at_once_and_it_gets_none_before_it_has_weights():
+    flock = Flock(2)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.load(update(0))
+        flock.hold()
+        tasks = flock.send(*((group, sample) for group in range(4) for sample in range(2)))
+        wants = asyncio.create_task(flock.door.wants_weights())
+        await turns()
+        lost, died = list(flock.engine(1).sent), loop.time()
+        assert len(lost) == 4
+        flock.engine(1).die()
+        await turns()
+        assert flock.sent[0][4:] == lost
+        assert loop.time() == died
+        late = flock.send((9,))
+        await wants
+        assert flock.engine(1).number == 11
+        await asyncio.sleep(100)
+        late += flock.send((10,))
+        await turns()
+        assert flock.engine(1).sent == []
+        await flock.door.load(update(0))  # the others have it
+        late += flock.send((11,))
+        await turns()
+        assert flock.engine(1).sent == ["g11s0"]
+        flock.engine(0).release.set()
+        done = await asyncio.gather(*tasks, *late)
+        await flock.door.close()
+        return done
+
+    done = run(main())
+    assert {t.spans[0].version for t in done} == {0}
+    assert flock.door.resent == 4
+    assert flock.told == [
+        "engine 10 was killed by signal 9; another engine is started, 1 of 3 within 3600 s",
+        "an engine that had died serves again, after 121.0 s; the others went on",
+    ]
+
+
+def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(3))
+        flock.engine(0).die()
+        await flock.door.wants_weights()
+        await flock.door.wants_weights()  # until it is done
+        await flock.door.load(update(3))
+        assert [flock.engine(index).version for index in range(2)] == [3, 3]
+        wants = asyncio.create_task(flock.door.wants_weights())
+        await asyncio.sleep(100)
+        assert not wants.done()
+        (task,) = flock.send((0,))
+        await task
+        assert flock.engine(0).sent == ["g0s0"]
+        wants.cancel()
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left():
+    flock = Flock(2)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.load(update(0))
+        flock.engine(1).release.clear()
+        load = asyncio.create_task(flock.door.load(update(1)))
+        await turns()
+        began = loop.time()
+        flock.engine(1).die()
+        await load
+        assert loop.time() == began
+        (task,) = flock.send((0,))
+        assert (await task).spans[0].version == 1
+        flock.hold()
+        load = asyncio.create_task(flock.door.load(update(2)))
+        await turns()
+        flock.engine(0).die()
+        await load
+        (task,) = flock.send((1,))
+        assert (await task).spans[0].version == 2
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.engine(1).fault = EngineError("version 1: weights were not sent")
+        with pytest.raises(EngineError, match="were not sent"):
+            await flock.door.load(update(1))
+        (task,) = flock.send((0,))
+        await asyncio.sleep(100)
+        assert not task.done()
+        flock.engine(1).fault = None
+        await flock.door.load(update(1))
+        assert (await task).spans[0].version == 1
+        assert {flock.engine(index).version for index in range(2)} == {1}
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name():
+    flock = Flock(4)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.hold()
+        (task,) = flock.send((0,))
+        for index in range(3):
+            await turns()
+            assert [bool(ids) for ids in flock.sent] == [i <= index for i in range(4)]
+            flock.engine(index).die()
+        with pytest.raises(
+            EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"
+        ):
+            await task
+        await flock.door.close()
+
+    run(main())
+
+
+def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait():
+    flock = Flock(2, restarts=0)
+
+    async def main():
+        early = asyncio.create_task(flock.door.generate(request(0)))
+        await turns()
+        await flock.door.start()
+        dead = asyncio.create_task(flock.door.wait_dead())
+        flock.engine(1).release.clear()
+        load = asyncio.create_task(flock.door.load(update(0)))
+        await turns()
+        flock.engine(1).die("ran out of memory")
+        for end in (dead, early):
+            with pytest.raises(EngineError, match=r"1 deaths of the engine .* engine 10 ran out of memory"):
+                await end
+        await asyncio.gather(load, return_exceptions=True)
+        for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
+            with pytest.raises(EngineError, match="engine 10 ran out of memory"):
+                await call
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_first_start_that_fails_is_raised():
+    flock = Flock(2)
+    flock.engine(1).broken = EngineError("no memory")
+
+    async def main():
+        with pytest.raises(EngineError, match="no memory"):
+            await flock.door.start()
+        await flock.door.close()
+
+    run(main())
+    assert [lives[0].closed for lives in flock.lives] == [1, 1]
+
+
+def test_close_ends_all_who_wait_and_no_process_is_forgotten():
+    flock = Flock(2)
+
+    async def main():
+        (task,) = flock.send((0,))
+        await flock.door.start()
+        dead = asyncio.create_task(flock.door.wait_dead())
+        await turns()
+        assert flock.door.pids() == (1000, 1010)
+        await flock.door.close()
+        await flock.door.close()
+        await dead
+        with pytest.raises(EngineError, match="closed"):
+            await task
+
+    run(main())
+    assert all(life.closed for lives in flock.lives for life in lives)
+
+
+def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_it_has_weights_again():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.sleep()
+        assert flock.sent == [["sleep"], ["sleep"]]  # nobody knows yet: the engines do
+        await flock.door.load(update(0))
+        await flock.door.sleep()
+        await flock.door.wake("weights")
+        await flock.door.load(update(1, "ipc"))
+        await flock.door.sleep()
+        assert flock.sent == [["sleep", "sleep"], ["sleep", "sleep"]]
+        (task,) = flock.send((0,))
+        await flock.door.wake("weights")
+        await flock.door.wake("cache")
+        await asyncio.sleep(10)
+        assert flock.sent == [["sleep", "sleep", "wake weights", "wake cache"]] * 2
+        await flock.door.load(update(1, "ipc"))
+        await task
+        await flock.door.close()
+
+    run(main())
+
+
+def in_chunks(version, made, count=3):
+    async def chunks():
+        for number in range(count):
+            made.append(number)
+            yield {"number": number}
+
+    return WeightUpdate(version, "ipc", {}, chunks)
+
+
+def test_one_buffer_serves_all_engines_and_is_filled_when_each_of_them_is_there():
+    flock, made = Flock(3), []
+
+    async def main():
+        await flock.door.start()
+        slow = flock.engine(1)
+        slow.release.clear()
+        load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
+        await asyncio.sleep(10)
+        assert made == []
+        slow.release.set()
+        await load
+        assert made == [0, 1, 2]
+        assert [life[0].chunks for life in flock.lives] == [[0, 1, 2]] * 3
+        await flock.door.close()
+
+    run(main())
+
+
+def test_an_engine_that_dies_over_it_is_not_waited_for():
+    flock, made = Flock(2), []
+
+    async def main():
+        await flock.door.start()
+        flock.engine(1).release.clear()
+        load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
+        await asyncio.sleep(10)
+        assert made == []
+        flock.engine(1).die()
+        await load
+        assert made == [0, 1, 2]
+        assert flock.engine(0).version == 0
+        again = in_chunks(0, made)
+        await flock.door.wants_weights()
+        await flock.door.load(again)
+        assert made == [0, 1, 2] * 2
+        assert flock.engine(1).chunks == [0, 1, 2]
+        await flock.door.close()
+
+    run(main())
+
+
+def test_every_engine_is_probed_and_one_that_is_lost_is_left_out():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        assert await flock.door.logprobs([1, 2]) == [0.0, 10.0]
+        flock.engine(0).die()
+        assert await flock.door.logprobs([1, 2]) == [10.0]
+        flock.engine(1).die()
+        with pytest.raises(EngineLost, match="no engine is left"):
+            await flock.door.logprobs([1, 2])
+        with pytest.raises(EngineLost, match="no engine is left"):
+            await flock.door.logprobs([1, 2])
+        await flock.door.close()
+
+    run(main())

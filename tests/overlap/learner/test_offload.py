@@ -1,0 +1,194 @@
+"""What leaves a device and comes back: bytes, views, and whose turn it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from overlap.learner import offload  # noqa: E402
+from overlap.learner.offload import Holding, Host, Part, Turns  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+def host(made=None):
+    def allocate(size):
+        if made is not None:
+            made.append(size)
+        return torch.empty(size, dtype=torch.uint8)
+
+    return Host(allocate)
+
+
+def used(*tensors):
+    return sum({t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def test_bytes_are_freed_while_a_part_is_away_and_every_view_has_its_own_again():
+    flat = torch.arange(10, dtype=torch.float32)
+    shards = [flat.narrow(0, 2, 3), flat.narrow(0, 5, 5).view(5, 1)]
+    other = torch.full((3,), -1.5, dtype=torch.bfloat16)
+    before = [t.clone() for t in (flat, *shards, other)]
+    part = Part(lambda: iter((*shards, other)), host(), CPU)
+    assert used(flat, other) == 46
+    part.leave()
+    assert (used(flat, *shards, other), part.here) == (0, False)
+    part.come_back()
+    assert (used(flat, *shards, other), part.here) == (46, True)
+    assert all(torch.equal(a, b) for a, b in zip((flat, *shards, other), before, strict=True))
+    shards[1].fill_(7.0)
+    assert flat.tolist() == [0, 1, 2, 3, 4, 7, 7, 7, 7, 7]
+
+
+def test_leaving_or_coming_back_twice_changes_nothing():
+    tensor = torch.arange(4.0)
+    part = Part(lambda: iter([tensor]), host(), CPU)
+    part.come_back()
+    part.leave()
+    part.leave()
+    part.come_back()
+    part.come_back()
+    assert tensor.tolist() == [0, 1, 2, 3]
+
+
+def test_host_memory_is_used_again():
+    made = []
+    tensors = [torch.zeros(4), torch.zeros(4), torch.zeros(6)]
+    part = Part(lambda: iter(tensors), host(made), CPU)
+    for _ in range(3):
+        part.leave()
+        part.come_back()
+    assert made == [16, 16, 24]
+
+
+def test_what_holds_nothing_is_not_copied_and_comes_back_as_zeros():
+    made, tensor = [], torch.ones(4)
+    part = Part(lambda: iter([tensor]), host(made), CPU, keep=False)
+    part.leave()
+    assert used(tensor) == 0
+    part.come_back()
+    assert (tensor.tolist(), made) == ([0.0] * 4, [])
+
+
+def test_what_is_not_on_the_device_stays_where_it_is():
+    tensor = torch.ones(4)
+    part = Part(lambda: iter([tensor]), host(), torch.device("meta"))
+    part.leave()
+    assert tensor.tolist() == [1.0] * 4
+
+
+def test_what_is_away_can_be_read_on_the_host():
+    weights, moment = torch.nn.Parameter(torch.arange(6.0)), torch.full((2, 3), 2.5, dtype=torch.bfloat16)
+    part = Part(lambda: iter((weights, moment, weights)), host(), CPU)
+    with part.read_on_host():
+        assert weights.tolist() == [0, 1, 2, 3, 4, 5]
+    part.leave()
+    with part.read_on_host():
+        assert weights.tolist() == [0, 1, 2, 3, 4, 5]
+        assert moment.tolist() == [[2.5] * 3] * 2
+    assert used(weights, moment) == 0
+    part.come_back()
+    assert weights.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+class Engine:
+    """What an engine of DeepSpeed holds, by the names that it has there."""
+
+    def __init__(self):
+        self.module = torch.nn.Linear(4, 4, bias=False)
+        master = self.module.weight.detach().float().reshape(-1).clone().requires_grad_()
+        inner = torch.optim.AdamW([master], lr=0.1)
+        self.gradients = torch.ones(16)
+        master.grad = self.gradients.narrow(0, 0, 16)
+        inner.step()
+        self.optimizer = SimpleNamespace(optimizer=inner, fp32_groups_gradients_flat=[self.gradients])
+        self.master, self.emptied = master, 0
+
+    def empty_partition_cache(self):
+        self.emptied += 1
+
+    def parts(self):
+        state = [t for t in self.optimizer.optimizer.state[self.master].values() if t.numel() > 1]
+        return {
+            "states": used(self.master, *state),
+            "scratch": used(self.gradients),
+            "parameters": used(self.module.weight),
+        }
+
+
+ALL = {"states": 192, "scratch": 64, "parameters": 64}
+NOTHING = dict.fromkeys(ALL, 0)
+PARAMETERS = NOTHING | {"parameters": 64}
+
+
+@pytest.fixture
+def both():
+    policy, critic = Engine(), Engine()
+    turns = Turns(CPU, *(Holding(engine, host(), CPU) for engine in (policy, critic)))
+    return policy, critic, turns
+
+
+def test_policy_and_critic_are_never_there_at_once_and_the_parameters_stay_for_the_engine(both):
+    policy, critic, turns = both
+    turns.sleep()
+    assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
+    with turns.critic():
+        assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
+    with turns.policy():
+        assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
+    assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
+    turns.send()
+    assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
+    turns.sleep()
+    with turns.reading():
+        assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
+    assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
+
+
+def test_before_the_first_step_the_first_version_is_sent_without_the_rest(both):
+    policy, critic, turns = both
+    turns.send()
+    assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
+
+
+def test_states_that_are_away_are_saved_from_the_host_and_restored_on_the_device(both):
+    policy, critic, turns = both
+    turns.sleep()
+    with turns.all_readable():
+        assert policy.master.numel() == len(policy.master.tolist())
+        assert used(policy.gradients) == 0
+    assert policy.parts() == NOTHING
+    turns.all_here()
+    assert (policy.parts(), critic.parts()) == (ALL, ALL)
+
+
+def test_without_holdings_every_turn_leaves_all_in_its_place():
+    turns, done = Turns(CPU), []
+    with turns.critic(), turns.policy(), turns.reading(), turns.all_readable():
+        done.append(turns.told())
+    turns.send()
+    turns.sleep()
+    turns.all_here()
+    assert done == [{}]
+
+
+def test_where_there_is_no_room_the_error_says_for_what(both, monkeypatch):
+    _, _, turns = both
+    turns.sleep()
+
+    def fails(self):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(Holding, "come_back", fails)
+    with pytest.raises(RuntimeError, match="while the policy comes back: CUDA out of memory"), turns.policy():
+        pass
+
+
+def test_free_memory_is_told_of_a_gpu_alone(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 30, 80 << 30))
+    assert offload.free_gib(CPU, "states_left") is None
+    assert offload.free_gib(torch.device("cuda", 1), "states_left") == 3.0
+    assert capsys.readouterr().out == "memory: states left: 3.00 of 80.00 GiB free on cuda:1\n"

@@ -1,0 +1,225 @@
+"""The sequence where engine and learner share a device, on fakes that count its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from overlap.clock import run_virtual
+from overlap.config import Config, load_config
+from overlap.core import WeightUpdate
+from overlap.errors import EngineError, LearnerError, StageError
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.pipeline.learning import Doors, StepResult
+from overlap.pipeline.loop import overlapped, serial
+from overlap.pipeline.prompts import PromptStream
+from overlap.record.metrics import memory_row
+
+LOOPS = [serial, overlapped]
+WEIGHTS, CACHE, STATES = 2, 9, 6
+
+
+class Device:
+    """Ten GiB, who has how much of them, and all that happened."""
+
+    def __init__(self, failing: Mapping[str, Exception] | None = None) -> None:
+        self.held: dict[str, int] = {"engine": WEIGHTS, "cache": CACHE}
+        self.seen: list[str] = []
+        self._failing = dict(failing or {})
+
+    def happens(self, what: str, **held: int) -> None:
+        if what in self._failing:
+            raise self._failing[what]
+        self.held |= held
+        self.seen.append(what)
+        used = sum(self.held.values())
+        assert used <= WEIGHTS + CACHE, f"after {what}: {self.held}"
+
+
+class SharingEngine(FakeGenerator):
+    """Sleeps and wakes in parts; takes its weights in chunks."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self.device = device
+
+    async def sleep(self) -> None:
+        if self.device.held["engine"] or self.device.held["cache"]:
+            self.device.happens("sleep", engine=0, cache=0)
+        self._open.clear()
+
+    async def wake(self, part: str) -> None:
+        if part == "weights":
+            self.device.happens("wake weights", engine=WEIGHTS)
+            return
+        self.device.happens("wake cache", cache=CACHE)
+        self.device.happens("reset prefix")
+        self._open.set()
+
+    async def load(self, update: WeightUpdate) -> None:
+        assert (self.device.held["engine"], self.device.held["cache"]) == (WEIGHTS, 0)
+        assert update.chunks is not None
+        async for chunk in update.chunks():
+            self.device.happens(f"chunk {chunk['number']}")
+        await super().load(update)
+        self._open.clear()
+
+    async def logprobs(self, token_ids):  # type: ignore[no-untyped-def]
+        assert self.device.held["cache"]
+        return await super().logprobs(token_ids)
+
+
+class SharingLearner(FakeLearner):
+    """Brings back what a call needs."""
+
+    shares = True
+
+    def __init__(self, device: Device) -> None:
+        super().__init__()
+        self.device = device
+        self.told: list[bool] = []
+
+    async def step(self, batch):  # type: ignore[no-untyped-def]
+        self.device.happens("learn", learner=WEIGHTS + STATES)
+        report = await super().step(batch)
+        self.device.happens("states leave", learner=WEIGHTS)
+        return report
+
+    async def publish(self, version: int) -> WeightUpdate:
+        self.device.happens("publish", learner=WEIGHTS)
+        self.published.append(version)
+
+        async def chunks():  # type: ignore[no-untyped-def]
+            for number in range(2):
+                yield {"number": number}
+
+        return WeightUpdate(version, "ipc", {}, chunks)
+
+    async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
+        self.told.append(loaded)
+        await super().retire(update)
+
+    async def logprobs(self, token_ids):  # type: ignore[no-untyped-def]
+        if self.device.held.get("learner"):
+            self.device.happens("learner's log-probs")
+        return await super().logprobs(token_ids)
+
+    async def sleep(self) -> None:
+        self.device.happens("parameters leave", learner=0)
+
+    async def free(self, moment: str) -> float | None:
+        return float(WEIGHTS + CACHE - sum(self.device.held.values()))
+
+
+def config(**overrides: Any) -> Config:
+    base = {"rollout.groups_per_step": 2, "rollout.samples_per_group": 4, "run.steps": 2} | overrides
+    return load_config(None, [f"{k}={v}" for k, v in base.items()])
+
+
+async def run(loop, device: Device) -> tuple[list[StepResult], SharingLearner]:
+    results: list[StepResult] = []
+
+    async def on_step(result: StepResult) -> None:
+        results.append(result)
+
+    learner = SharingLearner(device)
+    doors = Doors(SharingEngine(device), FakeVerifier(), learner)
+    cfg = config()
+    await loop(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
+    return results, learner
+
+
+SENT = ["wake weights", "publish", "chunk 0", "chunk 1"]
+SERVES = ["parameters leave", "wake cache", "reset prefix"]
+STEP = ["sleep", "learn", "states leave", *SENT, "learner's log-probs", *SERVES]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_each_has_the_device_in_its_turn_and_the_cache_wakes_when_nothing_of_the_learner_is_left(loop) -> None:
+    device = Device()
+    results, learner = run_virtual(run(loop, device))
+    assert device.seen == ["sleep", "parameters leave", *SENT, *SERVES, *STEP, *STEP]
+    assert [r.parity for r in results] == [0.0, 0.0]
+    assert learner.told == [True, True, True]
+
+
+def test_free_memory_of_every_moment_is_in_the_row_of_the_step() -> None:
+    results, _ = run_virtual(run(serial, Device()))
+    assert memory_row(results[-1]) == {
+        "memory/engine_asleep_free_gib": 11.0,
+        "memory/weights_awake_free_gib": 7.0,
+        "memory/weights_sent_free_gib": 7.0,
+        "memory/parameters_left_free_gib": 9.0,
+        "memory/cache_awake_free_gib": 0.0,
+    }
+
+
+PHASES = {
+    "sleep": "putting the engine to sleep",
+    "wake weights": "waking the engine's weights",
+    "publish": "sending the weights",
+    "chunk 1": "sending the weights",
+    "parameters leave": "the learner's parameters leave",
+    "wake cache": "waking the KV cache",
+    "reset prefix": "waking the KV cache",
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_failure_names_its_phase(loop, phase: str) -> None:
+    cause: Exception = LearnerError("no room") if phase in ("publish", "parameters leave") else EngineError("no room")
+    with pytest.raises(StageError, match=rf"version 0, while {PHASES[phase]}: \w+Error: no room") as caught:
+        run_virtual(run(loop, Device({phase: cause})))
+    assert type(caught.value.__cause__) is type(cause)
+
+
+def test_weights_that_did_not_arrive_are_retired_as_such() -> None:
+    device, found = Device({"chunk 1": EngineError("no room")}), []
+
+    async def main() -> None:
+        learner = SharingLearner(device)
+        found.append(learner)
+        doors, cfg = Doors(SharingEngine(device), FakeVerifier(), learner), config()
+
+        async def on_step(result: StepResult) -> None: ...
+
+        await serial(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
+
+    with pytest.raises(StageError):
+        run_virtual(main())
+    assert found[0].told == [False]
+    assert "wake cache" not in device.seen
+
+
+def test_without_a_shared_device_nobody_sleeps() -> None:
+    seen: list[str] = []
+
+    class Watched(FakeLearner):
+        async def sleep(self) -> None:
+            seen.append("learner sleeps")
+
+        async def free(self, moment: str) -> float | None:
+            seen.append(moment)
+            return None
+
+    class Engine(FakeGenerator):
+        async def sleep(self) -> None:
+            seen.append("engine sleeps")
+
+        async def wake(self, part: str) -> None:
+            seen.append(part)
+
+    async def main() -> None:
+        cfg = config()
+
+        async def on_step(result: StepResult) -> None:
+            assert memory_row(result) == {}
+
+        doors = Doors(Engine(), FakeVerifier(), Watched())
+        await overlapped(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
+
+    run_virtual(main())
+    assert seen == []

@@ -1,0 +1,126 @@
+"""What a machine has, by doubles of the driver's tool and of torch's files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overlap.errors import ConfigError
+from overlap.placement import devices, devices_here
+from overlap.placement.devices import Devices, listed, physical_cores, torch_has_cuda, visible
+
+GIB = 2**30
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch):
+    """Gives the machine a torch for CUDA and so many GPUs, of these bytes."""
+
+    def gives(*sizes: int, cuda: bool = True) -> None:
+        monkeypatch.setattr(devices, "torch_has_cuda", lambda: cuda)
+        monkeypatch.setattr(devices, "listed", lambda: sizes)
+
+    return gives
+
+
+def test_gpus_are_counted_and_the_smallest_gives_the_bytes(machine) -> None:
+    machine(80 * GIB, 40 * GIB)
+    found = devices_here("auto", {})
+    assert (found.kind, found.names, found.bytes) == ("cuda", ("0", "1"), 40 * GIB)
+    assert devices_here("cpu", {}).kind == "cpu"
+    machine(80 * GIB, cuda=False)
+    assert devices_here("auto", {}) == Devices(cores=found.cores)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (None, ("0", "1", "2", "3")),
+        ("2,3", ("2", "3")),
+        (" 1 , 0", ("1", "0")),
+        ("0,-1,2", ("0",)),
+        ("0,7,2", ("0",)),
+        ("", ()),
+        ("NoDevFiles", ()),
+        ("1,1", ()),
+        ("GPU-5e,GPU-6f", ("GPU-5e", "GPU-6f")),
+    ],
+)
+def test_cuda_visible_devices_is_read_as_cuda_reads_it(given: str | None, names: tuple[str, ...]) -> None:
+    assert visible(4, given) == names
+    assert visible(0, given) == ()
+
+
+def test_of_a_part_of_a_gpu_nobody_knows_the_bytes(machine) -> None:
+    machine(80 * GIB)
+    assert devices_here("auto", {"CUDA_VISIBLE_DEVICES": "MIG-1"}) == Devices(("MIG-1",), 0, devices_here().cores)
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_refused_with_the_reason(machine) -> None:
+    for sizes, cuda, environ, reason in (
+        ((), True, {}, "the driver shows no GPU"),
+        ((1,), False, {}, "this torch is built without CUDA"),
+        ((1,), True, {"CUDA_VISIBLE_DEVICES": "3"}, "CUDA_VISIBLE_DEVICES=3 hides every GPU"),
+    ):
+        machine(*sizes, cuda=cuda)
+        with pytest.raises(ConfigError, match=rf"run\.device='cuda': {reason}: use auto or cpu"):
+            devices_here("cuda", environ)
+
+
+def tool(folder: Path, body: str) -> None:
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def test_the_drivers_tool_is_asked_once_and_where_it_fails_the_nodes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(devices, "_nodes", lambda: (0, 0, 0))
+    for body, sizes in (
+        (f"echo x >> {tmp_path}/calls; printf '81559\\n[N/A]\\n'", (81559 * 2**20, 0)),
+        ("echo 'no driver'; exit 9", (0, 0, 0)),
+    ):
+        tool(tmp_path, body)
+        listed.cache_clear()
+        assert listed() == listed() == sizes
+    assert (tmp_path / "calls").read_text() == "x\n"
+    (tmp_path / "nvidia-smi").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    listed.cache_clear()
+    assert listed() == (0, 0, 0)
+    listed.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("line", "built"), [("cuda: Optional[str] = None", False), ("cuda = '13.0'", True), ("", False)]
+)
+def test_torch_is_asked_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, built: bool) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('nobody imports it')\n")
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2'\n{line}\nhip = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert torch_has_cuda() is built
+
+
+def test_one_cpu_of_each_physical_core_counts(tmp_path: Path) -> None:
+    for cpu, siblings in ((0, "0,2"), (1, "1,3"), (2, "0,2"), (3, "1,3")):
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{siblings}\n")
+    assert physical_cores([0, 1, 2, 3], tmp_path) == (2, 3)
+    assert physical_cores([0, 1], tmp_path) == (0, 1)
+    assert physical_cores([4, 5], tmp_path) == (4, 5)
+
+
+def test_looking_imports_no_torch() -> None:
+    code = (
+        "import sys; from overlap.config import Config; from overlap.placement import place_here\n"
+        "place_here(Config()); print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -1,0 +1,207 @@
+"""Bytes by place, phase and item: the arithmetic of a 14B model on eight GPUs by hand, and who is there when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from shapes import LARGE, SMALL
+
+from overlap.activations import trained_parameters
+from overlap.config import load_config
+from overlap.placement.memory import (
+    ASLEEP,
+    GPU_OWN,
+    HOST,
+    MACHINE,
+    PHASES,
+    RANK_OWN,
+    WORKSPACE,
+    Asked,
+    Seats,
+    kv_cache_bytes,
+    kv_room,
+    memory_plan,
+    token_bytes,
+)
+
+GB = 1e9
+SHARED = Seats((80 * 10**9,) * 8, tuple((e, e + 1) for e in range(0, 8, 2)), tuple(range(8)), True, "ipc")
+SETTINGS = ["learn.ranks=8", "learn.zero_stage=3", "rollout.tensor_parallel=2", "run.device=cuda"]
+LONG = ["model.prompt_tokens=2048", "model.response_tokens=16384", "learn.micro_batch_tokens=18432"]
+
+
+def asked(*more: str, critic=None, **given) -> Asked:
+    return Asked(load_config(None, [*SETTINGS, *LONG, *more]), LARGE, critic, **given)
+
+
+def held(plan, phase: str, process: str, place: str = "GPU 0") -> dict[str, int]:
+    (use,) = [use for use in plan.at(place, phase) if use.process.startswith(process)]
+    return dict(use.items)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "states"),
+    [
+        (3, 8, {"parameters": 3.7, "gradients": 7.4, "float32 master": 7.4, "Adam": 14.8}),
+        (3, 1, {"parameters": 29.5, "gradients": 59.1, "float32 master": 59.1, "Adam": 118.2}),
+        (2, 8, {"parameters": 29.5, "gradients": 0, "float32 master": 7.4, "Adam": 14.8}),
+        (1, 8, {"parameters": 29.5, "gradients": 59.1, "float32 master": 7.4, "Adam": 14.8}),
+    ],
+)
+def test_the_states_of_a_14b_model_in_gb(stage: int, ranks: int, states: dict[str, float]):
+    model = asked(f"learn.zero_stage={stage}", f"learn.ranks={ranks}").trained("actor", reserves=True)
+    found = model.states()
+    assert {name: found[name] / GB for name in states} == pytest.approx(states, abs=0.05)
+    if (stage, ranks) == (3, 8):
+        assert sum(found[name] for name in states) / GB == pytest.approx(33.2, abs=0.05)
+
+
+def test_gradients_of_a_pass_are_whole_under_zero_1_and_in_float32_and_shared_under_zero_2():
+    def grown(*more: str) -> float:
+        model = asked("learn.ranks=8", *more).trained("actor", reserves=False)
+        return (model.states()["gradients"] + model._summed()["gradients"]) / LARGE.parameters
+
+    assert grown("learn.zero_stage=1") == 6
+    assert grown("learn.zero_stage=1", "model.dtype=float32") == 4
+    assert grown("learn.zero_stage=2") == pytest.approx(0.5)
+    assert grown("learn.zero_stage=3") == pytest.approx(0.5)
+
+
+def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
+    model = asked("learn.lora_rank=16").trained("actor", reserves=True)
+    adapters = trained_parameters(LARGE.decoder, LARGE.parameters, 16)
+    assert (model.trained, model.parameters) == (adapters, LARGE.parameters + adapters)
+    assert sum(size for name, size in model.states().items() if name != "gradient bucket") == pytest.approx(
+        (2 * (LARGE.parameters + adapters) + 16 * adapters) / 8, rel=1e-6
+    )
+    assert model._logits()["logits"] < 10**9
+
+
+@pytest.mark.parametrize(
+    ("offload", "phase", "there", "away"),
+    [
+        ("none", "generate", 33.2, 0),
+        ("sleep", "generate", 0, 206.8),
+        ("sleep", "sync", 3.7, 206.8),
+        ("cpu", "generate", 0, 265.9),
+        ("cpu", "sync", 3.7, 265.9),
+    ],
+)
+def test_what_of_the_states_is_on_a_gpu_while_another_has_it(offload, phase, there: float, away: float):
+    plan = memory_plan(asked(f"learn.offload={offload}"), SHARED)
+    states = ("parameters", "gradients", "float32 master", "Adam")
+    found = held(plan, phase, "rank")
+    assert sum(found.get(name, 0) for name in states) / GB == pytest.approx(there, abs=0.05)
+    assert plan.total(HOST, phase) / GB == pytest.approx(away, abs=0.1)
+
+
+@pytest.mark.parametrize(("critic", "states"), [(LARGE, 31.5), (SMALL, 3.5)])
+def test_a_critic_is_there_in_its_own_phase_alone_or_in_all(critic, states: float):
+    settings = ["learn.advantage=gae"]
+    bucket = 2.0
+    alone = memory_plan(asked(*settings, "learn.offload=sleep", critic=critic), SHARED)
+    beside = memory_plan(asked(*settings, critic=critic), SHARED)
+    assert "critic's states" not in {k for k, v in held(alone, "actor", "rank").items() if v}
+    assert held(alone, "critic", "rank").get("policy's states", 0) == 0
+    assert held(beside, "actor", "rank")["critic's states"] / GB == pytest.approx(states + bucket, abs=0.05)
+    assert held(beside, "critic", "rank")["policy's states"] / GB == pytest.approx(33.2 + bucket, abs=0.05)
+    own = held(alone, "critic", "rank")
+    assert sum(own[n] for n in ("parameters", "gradients", "float32 master", "Adam")) / GB == pytest.approx(
+        states, abs=0.05
+    )
+    assert "logits" not in own
+
+
+@pytest.mark.parametrize(("share", "tokens"), [(0.5, 231), (0.6, 312), (0.7, 394), (0.8, 475)])
+def test_the_kv_cache_of_an_engine_on_two_gpus_in_thousands_of_tokens(share: float, tokens: int):
+    run = asked(f"rollout.gpu_memory={share}")
+    assert token_bytes(LARGE, 2) == 2 * 96 * 1024
+    room = kv_room(run, 80 * 10**9)
+    assert room // (96 * 1024) == pytest.approx(tokens * 1000, rel=3e-3)
+    assert held(memory_plan(run, SHARED), "generate", "engine") == {
+        "own": GPU_OWN,
+        "workspace": WORKSPACE,
+        "engine weights": LARGE.parameters,
+        "KV cache": room,
+    }
+
+
+def test_an_engine_that_takes_turns_sleeps_while_the_learner_learns_and_wakes_for_its_weights_first():
+    plan = memory_plan(asked("learn.advantage=gae", critic=SMALL), SHARED)
+    for phase in ("critic", "actor"):
+        assert held(plan, phase, "engine") == {"own": GPU_OWN, "workspace": ASLEEP}
+    assert set(held(plan, "sync", "engine")) == {"own", "workspace", "engine weights"}
+    split = replace(SHARED, engines=((0, 1),), ranks=(2, 3, 4, 5, 6, 7), turns=False, backend="nccl")
+    apart = memory_plan(asked("learn.ranks=6"), split)
+    assert all("KV cache" in held(apart, phase, "engine") for phase in PHASES if phase != "critic")
+    assert not [use for use in apart.at("GPU 0", "actor") if use.process.startswith("rank")]
+
+
+def test_activations_of_long_passes_are_those_of_layer_inputs_and_one_layer():
+    model = asked().trained("actor", reserves=True)
+    inputs = 491_520 * 18_432
+    assert inputs / GB == pytest.approx(9.1, abs=0.05)
+    largest = held(memory_plan(asked("learn.offload=sleep"), SHARED), "actor", "rank")
+    assert model.checkpointing
+    assert inputs < largest["activations"] < 2 * inputs
+    halved = asked("learn.sequence_ranks=2").trained("actor", reserves=True)
+    assert halved.tokens == model.tokens // 2
+
+
+def test_the_output_layer_holds_a_block_of_logits_and_its_gradient():
+    logits = asked().trained("actor", reserves=True)._logits()
+    block, weight = 2**29, 152064 * 5120
+    assert logits["logits"] / GB == pytest.approx((block + 8 * weight) / GB, abs=0.1)
+    assert logits["gather bucket"] == 2 * 10**9  # more than the output layer's 1.56
+    few = replace(asked().trained("actor", reserves=True), tokens=1000)
+    assert few._logits()["logits"] / GB == pytest.approx((1000 * 2 * 152064 + 2 * weight) / GB, abs=0.1)
+
+
+def test_a_reference_policy_is_shared_by_the_ranks_under_zero_3_alone():
+    for stage, size in ((3, 3.7), (2, 29.5)):
+        plan = memory_plan(asked("learn.kl_coef=0.1", f"learn.zero_stage={stage}"), SHARED)
+        assert held(plan, "actor", "rank")["reference"] / GB == pytest.approx(size, abs=0.05)
+    asleep = memory_plan(asked("learn.kl_coef=0.1", "learn.offload=sleep"), SHARED)
+    assert "reference" not in held(asleep, "generate", "rank")
+    assert "reference" in held(asleep, "actor", "rank")
+
+
+# --- on a CPU -----------------------------------------------------------------------------------------------
+
+
+def on_cpu(*more: str, host: int = 10**12, **given):
+    cfg = load_config(None, ["run.device=cpu", *more])
+    return memory_plan(Asked(cfg, SMALL, **given), Seats((), ((),), (0,) * cfg.learn.ranks, False, "shm", host))
+
+
+def test_processes_of_a_machine_without_gpus_share_its_memory():
+    plan = on_cpu("learn.ranks=2", "learn.zero_stage=3")
+    assert plan.places == (MACHINE,)
+    assert [use.process for use in plan.at(MACHINE, "actor")] == ["engine 0", "rank 0", "rank 1"]
+    copied = [dict(use.items).get("transfer buffer", 0) for use in plan.at(MACHINE, "generate")]
+    assert copied == [0, 2 * SMALL.parameters, 0]  # rank 0 alone keeps what the engine maps
+
+
+def test_the_heap_of_a_rank_on_a_cpu_is_told_but_refuses_nothing():
+    plan = on_cpu(engine=False)
+    phases = ("generate", "sync", "actor")
+    in_use = {p: sum(v for k, v in held(plan, p, "rank", MACHINE).items() if k != "heap") for p in phases}
+    most = max(in_use.values())
+    assert max(in_use, key=in_use.__getitem__) == "actor"
+    assert {plan.total(MACHINE, phase) for phase in in_use} == {2 * most - RANK_OWN}
+    for free, fits in ((most + 1, True), (most - 1, False)):
+        assert (on_cpu(engine=False, host=free).shortage() is None) == fits
+
+
+def test_kept_samples_need_no_engine_and_no_copy_of_the_weights():
+    plan = on_cpu(engine=False)
+    assert [use.process for use in plan.at(MACHINE, "generate")] == ["rank 0"]
+    assert "transfer buffer" not in held(plan, "generate", "rank", MACHINE)
+
+
+def test_the_kv_cache_on_a_cpu_shrinks_to_half_of_what_is_free_but_holds_one_sequence():
+    block = 32 * 1000
+    assert kv_cache_bytes(1000, 320, 4, 10**12) == block * (8 + 11 * 4)
+    assert kv_cache_bytes(1000, 320, 4, 2 * block * 20) == block * (8 + 20)
+    assert kv_cache_bytes(1000, 320, 4, 0) == block * (8 + 11)

@@ -1,0 +1,237 @@
+"""Seats for engines and ranks: a table of devices x shared or split x tensor parallelism x ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from overlap.config import Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.errors import ConfigError
+from overlap.placement import Devices, Placement, check_environment, place
+
+TABLE = [
+    # devices, tensor_parallel, replicas, ranks, weight_backend → backend, engines' devices, ranks' devices
+    (1, 1, 1, 1, "auto", "ipc", [[0]], [0]),
+    (1, 1, 0, 1, "auto", "ipc", [[0]], [0]),
+    (1, 1, 1, 1, "shm", "shm", [[0]], [0]),
+    (2, 1, 1, 1, "auto", "nccl", [[0]], [1]),
+    (2, 1, 0, 1, "auto", "nccl", [[0]], [1]),
+    (2, 1, 1, 2, "auto", "ipc", [[0]], [0, 1]),
+    (2, 1, 0, 2, "auto", "ipc", [[0], [1]], [0, 1]),
+    (2, 1, 2, 2, "ipc", "ipc", [[0], [1]], [0, 1]),
+    (2, 2, 1, 2, "auto", "ipc", [[0, 1]], [0, 1]),
+    (2, 1, 1, 1, "ipc", "ipc", [[0]], [0]),
+    (2, 1, 1, 1, "shm", "shm", [[0]], [1]),
+    (4, 1, 0, 2, "auto", "nccl", [[0], [1]], [2, 3]),
+    (4, 2, 1, 2, "nccl", "nccl", [[0, 1]], [2, 3]),
+    (4, 2, 0, 4, "auto", "ipc", [[0, 1], [2, 3]], [0, 1, 2, 3]),
+    (4, 4, 0, 4, "auto", "ipc", [[0, 1, 2, 3]], [0, 1, 2, 3]),
+    (4, 1, 3, 2, "auto", "ipc", None, None),
+    (4, 1, 2, 2, "ipc", "ipc", [[0], [1]], [0, 1]),
+    (8, 2, 1, 8, "auto", "ipc", [[0, 1]], list(range(8))),
+    (8, 2, 0, 8, "auto", "ipc", [[0, 1], [2, 3], [4, 5], [6, 7]], list(range(8))),
+    (8, 2, 2, 4, "auto", "nccl", [[0, 1], [2, 3]], [4, 5, 6, 7]),
+    (8, 2, 0, 2, "nccl", "nccl", [[0, 1], [2, 3], [4, 5]], [6, 7]),
+    (8, 1, 0, 4, "ipc", "ipc", [[0], [1], [2], [3]], [0, 1, 2, 3]),
+    (8, 4, 0, 4, "auto", "nccl", [[0, 1, 2, 3]], [4, 5, 6, 7]),
+    (8, 8, 0, 8, "auto", "ipc", [list(range(8))], list(range(8))),
+]
+
+
+def config(
+    parallel: int = 1, replicas: int = 1, ranks: int = 1, backend: Any = "auto", device: Any = "auto", **rollout: Any
+) -> Config:
+    return Config(
+        rollout=RolloutConfig(tensor_parallel=parallel, replicas=replicas, weight_backend=backend, **rollout),
+        learn=LearnConfig(ranks=ranks),
+        run=RunConfig(seed=7, device=device),
+    )
+
+
+def refused(cfg: Config, devices: Devices, **parts: bool) -> str:
+    with pytest.raises(ConfigError) as caught:
+        place(cfg, devices, **parts)
+    return str(caught.value)
+
+
+def placed_or_refused(cfg: Config, devices: Devices) -> Placement | ConfigError:
+    try:
+        return place(cfg, devices)
+    except ConfigError as error:
+        return error
+
+
+@pytest.mark.parametrize(("count", "parallel", "replicas", "ranks", "wanted", "backend", "engines", "learner"), TABLE)
+def test_every_process_has_its_gpus(
+    count: int,
+    parallel: int,
+    replicas: int,
+    ranks: int,
+    wanted: Any,
+    backend: str,
+    engines: list[list[int]] | None,
+    learner: list[int] | None,
+) -> None:
+    cfg, devices = config(parallel, replicas, ranks, wanted), Devices.gpus(count)
+    if engines is None or learner is None:
+        assert "learn.ranks=2: weights are handed over on each GPU (ipc)" in refused(cfg, devices)
+        return
+    placed = place(cfg, devices)
+    assert placed.backend == backend
+    assert [list(seat.devices) for seat in placed.engines] == engines
+    assert [list(seat.devices) for seat in placed.ranks] == [[device] for device in learner]
+    taken = [device for seat in placed.engines for device in seat.devices]
+    assert placed.shared == bool(set(taken) & set(learner))
+    assert placed.sleeps == (backend == "ipc")
+    check_laws(placed, count, parallel)
+
+
+def check_laws(placed: Placement, count: int, parallel: int) -> None:
+    """What holds of every placement on GPUs."""
+    for seats in (placed.engines, placed.ranks):
+        taken = [device for seat in seats for device in seat.devices]
+        assert len(set(taken)) == len(taken)
+        assert set(taken) <= set(range(count))
+        assert [seat.visible for seat in seats] == [",".join(map(str, seat.devices)) for seat in seats]
+        assert all(seat.environment["CUDA_VISIBLE_DEVICES"] == seat.visible for seat in seats)
+    assert [seat.seed for seat in placed.engines] == [7 + e for e in range(len(placed.engines))]
+    assert {seat.seed for seat in placed.ranks} <= {7}
+    assert all(seat.environment["LOCAL_RANK"] == "0" for seat in placed.ranks)
+    group = [seat.first_rank + worker for seat in placed.engines for worker in range(parallel)]
+    assert group == list(range(1, 1 + placed.engine_devices))
+    if placed.sleeps:
+        ranks = {device for seat in placed.ranks for device in seat.devices}
+        assert all(set(seat.devices) <= ranks for seat in placed.engines)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+@pytest.mark.parametrize("wanted", ["auto", "ipc", "nccl", "shm"])
+def test_whatever_is_asked_for_is_lawful_or_refused_by_a_field(count: int, wanted: Any) -> None:
+    placed = 0
+    for parallel in (1, 2, 3, 4, 8):
+        for replicas in (0, 1, 2, 4, 8):
+            for ranks in (1, 2, 4, 8):
+                cfg = config(parallel, replicas, ranks, wanted)
+                made = placed_or_refused(cfg, Devices.gpus(count))
+                if isinstance(made, ConfigError):
+                    section, _, name = made.field.partition(".")
+                    assert hasattr(getattr(cfg, section), name)
+                    assert "use " in made.way_out
+                    continue
+                placed += 1
+                check_laws(made, count, parallel)
+                assert len(made.ranks) == ranks
+                assert replicas in (0, len(made.engines))
+    assert placed or (count, wanted) == (1, "nccl")
+
+
+@pytest.mark.parametrize(
+    ("count", "cfg", "message"),
+    [
+        (8, config(3, 0, 8), "rollout.tensor_parallel=3: it does not divide the 8 GPUs that rollout.replicas=0 gives"),
+        (8, config(2, 0, 1), "rollout.tensor_parallel=2: it does not divide the 7 GPUs"),
+        (4, config(1, 1, 8), "learn.ranks=8: each rank needs a GPU, and here are 4: use 4 or less"),
+        (4, config(2, 3, 4), "rollout.replicas=3: 3 engine(s) of 2 GPU(s) need 6, and 4 of 4 can be theirs"),
+        (4, config(8, 1, 4), "rollout.tensor_parallel=8: 1 engine(s) of 8 GPU(s) need 8, and 4 of 4 can be theirs"),
+        (8, config(2, 2, 2, "ipc"), "learn.ranks=2: weights are handed over on each GPU (ipc), and engines sit on 4"),
+        (
+            4,
+            config(4, 0, 1),
+            "learn.ranks=1: weights are handed over on each GPU (ipc), and engines sit on 4: use learn",
+        ),
+        (2, config(2, 1, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 4 GPUs of their own"),
+        (2, config(1, 0, 2, "nccl"), "rollout.weight_backend='nccl': engines and learner need 3 GPUs of their own"),
+        (1, config(max_staleness=1), "rollout.max_staleness=1: the engine sleeps while the learner has its GPUs"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_way_out(count: int, cfg: Config, message: str) -> None:
+    assert message in refused(cfg, Devices.gpus(count))
+
+
+def test_the_names_that_the_user_made_visible_are_handed_on() -> None:
+    placed = place(config(1, 0, 2), Devices(("GPU-a", "3", "GPU-b", "1")))
+    assert [seat.visible for seat in placed.engines] == ["GPU-a", "3"]
+    assert [seat.visible for seat in placed.ranks] == ["GPU-b", "1"]
+
+
+def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
+    alone = place(config(2, 0, 8, "ipc", max_staleness=0), Devices.gpus(4), learner=False)
+    assert [seat.devices for seat in alone.engines] == [(0, 1), (2, 3)]
+    assert (alone.backend, alone.ranks, alone.shared) == ("shm", (), False)
+    ahead = place(config(max_staleness=2), Devices.gpus(1), learner=False)  # nobody learns, so nobody sleeps
+    assert len(ahead.engines) == 1
+    learner = place(config(4, 1, 2), Devices.gpus(2), engine=False)
+    assert [seat.devices for seat in learner.ranks] == [(0,), (1,)]
+    assert (learner.backend, learner.engines) == ("shm", ())
+    assert "learn.ranks=2: each rank needs a GPU, and here are 1" in refused(
+        config(1, 1, 2), Devices.gpus(1), engine=False
+    )
+
+
+def test_on_a_cpu_one_engine_is_left_to_vllm_and_nobody_is_given_a_device() -> None:
+    for replicas in (0, 1):
+        placed = place(config(2, replicas, 2), Devices(cores=(0, 1)))
+        assert (placed.kind, placed.backend, placed.shared) == ("cpu", "shm", False)
+        assert [seat.environment for seat in placed.engines] == [{}]
+        assert [seat.environment for seat in placed.ranks] == [{}, {}]
+        assert [seat.seed for seat in placed.engines] == [7]
+        assert [seat.rank for seat in placed.ranks] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cores", "parallel", "replicas", "bound"),
+    [
+        ((0, 1), 1, 2, ["0", "1"]),
+        ((4, 5, 6), 1, 2, ["4", "5"]),
+        ((0, 1, 2, 3, 4, 5, 6, 7), 1, 2, ["0,1,2", "3,4,5,6"]),
+        ((0, 1, 2, 3), 2, 2, ["0|1", "2|3"]),
+        ((0, 1, 2, 3, 4, 5, 6, 7, 8), 1, 4, ["0,1", "2,3", "4,5", "6,7"]),
+    ],
+)
+def test_on_a_cpu_several_engines_are_bound_to_cores_of_their_own(
+    cores: tuple[int, ...], parallel: int, replicas: int, bound: list[str]
+) -> None:
+    placed = place(config(parallel, replicas), Devices(cores=cores))
+    assert [seat.environment for seat in placed.engines] == [{"VLLM_CPU_OMP_THREADS_BIND": cpus} for cpus in bound]
+    assert [seat.seed for seat in placed.engines] == list(range(7, 7 + replicas))
+    owned = [cpu for seat in placed.engines for worker in seat.cores for cpu in worker]
+    assert len(set(owned)) == len(owned)
+
+
+def test_on_a_cpu_what_needs_more_cores_or_a_gpu_is_refused() -> None:
+    assert "rollout.replicas=3: each engine needs 1 core(s) of its own, and here are 2: use 2 or less" in refused(
+        config(1, 3), Devices(cores=(0, 1))
+    )
+    assert "rollout.weight_backend='nccl': needs GPUs" in refused(config(backend="nccl"), Devices())
+    place(config(backend="nccl"), Devices(), learner=False)
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+@pytest.mark.parametrize("value", ["expandable_segments:True", "max_split_size_mb:64, expandable_segments : true"])
+def test_memory_that_can_neither_sleep_nor_be_handed_over_is_refused_where_gpus_are_shared(
+    name: str, value: str
+) -> None:
+    shared, split = place(config(), Devices.gpus(1)), place(config(), Devices.gpus(2))
+    with pytest.raises(
+        ConfigError, match=f"{name}=.*leave expandable_segments out, or use rollout.weight_backend=nccl"
+    ):
+        check_environment(shared, {name: value})
+    check_environment(split, {name: value})
+    check_environment(shared, {name: "expandable_segments:False"})
+
+
+def test_cores_that_the_user_has_bound_are_not_bound_otherwise_unsaid() -> None:
+    several, one = place(config(1, 2), Devices(cores=(0, 1))), place(config(), Devices(cores=(0, 1)))
+    with pytest.raises(ConfigError, match=r"VLLM_CPU_OMP_THREADS_BIND='0-1': several engines .* unset it"):
+        check_environment(several, {"VLLM_CPU_OMP_THREADS_BIND": "0-1"})
+    check_environment(several, {"VLLM_CPU_OMP_THREADS_BIND": "auto"})
+    check_environment(one, {"VLLM_CPU_OMP_THREADS_BIND": "0-1"})
+
+
+def test_the_loop_knows_how_many_engines_the_devices_gave() -> None:
+    cfg = config(2, 0, 8)
+    counted = place(cfg, Devices.gpus(8)).counted(cfg)
+    assert (counted.rollout.replicas, counted.rollout.sequences) == (4, 4 * 64)
+    assert (cfg.rollout.replicas, cfg.rollout.sequences) == (0, 64)
+    assert place(config(), Devices.gpus(2)).counted(config()) == config()

@@ -1,0 +1,56 @@
+"""What a person sees of the memory plan."""
+
+from __future__ import annotations
+
+from shapes import LARGE, SMALL
+
+from overlap.config import load_config
+from overlap.placement import Asked, memory_line, memory_plan, memory_table, named_devices, seating_on
+from overlap.placement.memory import MemoryPlan, Use
+
+GIB = 2**30
+
+
+def plan(*settings: str, devices: str = "8x80", shape=LARGE) -> MemoryPlan:
+    cfg = load_config(None, ["run.device=cuda", "learn.zero_stage=3", *settings])
+    return memory_plan(Asked(cfg, shape), seating_on(named_devices(devices))(cfg))
+
+
+def test_gpus_with_the_same_figures_share_a_row_with_the_items_of_their_fullest_phase():
+    rows = memory_table(plan("rollout.tensor_parallel=2", "learn.ranks=6"))
+    assert rows[0].split() == ["memory,", "GiB", "start", "generate", "sync", "actor", "there"]
+    assert [row.split("  ")[0] for row in rows if row.startswith("GPU")] == ["GPU 0-1", "GPU 2-7"]
+    assert rows[1].split()[-1] == "80.0"
+    assert rows[2].startswith("  start: KV cache ")
+    assert rows[4].startswith("  actor: Adam 18.3, ")
+
+
+def test_items_and_phases_add_up_to_what_is_told_in_one_line():
+    gpu, host = 40 * GIB, 7 * GIB
+    uses = (
+        Use("engine 0", "GPU 0", "generate", {"own": GIB, "KV cache": 30 * GIB, "small": GIB // 100}),
+        Use("rank 0", "GPU 0", "generate", {"own": 2 * GIB}),
+        Use("rank 0", "GPU 0", "actor", {"own": 2 * GIB, "Adam": 10 * GIB}),
+        Use("rank 0", "host", "generate", {"offloaded states": host}),
+    )
+    made = MemoryPlan(uses, {"GPU 0": gpu})
+    assert memory_table(made) == [
+        "memory, GiB     generate     actor     there",
+        "GPU 0               33.0      12.0      40.0",
+        "  generate: KV cache 30.0, rank's own 2.0, engine's own 1.0",
+        "host                 7.0       0.0         ?",
+        "  generate: offloaded states 7.0",
+    ]
+    assert memory_line(made) == "GPU 0 at most 33.0 of 40 GiB (generate); host at most 7.0 GiB (generate)"
+
+
+def test_gpus_that_are_not_neighbours_are_named_one_by_one():
+    uses = tuple(
+        Use(f"rank {number}", f"GPU {number}", "actor", {"Adam": size * GIB}) for number, size in enumerate((1, 2, 1))
+    )
+    assert memory_line(MemoryPlan(uses, {})) == "GPU 0,2 at most 1.0 GiB (actor); GPU 1 at most 2.0 GiB (actor)"
+
+
+def test_one_gpu_is_one_row():
+    rows = memory_table(plan("learn.offload=sleep", devices="1x80", shape=SMALL))
+    assert [row.split("  ")[0] for row in rows if not row.startswith("  ")] == ["memory, GiB", "GPU 0", "host"]

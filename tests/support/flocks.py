@@ -1,0 +1,48 @@
+"""Doubles of engines side by side, and the door before them."""
+
+import asyncio
+
+from mortal import Mortal
+
+from overlap.core import Prompt, Request, WeightUpdate
+from overlap.generate import Patience, Replicas, SteadyGenerator
+
+
+class Flock:
+    """Steady engines side by side, the doubles that they have had, and what they were told."""
+
+    def __init__(self, count=2, kind=Mortal, **patience):
+        self.lives = [[] for _ in range(count)]
+        self.told, self._kind = [], kind
+        self.steady = [self._steady(index, Patience(**patience)) for index in range(count)]
+        self.door = Replicas(self.steady)
+
+    def _steady(self, index, patience):
+        def make():
+            self.lives[index].append(self._kind(10 * index + len(self.lives[index])))
+            return self.lives[index][-1]
+
+        return SteadyGenerator(make, alone=False, patience=patience, tell=self.told.append)
+
+    def engine(self, index):
+        return self.lives[index][-1]
+
+    @property
+    def sent(self):
+        """Ids by engine, those of its earlier lives included."""
+        return [[id for life in lives for id in life.sent] for lives in self.lives]
+
+    def send(self, *places):
+        return [asyncio.create_task(self.door.generate(request(*place))) for place in places]
+
+    def hold(self):
+        for lives in self.lives:
+            lives[-1].release.clear()
+
+
+def request(group, sample=0):
+    return Request(group, sample, Prompt(f"p{group}", (1, 2)))
+
+
+def update(version, backend="shm"):
+    return WeightUpdate(version, backend, {})

@@ -1,0 +1,208 @@
+"""Ranks of a ZeRO-3 learner that look at what loading by partitions makes: ``partition_ranks.py CASE FOLDER MEET``."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from learners import PROBE, config, make_batch
+from live_bytes import LiveBytes
+
+from overlap.errors import ConfigError
+from overlap.learner import critic_trainer, rank, trainer
+from overlap.learner.loading import gathered
+from overlap.learner.micro_batch import flatten
+from overlap.learner.model import choose_attention, load_policy, plain
+from overlap.learner.optimizer import deepspeed_config
+from overlap.learner.processes import rank_environment
+from overlap.learner.spec import RankSpec
+from overlap.learner.trainer import RankTrainer
+from overlap.weights import full_tensors
+
+CPU = torch.device("cpu")
+WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+STEPS: dict[str, dict[str, Any]] = {
+    "a step": {},
+    "a KL step": {"kl_coef": 0.1},
+    "a PPO step": {"advantage": "gae", "critic": {"lr": 1e-2, "bounded": False}},
+}
+
+
+def run_ranks(world: int, case: str, folder: Path, meet: Path, timeout_s: float = 400.0) -> list[Any]:
+    """What each of ``world`` ranks finds; ``meet`` is a folder of their own. Raises AssertionError with a rank's output
+    where one fails.
+    """
+    script = [sys.executable, __file__, case, str(folder), str(meet / "meet")]
+    ranks = []
+    try:
+        for number in range(world):
+            with (meet / f"log-{number}").open("w") as log:
+                mine = os.environ | rank_environment(number, world)
+                ranks.append(subprocess.Popen(script, stdout=log, stderr=subprocess.STDOUT, env=mine))
+        for number, process in enumerate(ranks):
+            code = process.wait(timeout_s)
+            assert code == 0, (meet / f"log-{number}").read_text()[-6000:]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return [json.loads((meet / f"meet-{number}").read_text()) for number in range(world)]
+
+
+def both(path: Path, dtype: str) -> tuple[Any, Any]:
+    """The same checkpoint in partitions, and whole."""
+    zero = deepspeed_config(config(dtype=dtype, ranks=WORLD, zero_stage=3))
+    parts, whole = (
+        load_policy(path, dtype=getattr(torch, dtype), temperature=0.8, device=CPU, zero=z) for z in (zero, None)
+    )
+    return parts, whole
+
+
+def same(folder: Path) -> dict[str, dict[str, bool]]:
+    """By checkpoint and number type, what is as it is without partitions."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        for dtype in ("float32", "bfloat16"):
+            found[f"{path.name} {dtype}"] = compare(*both(path, dtype))
+    return found
+
+
+def compare(parts: Any, whole: Any) -> dict[str, bool]:
+    named, buffers = dict(whole.policy.named_parameters()), dict(whole.policy.named_buffers())
+    ours = dict(parts.policy.named_buffers())
+    held = sum(p.ds_tensor.numel() for p in parts.parameters())
+    padding = WORLD * len(named)
+    found = {
+        "nothing is whole": all(not p.numel() for p in parts.parameters()),
+        "a rank has its part": 0 <= held * WORLD - sum(p.numel() for p in named.values()) <= padding,
+        "names": [name for name, _ in parts.policy.named_parameters()] == list(named),
+        "tensors": all(equal(t, named[name]) for name, t in full_tensors(parts.policy, 3)),
+        "buffers": ours.keys() == buffers.keys() and all(equal(t, buffers[name]) for name, t in ours.items()),
+        "ties": tied(parts) == tied(whole),
+        "attention": choose_attention(parts, CPU) == choose_attention(whole, CPU),
+    }
+    with torch.no_grad(), gathered(parts):
+        found["log-probs"] = torch.equal(*(m(plain(list(PROBE), CPU))[0] for m in (parts, whole)))
+    return found | {"let go": all(not p.numel() for p in parts.parameters())}
+
+
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
+
+
+def tied(model: Any) -> bool:
+    policy = model.policy
+    return policy.get_output_embeddings().weight is policy.get_input_embeddings().weight
+
+
+def steps(folder: Path) -> dict[str, list[bool]]:
+    """Two steps of each kind: whether metrics, then whether weights are those after a plain load."""
+    partitioning, found = trainer.partitioning, {}
+    for kind, learn in STEPS.items():
+        for dtype in ("float32", "bfloat16"):
+            results = []
+            for how in (partitioning, lambda _: None):
+                trainer.partitioning = critic_trainer.partitioning = how
+                results.append(two_steps(folder, config(ranks=WORLD, zero_stage=3, dtype=dtype, **learn)))
+            (told, weights), (expected, others) = results
+            found[f"{kind} {dtype}"] = [
+                told == expected and len(told) == 2,
+                weights.keys() == others.keys() and all(equal(weights[name], others[name]) for name in weights),
+            ]
+    return found
+
+
+def two_steps(policy: Path, cfg: Any) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+    made = RankTrainer(cfg, policy, policy, CPU, total_updates=10)
+    told = [made.step(flatten(make_batch(version))) for version in range(2)]
+    told = [{n: v for n, v in one.items() if not n.endswith("_s") and v == v} for one in told]
+    weights = {name: t.clone() for name, t in made.full_tensors()}
+    if made.critic is not None:
+        critic = full_tensors(made.critic.deepspeed.module, 3)
+        weights |= {f"critic {name}": t.clone() for name, t in critic}
+    return told, weights
+
+
+def refused(folder: Path) -> dict[str, list[str]]:
+    """By checkpoint, what is said of it in partitions, and whole."""
+    zero = deepspeed_config(config(ranks=WORLD, zero_stage=3))
+    return {path.name: [refusal(path, zero), refusal(path, None)] for path in sorted(folder.iterdir())}
+
+
+def refusal(path: Path, zero: dict[str, Any] | None) -> str:
+    try:
+        load_policy(path, dtype=torch.float32, temperature=1.0, device=CPU, zero=zero)
+    except ConfigError as error:
+        return str(error)
+    return "not refused"
+
+
+class Resident(threading.Thread):
+    """The most bytes of anonymous and shared memory that this process has had resident, seen each millisecond."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._done = threading.Event()
+        self.most = resident()
+
+    def run(self) -> None:
+        while not self._done.wait(1e-3):
+            self.most = max(self.most, resident())
+
+    def __enter__(self) -> Resident:
+        self.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._done.set()
+        self.join()
+        self.most = max(self.most, resident())
+
+
+def resident() -> int:
+    """Bytes. Pages of files that are mapped are not among them: the kernel has them once, and takes them when it must.
+
+    A rank's heap gives nothing back (``rank_environment``), so a peak between two looks is seen in the end.
+    """
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(status[kind].split()[0]) << 10 for kind in ("RssAnon", "RssShmem"))
+
+
+def peak(folder: Path, dtype: str) -> dict[str, int]:
+    """Bytes: resident before and at most while a model is loaded, its own, and of what the start-up check makes."""
+    zero = deepspeed_config(config(dtype=dtype, ranks=WORLD, zero_stage=3))
+    both(folder / "tiny", dtype)  # what is imported and started along the way is the process's own
+    gc.collect()
+    with Resident() as seen:
+        before = seen.most
+        model = load_policy(folder / "large", dtype=getattr(torch, dtype), temperature=1.0, device=CPU, zero=zero)
+    size = sum(p.ds_numel * p.element_size() for p in model.parameters())
+    with LiveBytes() as checking:  # not by what is resident: the heap keeps the holes
+        choose_attention(model, CPU)
+    return {"before": before, "most": seen.most, "model": size, "check": checking.peak}
+
+
+def main() -> None:
+    case, folder, meet = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    mine = int(os.environ["RANK"])
+    spec = RankSpec(mine, WORLD, os.getppid(), meet, folder, folder, config(), 10)
+    rank._join(spec, rank._device(spec))
+    cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
+    for dtype in ("bfloat16", "float32"):
+        cases[f"peak {dtype}"] = partial(peak, dtype=dtype)
+    meet.with_name(f"{meet.name}-{mine}").write_text(json.dumps(cases[case](folder)))
+    sys.stdout.flush()
+    os._exit(0)  # as a rank: threads of the process group may wait
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A learner rank on a CPU that does what ranks do beside an engine on the same GPU: ``python -m sleepy_rank FD``."""
+
+import gc
+import os
+import sys
+
+import torch
+
+from overlap.learner import rank
+
+
+def prepare():
+    """Storages are given up on a CPU, too; and a rank tells what it still holds."""
+    from overlap.learner import commands
+
+    take_turns = commands.take_turns
+    commands.take_turns = lambda trainer, leaves: take_turns(trainer, leaves=True)
+    commands.Commands.held = held
+    commands.Commands.digest = digest
+    commands.Commands.all_here = lambda self: self._turns.all_here()
+
+
+def held(self):
+    """Bytes of the storages of all tensors but the copies of the host."""
+    gc.collect()
+    turns = self._turns
+    parts = [p for h in (turns._policy, turns._critic) if h is not None for p in (h.states, h.scratch, h.parameters)]
+    copies = [one.copy for part in parts for one in part._gone.values() if one.copy is not None]
+    copies += [buffer for free in turns._policy.states._host._free.values() for buffer in free]
+    ours = {copy.untyped_storage()._cdata for copy in copies}
+    storages = {
+        t.untyped_storage()._cdata: t.untyped_storage().nbytes()
+        for t in gc.get_objects()
+        if issubclass(type(t), torch.Tensor) and t.device.type == "cpu"
+    }
+    return sum(size for cdata, size in storages.items() if cdata not in ours)
+
+
+def digest(self):
+    """Of all states, which are there: moments, float32 weights and parameters."""
+    import hashlib
+
+    made = hashlib.sha256()
+    for holding in (self._turns._policy, self._turns._critic):
+        for part in (holding.states, holding.parameters) if holding is not None else ():
+            assert part.here
+            for tensor in part._find():
+                made.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return made.hexdigest()
+
+
+if __name__ == "__main__":
+    real = rank._start
+
+    def begin(spec):
+        prepare()
+        return real(spec)
+
+    rank._start = begin
+    code = rank.main()
+    sys.stdout.flush()
+    os._exit(code)
