@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from overlap.config import Config, RolloutConfig
+from overlap.fakes import FakeGenerator
 from overlap.generate import Replicas
-from overlap.parts import serving_engines, steady_engines
-from overlap.placement import Devices, place
+from overlap.parts import before_starts, serving_engines, steady_engines
+from overlap.placement import Devices, Placement, place
 
 
 @pytest.fixture
@@ -52,3 +54,20 @@ def test_each_of_several_engines_has_a_seat_and_a_log_of_its_own(
     assert [(how["engine"], how["log"]) for how in made] == [(e, folder / f"{e}.log") for e in range(3)]
     assert [seat.environment["VLLM_CPU_OMP_THREADS_BIND"] for seat in made[0]["placement"].engines] == ["0", "1", "2"]
     assert [how.get("standalone", False) for how in made] == [not trained] * 3
+
+
+def test_where_they_take_turns_the_engines_are_up_and_asleep_before_the_learner_begins():
+    done = []
+
+    class Engine(FakeGenerator):
+        async def start(self):
+            done.append("start")
+
+        async def sleep(self):
+            done.append("sleep")
+
+    assert before_starts(Engine(), Placement()) == {}
+    waits = before_starts(Engine(), Placement("cuda", "ipc", shared=True))
+    assert list(waits) == ["learner"]
+    asyncio.run(waits["learner"]())
+    assert done == ["start", "sleep"]

@@ -45,7 +45,8 @@ def digest(self):
         for part in (holding.states, holding.parameters) if holding is not None else ():
             assert part.here
             for tensor in part._find():
-                made.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+                copy = tensor.detach().clone()  # what numpy shares can give up no memory
+                made.update(copy.view(-1).view(torch.uint8).numpy().tobytes())
     return made.hexdigest()
 
 

@@ -137,6 +137,7 @@ def test_policy_and_critic_are_never_there_at_once_and_the_parameters_stay_for_t
     assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
     with turns.critic():
         assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
+    assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
     with turns.policy():
         assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
     assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
