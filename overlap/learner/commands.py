@@ -18,6 +18,7 @@ from overlap.learner.reshard import OldShards, load_resharded
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
+from overlap.policy import policy_digest
 from overlap.weights import Sender, open_sender
 
 
@@ -58,6 +59,7 @@ class Commands:
         self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates)
         self._sender: Sender | None = None
         self._version = 0
+        self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 
     def step(self, groups: Sequence[PromptGroup], version: int) -> dict[str, float]:
         """Learn from the groups; ``version`` is what the weights are called afterwards, so it counts the steps."""
@@ -129,9 +131,8 @@ class Commands:
         if self._spec.rank == 0:
             with _keeping(failed):
                 learn = self._spec.cfg.learn
-                state = LearnerState(
-                    self._version, self._trainer.updates, learn.ranks, learn.zero_stage, lora_rank=learn.lora_rank
-                )
+                state = LearnerState(self._version, self._trainer.updates, learn.ranks, learn.zero_stage)
+                state = replace(state, lora_rank=learn.lora_rank, base=self._base)
                 if critic is not None:
                     critic.save_head(folder / CRITIC_TAG)
                     state = replace(state, critic_updates=critic.updates)

@@ -15,7 +15,7 @@ from typing import Any
 from overlap.config import Config
 from overlap.errors import ConfigError, RunDirError
 from overlap.learner.lora import FOLDER, from_state, save_adapter
-from overlap.learner.state import TAG, copy_beside, read_state
+from overlap.learner.state import TAG, check_base, copy_beside, read_state
 from overlap.weights import LowRank
 
 _PREFIX = "policy."  # the model that is trained holds the policy and its head, which share their weights
@@ -25,10 +25,11 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     """Write the policy of the learner state ``state`` into ``folder``, new; returns its version.
 
     ``cfg`` is the configuration of the run, ``policy`` the checkpoint that it began with, for everything but weights.
-    Raises ConfigError for a state that is none, RunDirError when the disk is full.
+    Raises ConfigError for a state that is none or of another policy, RunDirError when the disk is full.
     """
     found = read_state(state, cfg)
     version = found.version
+    check_base(state, found, policy)
     try:
         tensors = _tensors(state, found.zero_stage, cfg.model.dtype)
         adapters = from_state(tensors) if found.lora_rank else {}

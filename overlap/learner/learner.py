@@ -22,7 +22,7 @@ from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
 from overlap.learner.spec import RankSpec
-from overlap.learner.state import read_state
+from overlap.learner.state import check_base, read_state
 from overlap.placement import Placement, place_here
 
 START_S = 1800.0
@@ -150,9 +150,10 @@ class DeepSpeedLearner:
 
     async def restore(self, path: Path) -> None:
         """Load what ``save(kind="state")`` wrote, by any number of ranks and any ZeRO stage. Raises ConfigError when it
-        is of another number type, LearnerError.
+        is of another number type or its adapters are of another policy, LearnerError.
         """
         state = await asyncio.to_thread(read_state, path, self._cfg)
+        await asyncio.to_thread(check_base, path, state, self._policy)
         await self._running.call("restore", absolute(path), state, timeout_s=SAVE_S)
         self._version = state.version
 

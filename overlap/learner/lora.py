@@ -4,6 +4,7 @@
                                             └──▶ beside a saved policy, as peft has them (``save_adapter``)
 
 They are peft's, put into the policy itself: class, output layer and configuration stay what the learner knows.
+Importing this module imports no torch.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from overlap.config import LearnConfig
 from overlap.errors import ConfigError
 from overlap.weights import FullTensors, LowRank
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FOLDER = "adapter"
 """Where adapters lie in a saved policy."""
@@ -35,6 +36,7 @@ def adapt(policy: Any, learn: LearnConfig) -> dict[str, LowRank]:
     """
     if not learn.lora_rank:
         return {}
+    import torch
     from peft import inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
@@ -66,6 +68,8 @@ def _config(rank: int, targets: list[str], base: str) -> Any:
 
 def _targets(policy: Any, rank: int) -> list[str]:
     """Last parts of the names of the decoder's linear layers."""
+    from torch import nn
+
     modules = dict(policy.base_model.named_modules())
     linear = {name for name, module in modules.items() if isinstance(module, nn.Linear)}
     known = linear | {name for name, module in modules.items() if isinstance(module, nn.Embedding)}

@@ -112,7 +112,11 @@ def load_resharded(optimizer: Any, old: OldShards, stage: int) -> None:
 
 
 def _fill(optimizer: Any, old: OldShards) -> None:
-    for group, weights in zip(optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups, strict=True):
+    if hasattr(optimizer, "bf16_groups"):  # DeepSpeed's optimizer for ZeRO 1 in bfloat16 is another one
+        groups, partitions = optimizer.bf16_groups, optimizer.fp32_groups_flat_partition
+    else:
+        groups, partitions = optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups
+    for group, weights in zip(groups, partitions, strict=True):
         flat = _empty(weights)
         for param in group:
             if (at := param._hp_mapping) is None:

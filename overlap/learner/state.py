@@ -9,6 +9,7 @@ from pathlib import Path
 
 from overlap.config import Config
 from overlap.errors import ConfigError
+from overlap.policy import policy_digest
 
 _FILE = "learner.json"
 TAG = "deepspeed"
@@ -22,7 +23,8 @@ _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json", ".msg
 class LearnerState:
     """Policy version, and optimizer steps taken (they set the learning rate). ``ranks`` and ``zero_stage`` say how its
     files are cut; another number or stage reads them too (``reshard``). ``critic_updates`` are the optimizer steps that
-    its critic has taken, None where it has none. With a ``lora_rank`` it holds adapters and no weights.
+    its critic has taken, None where it has none. With a ``lora_rank`` it holds adapters and no weights: those are in
+    the checkpoint with the digest ``base``.
     """
 
     version: int
@@ -31,6 +33,7 @@ class LearnerState:
     zero_stage: int
     critic_updates: int | None = None
     lora_rank: int = 0
+    base: str = ""
 
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
@@ -53,8 +56,9 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         critic = found.get("critic_updates")
         critic = None if critic is None else int(critic)
-        numbers = {name: int(found[name]) for name in ("version", "updates", "ranks", "zero_stage")}
-        state = LearnerState(**numbers, critic_updates=critic, lora_rank=int(found.get("lora_rank", 0)))
+        version, updates, ranks, stage = (int(found[name]) for name in ("version", "updates", "ranks", "zero_stage"))
+        rank, base = int(found.get("lora_rank", 0)), str(found.get("base", ""))
+        state = LearnerState(version, updates, ranks, stage, critic_updates=critic, lora_rank=rank, base=base)
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise ConfigError("checkpoint", str(folder), f"holds no learner state ({exc}); choose another one") from exc
     if found.get("dtype") != cfg.model.dtype:
@@ -67,3 +71,10 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
         has = "has a critic: go on with" if critic is not None else "has no critic: go on without"
         raise ConfigError("checkpoint", str(folder), f"{has} learn.advantage=gae, this run has {cfg.learn.advantage}")
     return state
+
+
+def check_base(folder: Path, state: LearnerState, policy: Path) -> None:
+    """Raise ConfigError where adapters of ``state``, which lies in ``folder``, were trained on another ``policy``."""
+    if state.lora_rank and state.base != policy_digest(policy):
+        way_out = f"is not what the adapters in {folder} were trained on: give the policy that the run began with"
+        raise ConfigError("model.policy", str(policy), way_out)

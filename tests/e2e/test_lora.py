@@ -141,6 +141,7 @@ def distance(one, other) -> float:
         ((2, 3), (1, 3), "float32"),
         ((1, 3), (2, 3), "float32"),
         ((2, 2), (2, 3), "bfloat16"),
+        ((2, 1), (1, 2), "bfloat16"),
     ],
 )
 def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, goes_on, dtype):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -33,3 +35,12 @@ def test_a_door_has_every_method_of_its_protocol_with_the_same_parameters(protoc
         made = getattr(door, name)
         assert list(inspect.signature(made).parameters) == list(inspect.signature(method).parameters), name
         assert inspect.iscoroutinefunction(made) == inspect.iscoroutinefunction(method), name
+
+
+def test_the_learners_door_imports_no_torch() -> None:
+    """It is imported by the driver, which has no use for it: its ranks compute."""
+    code = (
+        "import sys, overlap.learner\nprint(sorted({'torch', 'transformers', 'deepspeed', 'peft'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

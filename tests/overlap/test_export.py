@@ -118,14 +118,14 @@ def test_an_export_to_a_full_disk_leaves_nothing(trained: Path, tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_beside_it(tmp_path: Path) -> None:
+def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_beside_it(tmp_path: Path, capsys) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     from overlap.config import LearnConfig
     from overlap.learner.lora import FOLDER, adapt
-    from overlap.policy import make_tiny_policy
+    from overlap.policy import make_tiny_policy, policy_digest
 
     policy = make_tiny_policy(tmp_path / "tiny")
     settings = [f"model.policy={policy}", "model.dtype=float32", "learn.lora_rank=3"]
@@ -139,7 +139,8 @@ def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_be
         files.mkdir(parents=True)
         trained = {f"policy.{name}": p.detach() for name, p in model.named_parameters() if p.requires_grad}
         torch.save({"module": trained}, files / "mp_rank_00_model_states.pt")
-        told = {"version": 1, "updates": 2, "ranks": 1, "zero_stage": 2, "dtype": "float32", "lora_rank": 3}
+        told = {"version": 1, "updates": 2, "ranks": 1, "zero_stage": 2, "dtype": "float32"}
+        told |= {"lora_rank": 3, "base": policy_digest(policy)}
         (folder / LEARNER / "learner.json").write_text(json.dumps(told))
         save_state(folder, RunState(2, 1, config=load_config(None, settings).to_dict()))
     assert cli.main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
@@ -152,3 +153,5 @@ def test_of_a_state_of_adapters_the_base_with_them_in_it_is_exported_and_they_be
     fresh = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     merged = PeftModel.from_pretrained(fresh, tmp_path / "out" / FOLDER).merge_and_unload()
     assert all(torch.allclose(tensor, made[name], atol=1e-5) for name, tensor in merged.named_parameters())
+    make_tiny_policy(policy, seed=1)
+    refused([str(tmp_path / "run"), "--out", str(tmp_path / "other")], "is not what the adapters in", capsys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from array import array
 from pathlib import Path
@@ -20,8 +21,9 @@ from overlap.errors import ConfigError  # noqa: E402
 from overlap.learner.lora import FOLDER, adapt, from_state, save_adapter, whole, without_adapters  # noqa: E402
 from overlap.learner.micro_batch import PromptGroup, Response  # noqa: E402
 from overlap.learner.model import load_policy, plain  # noqa: E402
+from overlap.learner.state import LearnerState, check_base, read_state, write_state  # noqa: E402
 from overlap.learner.trainer import RankTrainer  # noqa: E402
-from overlap.policy import make_tiny_policy  # noqa: E402
+from overlap.policy import make_tiny_policy, policy_digest  # noqa: E402
 from overlap.weights import LowRank, full_tensors  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -285,3 +287,19 @@ def test_a_pass_for_others_makes_nothing_where_nothing_is_gathered(stage):
 
     layer = torch.nn.Linear(3, 2)
     full_tensors(layer, stage, {"weight": Unmade(None, None, 1.0)}).take_part()
+
+
+def test_adapters_are_refused_on_another_policy_than_theirs(tmp_path):
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    for folder in (ours, other):
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps({"name": folder.name}))
+    cfg = Config(learn=LearnConfig(lora_rank=4))
+    write_state(tmp_path, cfg, LearnerState(1, 2, 1, 2, lora_rank=4, base=policy_digest(ours)))
+    state = read_state(tmp_path, cfg)
+    check_base(tmp_path, state, ours)
+    with pytest.raises(ConfigError, match=r"^model\.policy=.*is not what the adapters in"):
+        check_base(tmp_path, state, other)
+    with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: go on with that, this run has 0"):
+        read_state(tmp_path, Config())
+    check_base(tmp_path, LearnerState(1, 2, 1, 2), other)
