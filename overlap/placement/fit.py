@@ -140,8 +140,8 @@ def _families(asked: Asked, seats: Seats) -> Iterator[tuple[Setting, ...]]:
     yield _settings("learn.checkpointing", learn.checkpointing, ("always",))
     if learn.ranks > 1 or gpus > 1:
         yield _settings("learn.zero_stage", learn.zero_stage, range(learn.zero_stage + 1, 4))
-    if gpus > learn.ranks:
-        yield _settings("learn.ranks", learn.ranks, (gpus,))
+    apart = gpus - cfg.rollout.tensor_parallel * max(1, cfg.rollout.replicas)  # engines and ranks on GPUs of their own
+    yield _settings("learn.ranks", learn.ranks, [ranks for ranks in (gpus, apart) if ranks > 0])
     yield _settings("learn.micro_batch_tokens", learn.micro_batch_tokens, (cfg.model.context_tokens,))
     if not gpus:
         yield _settings("learn.ranks", learn.ranks, [part for part in (learn.ranks // 2, 1) if part])

@@ -50,8 +50,8 @@ HEAP = "heap"
 depends on the samples, so a run is not refused for them."""
 HEAP_FACTOR = 2
 """Resident bytes of such a rank after some steps, by the most in use. Two runs of the default policy had that."""
-ENGINE_OWN = 1_300_000_000
-"""Of an engine on a CPU, both of its processes."""
+ENGINE_OWN = 1_600_000_000
+"""Of an engine on a CPU, all of its processes; estimated by what one of the default policy had resident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class MemoryPlan:
 
     @cached_property
     def places(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(use.place for use in self.uses))
+        return tuple(sorted(dict.fromkeys(use.place for use in self.uses), key=lambda place: place == HOST))
 
     def at(self, place: str, phase: Phase) -> tuple[Use, ...]:
         return tuple(use for use in self.uses if (use.place, use.phase) == (place, phase))
@@ -242,13 +242,17 @@ def _engine_items(asked: Asked, size: int, state: Literal["awake", "weights", "a
 
 
 def _on_gpus(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
-    """Where GPUs are shared an engine sleeps while the learner learns, and takes its KV cache after its weights."""
+    """An engine that takes turns sleeps while the learner learns, and takes its KV cache after its weights. It starts
+    before the learner does, and sleeps, with its first weights in the machine's memory.
+    """
     if phase == "critic" and asked.critic is None:
         return
     state: Literal["awake", "weights", "asleep"] = "awake"
-    if seats.turns and phase in ("sync", "critic", "actor"):
+    if seats.turns and phase != "generate":
         state = "weights" if phase == "sync" else "asleep"
     for number, devices in enumerate(seats.engines if asked.engine else ()):
+        if seats.turns and phase == "start":
+            yield Use(f"engine {number}", HOST, phase, {"engine weights": asked.width * asked.policy.parameters})
         for device in devices:
             items = _engine_items(asked, seats.devices[device], state)
             yield Use(f"engine {number}", gpu(device), phase, items)

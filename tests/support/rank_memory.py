@@ -34,6 +34,7 @@ def measure(settings: Sequence[str], policy: Path, layer: Path, tiny: Path, scra
     told = {
         "SETTINGS": json.dumps(list(settings)),
         "POLICY": str(policy),
+        "LAYER": str(layer),
         "TINY": str(tiny),
         "MEET": str(scratch / "meet"),
     }

@@ -138,6 +138,13 @@ def test_an_engine_that_takes_turns_sleeps_while_the_learner_learns_and_wakes_fo
     assert not [use for use in apart.at("GPU 0", "actor") if use.process.startswith("rank")]
 
 
+def test_engines_that_take_turns_sleep_with_weights_on_the_host_while_the_learner_starts():
+    plan = memory_plan(asked(), SHARED)
+    assert held(plan, "start", "engine") == {"own": GPU_OWN, "workspace": ASLEEP}
+    assert plan.total(HOST, "start") == 4 * 2 * LARGE.parameters
+    assert plan.total("GPU 0", "start") < plan.total("GPU 0", "generate")
+
+
 def test_activations_of_long_passes_are_those_of_layer_inputs_and_one_layer():
     model = asked().trained("actor", reserves=True)
     inputs = 491_520 * 18_432
