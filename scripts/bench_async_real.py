@@ -277,8 +277,11 @@ def main() -> None:
         prepared = replace(prepared, train=tuple(lengthened(p, options.cases) for p in prepared.train))
         with quiet(scratch / "run.log") as console:
             bench = Bench(options, cfg, prepared, scratch, console, warden)
-            run_to_end(bench, interrupts)
-            say(console, bench)
+            try:
+                run_to_end(bench, interrupts)
+            finally:  # an arm that fails does not take the others' figures with it
+                if bench.found:
+                    say(console, bench)
 
 
 def say(console: Console, bench: Bench) -> None:

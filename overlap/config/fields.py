@@ -100,7 +100,8 @@ class RolloutConfig(Section):
     parity_bound: float = at_least(0, 0.0, may_change=True)
     """How far engine and learner log-probs may differ after a sync, nats; 0: 0.05 in bfloat16, 1e-4 in float32.
 
-    In bfloat16 99 % of the confident tokens keep it, and the mean over all tokens twice it; in float32 all do.
+    In bfloat16 99 % of the confident tokens keep it (of few, all but one), and the mean over all tokens twice it; in
+    float32 all do.
     """
 
 
