@@ -21,15 +21,19 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out engines, learners, compilers and ../shared")
+    parser.addoption("--wide", action="store_true", help="further combinations of what other tests cover, too")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Units first, so that a broken one shows before engines start."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
-    if config.getoption("--fast"):
-        slow = {item for item in items if any(map(item.get_closest_marker, ("e2e", "compilers", "shared")))}
-        config.hook.pytest_deselected(items=list(slow))
-        items[:] = [item for item in items if item not in slow]
+    without = ["e2e", "compilers", "shared"] if config.getoption("--fast") else []
+    if not config.getoption("--wide"):
+        without.append("wide")
+    left_out = {item for item in items if any(map(item.get_closest_marker, without))}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)

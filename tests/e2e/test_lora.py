@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from learners import PROBE, config, make_batch, run
+from wide import wide
 
 from overlap.config import Config
 from overlap.core import Prompt, Request
@@ -62,13 +63,13 @@ def sent(info) -> dict:
 @pytest.mark.parametrize(
     ("ranks", "zero_stage", "more"),
     [
-        (1, 1, {}),
-        (1, 2, {"checkpointing": "always"}),
+        wide(1, 1, {}),
+        wide(1, 2, {"checkpointing": "always"}),
         (1, 3, {}),
-        (2, 1, {}),
+        wide(2, 1, {}),
         (2, 2, {"sequence_ranks": 2}),
         (2, 3, {"checkpointing": "always"}),
-        (2, 3, {"updates_per_step": 2}),
+        wide(2, 3, {"updates_per_step": 2}),
     ],
 )
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
@@ -135,13 +136,13 @@ def distance(one, other) -> float:
     ("wrote", "goes_on", "dtype"),
     [
         ((1, 2), (1, 2), "float32"),
-        ((1, 2), (1, 2), "bfloat16"),
+        wide((1, 2), (1, 2), "bfloat16"),
         ((2, 3), (2, 3), "float32"),
-        ((2, 1), (1, 2), "float32"),
-        ((2, 3), (1, 3), "float32"),
-        ((1, 3), (2, 3), "float32"),
+        wide((2, 1), (1, 2), "float32"),
+        wide((2, 3), (1, 3), "float32"),
+        wide((1, 3), (2, 3), "float32"),
         ((2, 2), (2, 3), "bfloat16"),
-        ((2, 1), (1, 2), "bfloat16"),
+        wide((2, 1), (1, 2), "bfloat16"),
     ],
 )
 def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, goes_on, dtype):
@@ -173,7 +174,7 @@ def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, g
             read_state(tmp_path / "state", other)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.wide), "bfloat16"])
 def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype):
     """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
     from overlap.generate import VllmGenerator

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from wide import wide
 
 from overlap.config import load_config
 from overlap.placement import Asked, read_shape
@@ -40,11 +41,11 @@ def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
     "settings",
     [
         ["learn.ranks=2", "learn.zero_stage=1"],
-        ["learn.ranks=2", "learn.zero_stage=2"],
+        wide(["learn.ranks=2", "learn.zero_stage=2"]),
         ["learn.ranks=2", "learn.zero_stage=2", "learn.checkpointing=always"],
         ["learn.ranks=2", "learn.zero_stage=3"],
         ["learn.ranks=1", "learn.zero_stage=3", "learn.advantage=gae", "learn.checkpointing=always"],
-        ["learn.ranks=1", "learn.zero_stage=1", "model.dtype=float32"],
+        wide(["learn.ranks=1", "learn.zero_stage=1", "model.dtype=float32"]),
     ],
     ids=lambda settings: "-".join(setting.partition("=")[2] for setting in settings),
 )

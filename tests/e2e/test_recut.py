@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from learners import PROBE, config, make_batch, run
+from wide import wide
 
 from overlap.config import Config
 from overlap.learner import read_state
@@ -29,11 +30,11 @@ def policy(tmp_path_factory) -> Path:
 RECUT = [
     ((2, 1), (1, 1), "float32"),
     ((1, 2), (2, 2), "float32"),
-    ((2, 3), (1, 3), "float32"),
+    wide((2, 3), (1, 3), "float32"),
     ((1, 3), (2, 3), "float32"),
     ((2, 2), (2, 3), "bfloat16"),
-    ((2, 2), (1, 1), "bfloat16"),
-    ((2, 1), (1, 2), "bfloat16"),
+    wide((2, 2), (1, 1), "bfloat16"),
+    wide((2, 1), (1, 2), "bfloat16"),
 ]
 
 
