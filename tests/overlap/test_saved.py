@@ -132,7 +132,8 @@ def test_a_dry_run_counts_what_would_be_started(
     assert re.search(
         r"^rollouts +48 samples of .*; no engine, no verifier, and no parity to check$", told, re.MULTILINE
     )
-    assert re.search(r"^memory +each learner rank about", told, re.MULTILINE)
+    assert re.search(r"^memory +machine at most", told, re.MULTILINE)
+    assert "engine weights" not in told
     assert "worker(s)" not in told
 
 

@@ -17,6 +17,7 @@ from places import ROOT
 
 from overlap.process import environment, run_name
 
+LOADING = "overlap/learner/loading.py"
 STARTS = 200
 CHANGES = {"update", "pop", "clear", "setdefault", "putenv", "unsetenv"}
 
@@ -76,7 +77,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
             if _changes(node):
                 changes.append(where)
     assert without == []
-    own = ("overlap/generate/child.py", "overlap/generate/vllm_api.py", "overlap/learner/rank.py")
+    own = ("overlap/generate/child.py", "overlap/generate/vllm_api.py", "overlap/learner/rank.py", LOADING)
     assert [where for where in changes if not where.startswith(own)] == []  # these run in processes of their own
 
 
