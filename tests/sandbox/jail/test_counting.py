@@ -259,8 +259,11 @@ print(gc.get_count()[1:], gc.get_stats(), sys.getallocatedblocks())
 
 
 def test_no_size_of_the_heap_counts_the_runs(tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an ordinary user in tier B it may tell odd runs from even ones: that is in the README's list."""
     _, _, *later = printed(tiered_judge, HEAP, monkeypatch, runs=8)
-    assert len(set(later)) == 1, later
+    counts, blocks = zip(*((line.split()[:-1], int(line.split()[-1])) for line in later), strict=True)
+    assert all(count == counts[0] for count in counts), later
+    assert max(blocks) - min(blocks) <= (os.geteuid() != 0 and tiered_judge.jail.tier == "B"), later
 
 
 REACHED = """
