@@ -1,4 +1,4 @@
-"""The command ``overlap``: train, ctl, rollout, replay, filter, check-data, export.
+"""The command ``overlap``: train, ctl, rollout, replay, filter, check-data, export, cluster, fields.
 
 Exit codes: 0 done, 2 bad input (one line, nothing lost), 1 the run failed (one line), 130 Ctrl-C, 143 SIGTERM,
 129 the terminal was closed.
@@ -12,11 +12,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from overlap.cluster_commands import add_cluster
 from overlap.errors import ConfigError, OverlapError, RunDirError
 
 if TYPE_CHECKING:  # what takes time to import is imported where signals are heard
@@ -122,7 +123,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         args.overrides += [word for word in rest if "=" in word and not word.startswith("-")]
         rest = [word for word in rest if "=" not in word or word.startswith("-")]
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        way_out = "; fields of the configuration are written section.field=value, as in learn.lr=1e-6"
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{way_out if 'overrides' in args else ''}")
     return args
 
 
@@ -157,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--out", type=Path, default=None, metavar="DIR", help="where to (RUN/policy-step-N)")
     export.set_defaults(run_command=_export)
     _add_ctl(commands)
+    add_cluster(commands)
+    commands.choices["cluster"].set_defaults(run_command=_cluster)
     text = "simulate the schedule of a run from what its parts took, also by another configuration; starts nothing"
     replay = commands.add_parser("replay", help=text, description=text)
     replay.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
@@ -168,6 +172,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--out", type=Path, default=None, metavar="JSONL", help="write a row of findings per problem")
     check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
     _add_config(check, _check_data)
+    text = "list the fields of the configuration: name, default, meaning"
+    named = commands.add_parser("fields", help=text, description=text)
+    named.add_argument("name", nargs="?", default="", metavar="NAME", help="a section (learn) or a field (learn.lr)")
+    named.set_defaults(run_command=_fields)
     return parser
 
 
@@ -198,7 +206,8 @@ def _add_config(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
 
 
 def _add_overrides(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help="override a field of the config")
+    text = "override a field of the config (`overlap fields` lists them)"
+    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help=text)
     parser.set_defaults(run_command=run)
 
 
@@ -269,36 +278,50 @@ def plan_elsewhere(cfg: Config, devices: str) -> int:
     """Print what a run needs in memory on ``devices`` ("8x80"), of which the policy's ``config.json`` is enough. Raises
     ConfigError where it would not fit.
     """
-    from overlap.plan import check_memory, memory_lines
+    from overlap.placement import check_fit, memory_plan, memory_table
+    from overlap.plan import elsewhere_lines
     from overlap.training import elsewhere
 
     asked, seating = elsewhere(cfg, devices)
-    show(*memory_lines(asked, seating))
-    check_memory(asked, seating)
+    seats = seating(cfg)
+    show(*(f"{name:<11} {value}" for name, value in elsewhere_lines(asked, seats)))
+    show("", *memory_table(memory_plan(asked, seats)))
+    check_fit(asked, seating)
     return 0
 
 
 def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> int:
     import yaml
 
-    from overlap.placement import place_here, seating_here
-    from overlap.plan import asked_for, check_memory, memory_lines, plan
+    from overlap.placement import memory_plan, memory_table
+    from overlap.plan import asked_for, plan
     from overlap.record import plain
     from overlap.scratch import scratch_directory
+    from overlap.spread import seat
     from overlap.training import check_place, check_resume, open_rollouts, prepare
 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
         prepared = prepare(cfg, None, scratch)
-    place_here(cfg, engine=not rollouts)
+    seated = seat(cfg, engine=not rollouts)
     kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
     if resume:
         check_resume(prepared, with_changes=with_changes)
-    asked, seating = asked_for(prepared, kept), seating_here(cfg, engine=kept is None)
-    lines = (f"{name:<10} {value}" for name, value in plan(prepared, kept))
+    asked = asked_for(prepared, kept)
+    seats = seated.seating(cfg)
+    memory = memory_plan(asked, seats)
+    told = plan(prepared, asked, seats, memory, kept) + seated.lines()
+    lines = (f"{name:<11} {value}" for name, value in told)
     show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
-    show("", *memory_lines(asked, seating))
-    check_memory(asked, seating)
+    show("", *memory_table(memory))
+    seated.check(asked)
+    return 0
+
+
+def _fields(args: argparse.Namespace) -> int:
+    from overlap.config import field_lines
+
+    show(*field_lines(args.name))
     return 0
 
 
@@ -317,6 +340,13 @@ def _ctl(args: argparse.Namespace) -> int:
 
     answer = ask(args.run, args.wish)
     show(answer["done"] if "done" in answer else json.dumps(answer, indent=1))
+    return 0
+
+
+def _cluster(args: argparse.Namespace) -> int:
+    with closing(args.lines(args)) as lines:
+        for line in lines:
+            show(line)
     return 0
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from overlap.config import Config
 from overlap.core import Generator, Verifier
 from overlap.placement import Placement
 from overlap.prepared import Prepared
+from overlap.spread import cluster_of
+
+if TYPE_CHECKING:
+    from overlap.cluster import ClusterPool
+    from overlap.generate import Site
 
 
 def steady_engines(
@@ -23,18 +30,23 @@ def steady_engines(
     """Engines for a trainer, each of which comes up again after a death; see ``SteadyGenerator`` for the rest."""
     from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 
+    cfg, policy, site_of = prepared.cfg, prepared.policy, sites(prepared, placement, tell)
+
     def steady(engine: int, alone: bool) -> Generator:
-        own = engine_log(log, engine, alone)
+        own, site = engine_log(log, engine, alone), site_of(engine)
         return SteadyGenerator(
-            lambda: VllmGenerator(prepared.cfg, prepared.policy, scratch, log=own, placement=placement, engine=engine),
+            lambda: VllmGenerator(cfg, policy, scratch, log=own, placement=placement, engine=engine, site=site),
             alone=alone,
+            sleeps=placement.sleeps,
             tell=tell,
             watch=watch,
             went_on=went_on,
         )
 
     count = len(placement.engines)
-    return steady(0, True) if count == 1 else Replicas([steady(engine, False) for engine in range(count)])
+    if count == 1:
+        return steady(0, True)
+    return Replicas([steady(engine, False) for engine in range(count)], sleeps=placement.sleeps)
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -47,14 +59,18 @@ def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Ca
     return {"learner": asleep} if placement.sleeps else {}
 
 
-def serving_engines(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path) -> Generator:
+def serving_engines(
+    prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None] = print
+) -> Generator:
     """Engines that serve the policy's own weights, without a trainer."""
     from overlap.generate import Replicas, VllmGenerator
 
+    cfg, policy, site_of = prepared.cfg, prepared.policy, sites(prepared, placement, tell)
+
     def serving(engine: int, alone: bool) -> Generator:
-        own = engine_log(log, engine, alone)
+        own, site = engine_log(log, engine, alone), site_of(engine)
         return VllmGenerator(
-            prepared.cfg, prepared.policy, scratch, standalone=True, log=own, placement=placement, engine=engine
+            cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
         )
 
     count = len(placement.engines)
@@ -63,11 +79,54 @@ def serving_engines(prepared: Prepared, placement: Placement, scratch: Path, *, 
     return Replicas([serving(engine, False) for engine in range(count)], serving=True)
 
 
-def sandbox_verifier(prepared: Prepared, scratch: Path, *, log: Path, tell: Callable[[str], None]) -> Verifier:
-    """The pool of sandboxes for the task of a run."""
+def sites(prepared: Prepared, placement: Placement, tell: Callable[[str], None]) -> Callable[[int], Site | None]:
+    """The site of each engine, by its index; None for those on this machine."""
+    if not placement.nodes:
+        return lambda engine: None
+    from overlap.cluster import Berths, FarSite, RayFleet  # imports Ray
+
+    fleet = RayFleet(cluster_of(prepared.cfg), prepared.cfg.run.device, prepared.policy)
+    berths = Berths(prepared.cfg, fleet, tell)
+    return lambda engine: FarSite(fleet, berths) if placement.engines[engine].node else None
+
+
+def sandbox_verifier(
+    prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None]
+) -> Verifier:
+    """The pool of sandboxes for the task of a run, on this machine or on the nodes of its cluster, beside its engines
+    there.
+    """
     from overlap.verify import SandboxVerifier
 
-    return SandboxVerifier(prepared.cfg, prepared.task, log=log, scratch=scratch, tell=tell)
+    cfg, task = prepared.cfg, prepared.task
+    pool = cluster_pool(cfg, placement, tuple(task.packages), tell) if cfg.cluster.address else None
+    return SandboxVerifier(cfg, task, log=log, scratch=scratch, tell=tell, pool=pool)
+
+
+def bound_cores(placement: Placement, node: str) -> int:
+    """Cores of another node than the driver's that engines are bound to."""
+    return sum(len(worker) for seat in placement.on(node) for worker in seat.cores)
+
+
+def cluster_pool(
+    cfg: Config, placement: Placement, packages: tuple[str, ...], tell: Callable[[str], None]
+) -> Callable[[], ClusterPool]:
+    """Makes a pool over the nodes at ``cluster.address``."""
+
+    def make() -> ClusterPool:
+        from overlap.cluster import ClusterPool, RayMembers  # imports Ray
+
+        verify = cfg.verify
+        members = RayMembers(
+            cluster_of(cfg),
+            isolation=verify.isolation,
+            packages=packages,
+            workers=verify.workers,
+            bound=lambda place: bound_cores(placement, place.name),
+        )
+        return ClusterPool(members, tell=tell)
+
+    return make
 
 
 def engine_log(log: Path, engine: int, alone: bool) -> Path:

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from overlap.activations import DecoderShape, activation_bytes, checkpoints, trained_parameters
 from overlap.config import Config
-from overlap.placement import (
-    Asked,
-    ModelShape,
-    Seating,
-    check_fit,
-    memory_line,
-    memory_plan,
-    memory_table,
-    read_shape,
-    seating_here,
-)
+from overlap.placement import Asked, MemoryPlan, ModelShape, Seats, cache_line, memory_line, read_shape, seats_line
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
 
 GIB = 2**30
 
 
-def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str, str]]:
-    """Lines "what, value" for a person. With ``rollouts``, no engine and no verifier will start."""
-    cfg = prepared.cfg
+def plan(
+    prepared: Prepared, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
+) -> list[tuple[str, str]]:
+    """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
+    ``rollouts``, no engine and no verifier will start.
+    """
+    cfg, shape = prepared.cfg, asked.policy
     r, le = cfg.rollout, cfg.learn
-    asked = asked_for(prepared, rollouts)
-    shape = asked.policy
     trained = trained_parameters(shape.decoder, shape.parameters, le.lora_rank)
     return [
-        ("policy", f"{cfg.model.policy} ({shape.parameters / 1e6:,.0f} M parameters, {cfg.model.dtype})"),
+        policy_line(asked),
         *_without_template(prepared),
         ("prompts", prompts_line(prepared)),
         *left_out_lines(prepared),
@@ -41,29 +33,41 @@ def plan(prepared: Prepared, rollouts: Rollouts | None = None) -> list[tuple[str
             "learner",
             f"{le.ranks} rank(s), ZeRO {le.zero_stage}, {le.updates_per_step} update(s) per step, lr {le.lr:g}",
         ),
+        *_nobody_sleeps(cfg, seats),
         *adapters_lines(cfg, trained),
         *_critic(cfg, asked.critic),
         ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
         *_verifier(cfg, rollouts),
-        ("memory", memory_line(memory_plan(asked, seating_here(cfg, engine=asked.engine)(cfg)))),
+        *seats_lines(asked, seats),
+        ("memory", memory_line(memory)),
         ("activations", activations_line(cfg, shape.decoder)),
     ]
+
+
+def policy_line(asked: Asked) -> tuple[str, str]:
+    """What is trained, and how large it is."""
+    model = asked.cfg.model
+    return "policy", f"{model.policy} ({asked.policy.parameters / 1e6:,.0f} M parameters, {model.dtype})"
+
+
+def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
+    """Who sits where, and what an engine's KV cache holds where that is a choice."""
+    cache = cache_line(asked, seats)
+    return [("devices", seats_line(seats)), *([("KV cache", cache)] if cache else [])]
+
+
+def elsewhere_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
+    """The part of a plan that other hardware makes."""
+    cfg, shape = asked.cfg, asked.policy
+    trained = trained_parameters(shape.decoder, shape.parameters, cfg.learn.lora_rank)
+    own = [policy_line(asked), *_nobody_sleeps(cfg, seats), *adapters_lines(cfg, trained), *_critic(cfg, asked.critic)]
+    return [*own, *seats_lines(asked, seats), ("activations", activations_line(cfg, shape.decoder))]
 
 
 def asked_for(prepared: Prepared, rollouts: Rollouts | None = None) -> Asked:
     """What the memory of a run is planned by."""
     critic = None if prepared.critic is None else read_shape(prepared.critic)
     return Asked(prepared.cfg, read_shape(prepared.policy), critic, engine=rollouts is None)
-
-
-def memory_lines(asked: Asked, seating: Seating) -> list[str]:
-    """The table of ``--dry-run``."""
-    return memory_table(memory_plan(asked, seating(asked.cfg)))
-
-
-def check_memory(asked: Asked, seating: Seating) -> None:
-    """Raise ConfigError where a run cannot fit, with settings that would make it fit."""
-    check_fit(asked, seating)
 
 
 def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
@@ -73,6 +77,14 @@ def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
         return []
     slow = f"; learn.lr={lr:g} is a rate for all weights, adapters usually take 10 times as much" if lr < 1e-5 else ""
     return [("adapters", f"LoRA of rank {rank} on all linear layers, {trained / 1e6:,.1f} M parameters trained{slow}")]
+
+
+def _nobody_sleeps(cfg: Config, seats: Seats) -> list[tuple[str, str]]:
+    if cfg.learn.offload != "sleep" or seats.turns:
+        return []
+    return [
+        ("offload", "nothing leaves: engine and learner share no GPU, so neither waits for the other (learn.offload)")
+    ]
 
 
 def _critic(cfg: Config, shape: ModelShape | None) -> list[tuple[str, str]]:
@@ -85,7 +97,10 @@ def _critic(cfg: Config, shape: ModelShape | None) -> list[tuple[str, str]]:
 
 def _verifier(cfg: Config, rollouts: Rollouts | None) -> list[tuple[str, str]]:
     if rollouts is None:
-        return [("verifier", f"{cfg.verify.workers} worker(s), {cfg.verify.cpu_s:g} s CPU per test")]
+        workers = f"{cfg.verify.workers} worker(s)"
+        if cfg.cluster.address:
+            workers += f" here, and the free cores of every further node of the cluster at {cfg.cluster.address}"
+        return [("verifier", f"{workers}, {cfg.verify.cpu_s:g} s CPU per test")]
     told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
     return [("rollouts", told)]
 

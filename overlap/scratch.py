@@ -20,15 +20,16 @@ LOOK_S = 0.5
 
 
 @contextmanager
-def scratch_directory() -> Iterator[tuple[Path, Warden]]:
-    """A private directory for what the run's processes leave, and the warden that removes it in any event.
+def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Warden]]:
+    """A private directory for what the run's processes leave, and the warden (``apart``: see there) that removes it in
+    any event.
 
     Raises ConfigError where there is no room for it, OverlapError where no process can be started.
     """
     path = _temporary() / f"ovl-{secrets.token_hex(4)}"
     with ExitStack() as stack:
         try:
-            warden = stack.enter_context(Warden(run_name(path)))
+            warden = stack.enter_context(Warden(run_name(path), apart=apart))
         except OSError as error:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error

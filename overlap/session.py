@@ -20,7 +20,7 @@ from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
 from overlap.parts import before_starts, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
-from overlap.placement import place_here
+from overlap.placement import Placement
 from overlap.prepared import Prepared
 from overlap.process import Warden
 from overlap.record import (
@@ -51,7 +51,8 @@ from overlap.steering import Steering
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
 _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"
-ENDS = ("finished", "drained", "all prompts solved")  # in order
+ALL_SOLVED = "all prompts solved"
+ENDS = ("finished", "drained", ALL_SOLVED)  # in order
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Session:
     """One run of the pipeline on real parts. ``reason`` says how it ended, ``keeper`` has its policy."""
 
     prepared: Prepared
+    placement: Placement
     run: RunDir
     scratch: Path
     console: Console
@@ -180,14 +182,13 @@ class Session:
 
         p, log = self.prepared, self.run.log
         updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
-        self._placed = place_here(p.cfg, engine=self.rollouts is None)
         generator, verifier = self._sources()
         learner = DeepSpeedLearner(
-            p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates, placement=self._placed
+            p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates, placement=self.placement
         )
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
-        await open_doors(doors, stack, self.warden, self.console.note, before_starts(generator, self._placed))
+        await open_doors(doors, stack, self.warden, self.console.note, before_starts(generator, self.placement))
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None
@@ -201,8 +202,8 @@ class Session:
             return SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
         p, scratch, log, tell = self.prepared, self.scratch, self.run.log, self.console.print
         watch, went_on = self.warden.watch_pid, self.outages.append
-        engines = steady_engines(p, self._placed, scratch, log=log, tell=tell, watch=watch, went_on=went_on)
-        return engines, sandbox_verifier(p, scratch, log=log, tell=tell)
+        engines = steady_engines(p, self.placement, scratch, log=log, tell=tell, watch=watch, went_on=went_on)
+        return engines, sandbox_verifier(p, self.placement, scratch, log=log, tell=tell)
 
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
@@ -224,7 +225,7 @@ class Session:
     def _how_it_ended(self) -> str:
         if self.steering.stopped:
             return "stopped"
-        early = "all prompts solved" if self._prompts.ended else "drained"
+        early = ALL_SOLVED if self._prompts.ended else "drained"
         return early if self._step < self.prepared.cfg.run.steps else "finished"
 
     async def _save_policy(self, path: Path) -> int:
@@ -258,7 +259,7 @@ class Session:
         position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,
-            self._placed.counted(p.cfg),
+            self.placement.counted(p.cfg),
             self._prompts,
             self._on_step,
             position,

@@ -31,8 +31,8 @@ from overlap.evaluation import (
 from overlap.opening import Door, open_doors
 from overlap.parts import sandbox_verifier, serving_engines
 from overlap.pipeline import PromptStream, take_in
-from overlap.placement import place_here
-from overlap.plan import left_out_lines
+from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
+from overlap.plan import left_out_lines, seats_lines
 from overlap.prepared import Prepared
 from overlap.process import Warden, interruptible
 from overlap.record import (
@@ -47,6 +47,7 @@ from overlap.record import (
     write_rollouts,
 )
 from overlap.scratch import run_to_end, scratch_directory
+from overlap.spread import Seated, seat
 from overlap.task import load_task
 from overlap.training import checked_file, prepare
 
@@ -133,15 +134,31 @@ def run_standalone(
     with interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
         check(prepared)
+        doors = wanted()
+        cfg = prepared.cfg
+        placement = seat_engines(prepared)[0].placement if "engine" in doors else place_here(cfg, learner=False)
         with quiet(scratch / "run.log") as console:
             for name, value in left_out_lines(prepared):
                 console.print(f"{name}: {value}")
-            run_to_end(_Standalone(prepared, scratch, console, warden, work, wanted()), interrupts)
+            run_to_end(_Standalone(prepared, placement, scratch, console, warden, work, doors), interrupts)
+
+
+def check_engines(prepared: Prepared) -> list[tuple[str, str]]:
+    """Who sits where without a learner, in lines for a person. Raises ConfigError where the engines cannot fit."""
+    seated, asked, memory = seat_engines(prepared)
+    return [*seats_lines(asked, seated.seating(prepared.cfg)), *seated.lines(), ("memory", memory_line(memory))]
+
+
+def seat_engines(prepared: Prepared) -> tuple[Seated, Asked, MemoryPlan]:
+    """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
+    asked, seated = Asked(prepared.cfg, read_shape(prepared.policy)), seat(prepared.cfg, learner=False)
+    return seated, asked, seated.check(asked)
 
 
 @dataclass
 class _Standalone:
     prepared: Prepared
+    placement: Placement
     scratch: Path
     console: Console
     warden: Warden
@@ -150,8 +167,8 @@ class _Standalone:
 
     async def __call__(self) -> None:
         p, log = self.prepared, self.scratch / "run.log"
-        generator = serving_engines(p, place_here(p.cfg, learner=False), self.scratch, log=log)
-        verifier = sandbox_verifier(p, self.scratch, log=log, tell=self.console.print)
+        generator = serving_engines(p, self.placement, self.scratch, log=log, tell=self.console.print)
+        verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=self.console.print)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
             doors = {name: door for name, door in doors.items() if name in self.wanted}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,16 @@ from overlap.placement import (
     Seating,
     devices_here,
     named_devices,
-    place_here,
     read_shape,
-    seating_here,
     seating_on,
 )
-from overlap.plan import asked_for, check_memory, plan
+from overlap.plan import asked_for, plan
 from overlap.prepared import Prepared
 from overlap.process import Interrupts, interruptible
 from overlap.record import Console, Rollouts, RunDir, quiet
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.session import Session
+from overlap.spread import seat
 from overlap.steering import Steering
 
 _ONE = threading.Lock()
@@ -70,9 +69,10 @@ def train(
     check_place(cfg, resume=resume)
     with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, warden):
         prepared = prepare(cfg, task, scratch)
-        place_here(cfg, engine=not rollouts)  # what cannot be placed is refused before a run directory is made
+        seated = seat(cfg, engine=not rollouts)
         kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
-        check_memory(asked_for(prepared, kept), seating_here(cfg, engine=kept is None))
+        asked = asked_for(prepared, kept)
+        memory = seated.check(asked)
         steering.refuse_stopped()
         run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
@@ -82,8 +82,18 @@ def train(
             with run.losses.spared("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(steering, run.ctl))
                 warden.watch_file(run.ctl)
-            session = Session(prepared, run, scratch, console, warden, steering=steering, rollouts=kept, **session_args)
-            announce(console, prepared, run, kept)
+            session = Session(
+                prepared,
+                seated.placement,
+                run,
+                scratch,
+                console,
+                warden,
+                steering=steering,
+                rollouts=kept,
+                **session_args,
+            )
+            announce(console, run, plan(prepared, asked, seated.seating(cfg), memory, kept) + seated.lines())
             return _conduct(session, interrupts, console, began)
 
 
@@ -254,9 +264,9 @@ def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Ro
     return rollouts
 
 
-def announce(console: Console, prepared: Prepared, run: RunDir, rollouts: Rollouts | None = None) -> None:
-    """Say what is about to happen."""
+def announce(console: Console, run: RunDir, lines: Sequence[tuple[str, str]]) -> None:
+    """Say what is about to happen, by the ``lines`` of its plan."""
     from overlap.record import banner
 
     where = [("run directory", str(run.path)), ("log", str(run.log))]
-    banner(console, "overlap train", [*plan(prepared, rollouts), *where])
+    banner(console, "overlap train", [*lines, *where])

@@ -6,6 +6,10 @@
 # --help tells the rest. Stopped, the same command goes on where it was.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case " $* " in
+  *" --help "* | *" -h "*) # without a set-up only what stands above: help should not install anything
+    [ -x "${OVERLAP_VENV:-.venv}/bin/python" ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' scripts/eval_deepcoder.sh; exit 0; } ;;
+esac
 bash scripts/setup.sh
 bin=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin
 PATH=$bin:$PATH exec "$bin/python" -m recipes.code_rl.evaluate "$@"

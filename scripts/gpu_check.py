@@ -65,26 +65,28 @@ def _options() -> argparse.Namespace:
 def _run(stage: str, options: argparse.Namespace) -> Iterator[Row]:
     """The stage's rows, printed as they come; a row of our own for one that did not end well."""
     words = [sys.executable, __file__, "--one", stage, "--policy", options.policy]
-    child = subprocess.Popen(
+    started = subprocess.Popen(
         [*words, *(["--rehearse"] if options.rehearse else [])],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    assert child.stdout is not None
-    assert child.stderr is not None
-    tail = _Tail(child.stderr)
-    late = threading.Timer(options.limit, _kill, [child])
-    late.start()
-    try:
-        for line in child.stdout:
-            if line.startswith("{"):
-                yield _told(stage, json.loads(line))
-        code = child.wait()
-    finally:
-        late.cancel()
-        _kill(child)
+    with started as child:
+        assert child.stdout is not None
+        tail = _Tail(child.stderr)
+        late = threading.Event()
+        clock = threading.Timer(options.limit, lambda: (late.set(), _kill(child)))
+        clock.start()
+        try:
+            for line in child.stdout:
+                if line.startswith("{"):
+                    yield _told(stage, json.loads(line))
+            code = child.wait()
+        finally:
+            clock.cancel()
+            _kill(child)
+        said = tail.text()
     if code:
-        why = f"took more than {options.limit:g} s" if late.finished.is_set() and code < 0 else f"exit code {code}"
-        yield _told(stage, {"check": "stage", "ok": False, "why": f"{why}: {tail.text()}"})
+        why = f"took more than {options.limit:g} s (--limit)" if late.is_set() else f"exit code {code}"
+        yield _told(stage, {"check": "stage", "ok": False, "why": ": ".join(filter(None, (why, said)))})
 
 
 class _Tail:

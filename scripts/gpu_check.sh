@@ -6,6 +6,10 @@
 #   bash scripts/gpu_check.sh --rehearse            on the CPU, to see that the checks themselves work
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case " $* " in
+  *" --help "* | *" -h "*) # without a set-up only what stands above: help should not install anything
+    [ -x "${OVERLAP_VENV:-.venv}/bin/python" ] || { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' scripts/gpu_check.sh; exit 0; } ;;
+esac
 python=
 if [ "${1:-}" = --python ]; then python=${2:?--python wants the name of a Python}; shift 2; fi
 if [ -z "$python" ]; then

@@ -36,6 +36,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names a failure when it happens: a run that is broken off before its summary would name none."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\n{report.nodeid} failed ({report.when}, {report.duration:.0f} s)\n{report.longreprtext}", flush=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     """With --fast, a test is skipped where it would compile; those that do so in other processes have the mark."""

@@ -4,7 +4,9 @@ What for: one frozen :class:`Config`, checked where it is made. Knows nothing of
 """
 
 from overlap.config.changes import Change, changes
+from overlap.config.cluster import ClusterConfig
 from overlap.config.critic import CriticConfig
+from overlap.config.docs import field_lines
 from overlap.config.fields import (
     Config,
     DataConfig,
@@ -20,6 +22,7 @@ from overlap.config.load import HISTORY, config_from_dict, load_config
 __all__ = [
     "HISTORY",
     "Change",
+    "ClusterConfig",
     "Config",
     "CriticConfig",
     "DataConfig",
@@ -31,5 +34,6 @@ __all__ = [
     "changes",
     "check_sharing",
     "config_from_dict",
+    "field_lines",
     "load_config",
 ]

@@ -13,6 +13,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
+from overlap.config.cluster import ClusterConfig
 from overlap.config.critic import CriticConfig
 from overlap.config.learn import LearnConfig
 from overlap.config.rules import Section, above, at_least, at_temperature, check_section, free, require, share
@@ -93,8 +94,8 @@ class RolloutConfig(Section):
     max_sequences: int = at_least(1, 64, may_change=True)
     """Sequences that an engine decodes at once."""
     replicas: int = at_least(0, 1, may_change=True)
-    """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own; 0: as many as the GPUs
-    hold, on a CPU 1. A group's samples stay on one of them."""
+    """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own (of a cluster several have
+    a node each); 0: as many as the GPUs hold, on a CPU 1. A group's samples stay on one of them."""
     gpu_memory: float = share(0.6, may_change=True)
     """Share of a GPU's memory for the engine, 0 to 1. On a CPU the KV cache is derived from ``max_sequences``."""
     tensor_parallel: int = at_least(1, 1)
@@ -133,7 +134,8 @@ class VerifyConfig(Section):
     section: ClassVar[str] = "verify"
 
     workers: int = at_least(1, 1, may_change=True)
-    """Programs judged at once. At most the number of cores."""
+    """Programs judged at once on this machine, at most the number of its cores; each further node of a cluster judges
+    with all of its cores that are free."""
     isolation: Literal["auto", "A", "B", "C"] = "auto"
     """Weakest isolation tier accepted; "auto" is the best of A and B that this machine has."""
     cpu_s: float = above(0, 4.0)
@@ -144,7 +146,9 @@ class VerifyConfig(Section):
     def __post_init__(self) -> None:
         check_section(self.section, self)
         cores = os.cpu_count() or 1
-        way_out = f"this machine has {cores} cores; more workers make time limits depend on luck"
+        way_out = (
+            f"this machine has {cores} cores, and more workers make time limits depend on luck: use {cores} or less"
+        )
         require(self.workers <= cores, "verify.workers", self.workers, way_out)
 
 
@@ -202,6 +206,7 @@ class Config:
     learn: LearnConfig = field(default_factory=LearnConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:
         """Rules between sections; what concerns one alone is checked where it stands."""
@@ -234,7 +239,7 @@ class Config:
             le.micro_batch_tokens >= context,
             "learn.micro_batch_tokens",
             le.micro_batch_tokens,
-            f"one sequence has up to {context} tokens (model.prompt_tokens + model.response_tokens)",
+            f"one sequence has up to {context} tokens (prompt and response, section model): use {context} or more",
         )
         way_out = f"a response has up to model.response_tokens={self.model.response_tokens}: use less than that"
         require(le.overlong_tokens < self.model.response_tokens, "learn.overlong_tokens", le.overlong_tokens, way_out)

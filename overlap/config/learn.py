@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from overlap.config.foreign import ADVANTAGES
 from overlap.config.rules import Section, above, at_least, check_section, free, require, share
 
 
@@ -95,6 +96,8 @@ class LearnConfig(Section):
     """How far a token's probability may have moved from the engine's before dppo masks what moves it further."""
 
     def __post_init__(self) -> None:
+        if algorithm := ADVANTAGES.get(str(self.advantage).lower()):
+            require(False, "learn.advantage", self.advantage, f"here that is learn.advantage={algorithm}")
         check_section(self.section, self)
         way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
         require(self.ranks % self.sequence_ranks == 0, "learn.sequence_ranks", self.sequence_ranks, way_out)

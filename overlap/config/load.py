@@ -10,7 +10,9 @@ from typing import Any, get_type_hints
 
 import yaml
 
+from overlap.config.docs import known_fields
 from overlap.config.fields import Config
+from overlap.config.foreign import FOREIGN
 from overlap.errors import ConfigError
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
@@ -40,7 +42,8 @@ def config_from_dict(tree: Mapping[str, Any]) -> Config:
         values = {} if values is None else values
         if not isinstance(values, Mapping):
             raise ConfigError(name, values, f"write its fields below it, as in {name}.{fields(kind)[0].name}=...")
-        known = get_type_hints(kind)
+        types = get_type_hints(kind)
+        known = {field: types[field] for field in known_fields(kind)}
         _refuse_unknown(f"{name}.", values, known)
         sections[name] = kind(**{key: _coerce(known[key], value) for key, value in values.items()})
     return Config(**sections)
@@ -64,7 +67,10 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     section, dot, name = key.strip().partition(".")
     if not (equals and dot and name):
-        raise ConfigError("override", override, "write section.field=value, for instance learn.lr=2e-5")
+        way_out = "write section.field=value, for instance learn.lr=2e-5"
+        if section.endswith((".yaml", ".yml")) or name.endswith(("yaml", "yml")):
+            way_out = "a configuration is given with --config FILE"
+        raise ConfigError("override", override, way_out)
     try:
         value = yaml.safe_load(text) if text.strip() else ""
     except yaml.YAMLError as error:
@@ -92,6 +98,21 @@ def _coerce(kind: Any, value: Any) -> Any:
 def _refuse_unknown(prefix: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known are {', '.join(known)}"
-            raise ConfigError(f"{prefix}{key}", given[key], f"is not a field; {hint}")
+            raise ConfigError(
+                f"{prefix}{key}", given[key], f"is not a field; {_hint(prefix, str(key), given[key], known)}"
+            )
+
+
+def _hint(prefix: str, key: str, value: Any, known: Mapping[str, Any]) -> str:
+    """What a key that is no field may have been meant to be."""
+    inner = next(iter(value)) if not prefix and isinstance(value, Mapping) and value else key
+    last = str(inner).rpartition(".")[2]
+    if last in FOREIGN:
+        return f"here it is {FOREIGN[last]}"
+    sections = get_type_hints(Config)
+    if elsewhere := [f"{section}.{last}" for section, kind in sections.items() if last in known_fields(kind)]:
+        return f"did you mean {' or '.join(elsewhere)}?"
+    very_near = difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    if near := very_near or difflib.get_close_matches(key, known, n=3, cutoff=0.5):
+        return f"did you mean {' or '.join(prefix + name for name in near)}?"
+    return f"known are {', '.join(known)}: `overlap fields{f' {prefix[:-1]}' if prefix else ''}` says what each is"

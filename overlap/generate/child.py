@@ -1,4 +1,4 @@
-"""First thing that runs in every process of the engine: bound to the driver's life, its shared memory named.
+"""First thing that runs in every process of the engine: bound to its parent's life, its shared memory named.
 
 The host imports this module before anything else, and so does each process that vLLM spawns from there:
 ``multiprocessing`` runs the spawner's main module in them first. Standard library only.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from overlap.process import LIFE, bind_to_parent, name_shared
+from overlap.process import LIFE, PARENT, bind_to_parent, name_shared
 
-DRIVER, HOST = "OVERLAP_ENGINE_DRIVER", "OVERLAP_ENGINE_HOST"
-"""Environment of an engine process: pid of the driver, and of the host once that has begun."""
+ENGINE, HOST = "OVERLAP_ENGINE", "OVERLAP_ENGINE_HOST"
+"""Environment of an engine process: that it is one, and pid of the host once that has begun."""
 
 _entered = False
 
@@ -19,10 +19,10 @@ _entered = False
 def enter() -> None:
     """Take this process over; does nothing outside an engine process, or a second time."""
     global _entered
-    if _entered or DRIVER not in os.environ:
+    if _entered or ENGINE not in os.environ:
         return
     _entered = True
-    parent = os.environ.get(HOST, os.environ[DRIVER])
+    parent = os.environ.get(HOST, os.environ[PARENT])
     os.environ.setdefault(HOST, str(os.getpid()))
     bind_to_parent(int(parent))
     name_shared(os.environ[LIFE])

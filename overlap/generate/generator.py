@@ -21,6 +21,7 @@ from typing import Any
 from overlap.config import Config
 from overlap.core import Part, Request, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
+from overlap.generate.site import Here, Site
 from overlap.generate.start import READY_S, EngineSpec, Sample, Sampling, environment
 from overlap.placement import EngineSeat, Placement, place_here
 from overlap.process import Life, Peer, RemoteFault, see
@@ -36,8 +37,8 @@ class VllmGenerator:
 
     ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
     ``log`` takes what vLLM and its processes print; by default ``scratch/engine.log``. ``host`` is the module that the
-    engine's process runs. The engine sits on seat ``engine`` of ``placement``; by default it is placed for itself, as
-    every part of a run on this machine would be.
+    engine's process runs, at ``site``, by default this machine. The engine sits on seat ``engine`` of ``placement``; by
+    default it is placed for itself, as every part of a run on this machine would be.
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
@@ -52,9 +53,10 @@ class VllmGenerator:
         host: str = "overlap.generate.host",
         placement: Placement | None = None,
         engine: int = 0,
+        site: Site | None = None,
     ) -> None:
         placement = placement or place_here(cfg, learner=not standalone)
-        self._cfg, self._standalone, self._host = cfg, standalone, host
+        self._cfg, self._standalone, self._host, self._site = cfg, standalone, host, site or Here()
         self._seat = placement.engines[engine]
         name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
         self._log = log or scratch / f"{name}.log"
@@ -153,7 +155,8 @@ class VllmGenerator:
         what = f"version {update.version}"
         if update.chunks is None:
             info = dict(update.info.get("update", update.info))
-            await self._ask(what, "replace_weights", info, update.version, within=_LOAD_S)
+            async with self._site.brought(self._life, info, update.version) as found:
+                await self._ask(what, "replace_weights", found, update.version, within=_LOAD_S)
             return
         await self._ask(what, "begin_weights")
         async with contextlib.aclosing(update.chunks()) as chunks:
@@ -226,7 +229,7 @@ class VllmGenerator:
     async def _open(self) -> None:
         """Start the host and have it open the engine. An engine that did not start is not tried again."""
         try:
-            self._peer = await open_host(self._life, self._host, self._seat)
+            self._peer = await open_host(self._life, self._host, self._seat, self._site)
             self._backend, self._shares_gpus = await self._ask("start", "open", self._spec, within=_START_S)
             await self._ask("start", "probe_at", self._spec.temperature)
             if self._standalone:
@@ -282,10 +285,9 @@ class VllmGenerator:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 
 
-async def open_host(life: Life, module: str, seat: EngineSeat) -> Peer:
+async def open_host(life: Life, module: str, seat: EngineSeat, site: Site) -> Peer:
     """Start the process that the engine lives in."""
-    mine = environment(os.getpid()) | seat.environment
-    return await Peer.start(life, f"the {life.name} process", module, mine)
+    return await site.start(life, f"the {life.name} process", module, environment(), seat)
 
 
 def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, seat: EngineSeat) -> EngineSpec:
@@ -302,5 +304,6 @@ def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, sea
         backend=placement.backend,
         landing=cfg.rollout.landing,
         load_weights=standalone,
-        engines=len(placement.engines),
+        sleeps=placement.sleeps,
+        engines=len(placement.on(seat.node)),
     )

@@ -28,24 +28,29 @@ Result = TypeVar("Result")
 class Replicas:
     """A :class:`~overlap.core.Generator` of ``engines``, each of them one: steady ones that are not ``alone``.
 
-    ``serving``: they have weights from the start (no trainer), and a death is final. A request may be in ``sends``
+    ``serving``: they have weights from the start (no trainer), and a death is final. ``sleeps``: they take turns with
+    the learner on their devices. A request may be in ``sends``
     engines that die with it. ``resent`` counts requests that went to another engine. Every method but the constructor
     belongs to one event loop; they raise what an engine raises, and the first end of one for good is the end of all.
     """
 
-    def __init__(self, engines: Sequence[Generator], *, serving: bool = False, sends: int = PATIENCE.sends) -> None:
-        self._engines, self._sends = tuple(engines), sends
+    def __init__(
+        self,
+        engines: Sequence[Generator],
+        *,
+        serving: bool = False,
+        sleeps: bool = False,
+        sends: int = PATIENCE.sends,
+    ) -> None:
+        self._engines, self._sleeps, self._sends = tuple(engines), sleeps, sends
         self._version: int | None = 0 if serving else None
         self._has: list[int | None] = [self._version] * len(self._engines)
         self._lost: set[int] = set()
         self._requests = Counter[int]()
         self._members = Counter[int]()
         self._homes: dict[int, int] = {}
-        self._backend = ""
         self._loading = asyncio.Lock()
         self._open, self._ended = asyncio.Event(), asyncio.Event()
-        if serving:
-            self._open.set()
         self._watching: asyncio.Task[None] | None = None
         self._cause: BaseException | None = None
         self.resent = 0
@@ -99,7 +104,6 @@ class Replicas:
         """
         self._watch()
         async with self._loading:
-            self._backend = update.backend
             if update.version != self._version:
                 self._shut()
                 self._version = update.version
@@ -139,14 +143,14 @@ class Replicas:
         return [value for values in answers.values() for value in values]
 
     async def sleep(self) -> None:
-        """All engines sleep, where they share a device with the learner: none has weights then."""
-        if self._backend in ("", "ipc"):  # before the first load nobody has said
+        """All engines sleep, where they take turns with the learner: none has weights then."""
+        if self._sleeps:
             self._shut()
             await self._each(range(len(self._engines)), lambda engine: engine.sleep())
 
     async def wake(self, part: Part) -> None:
         """All engines that sleep take their memory back."""
-        if self._backend in ("", "ipc"):
+        if self._sleeps:
             await self._each(range(len(self._engines)), lambda engine: engine.wake(part))
 
     async def wants_weights(self) -> None:

@@ -25,6 +25,7 @@ from overlap.process import (
     ended,
     exit_status,
     is_tracker,
+    leave,
     read,
 )
 
@@ -120,4 +121,4 @@ def serve(kind: type[Host] = Host) -> NoReturn:
         await kind(writer).serve(reader)
 
     asyncio.run(until_hung_up())
-    os._exit(0)  # vLLM's threads and processes are not waited for: they end with this process
+    leave(0)  # vLLM's threads are not waited for

@@ -32,8 +32,10 @@ class EngineSpec:
     backend: str
     landing: str
     load_weights: bool
+    sleeps: bool
+    """It takes turns with the learner on its GPUs."""
     engines: int
-    """On this machine, which share its memory where they run on a CPU."""
+    """On its machine, which share the memory there where they run on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +85,9 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
             "kv_cache_memory_bytes": cpu_kv_bytes,
             "block_size": CPU_BLOCK_TOKENS,
         }
-    sleeps = spec.backend == "ipc"
-    if sleeps and spec.tensor_parallel > 1:
+    if spec.sleeps and spec.tensor_parallel > 1:
         args["disable_custom_all_reduce"] = True  # its buffers do not outlive a sleep: vLLM crashes after it
-    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": sleeps}
+    return args | {"gpu_memory_utilization": spec.gpu_memory, "enable_sleep_mode": spec.sleeps}
 
 
 def kv_bytes(spec: EngineSpec, model: Any) -> int:
@@ -107,10 +108,10 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
 
 
-def environment(driver: int) -> dict[str, str]:
-    """What the engine's processes find in their environment, on top of the driver's; ``driver`` is its pid."""
+def environment() -> dict[str, str]:
+    """What the engine's processes find in their environment, on top of that of the process that starts them."""
     return {
-        child.DRIVER: str(driver),
+        child.ENGINE: "1",
         "VLLM_HOST_IP": "127.0.0.1",  # one machine: no socket on an outer interface
         "VLLM_RPC_BASE_PATH": ".",  # the tree's own folder: a longer path may not fit a socket's 107 bytes
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",

@@ -5,6 +5,7 @@
 
 Engines have deaths (killed, out of memory, vLLM's EngineDeadError) and faults (a request that they refuse, a load that
 fails). Only a death is answered by another engine. After too many deaths all who wait get an error with the last cause.
+One that dies in its sleep leaves its place to the learner: the next is started when it is to wake.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class SteadyGenerator:
     that fails is final.
 
     One that is not ``alone`` has others beside it that can do its work: requests and loads wait for no further engine,
-    and raise EngineLost where theirs has died. Generation did not stand still then, so ``went_on`` is not called.
+    and raise EngineLost where theirs has died. Generation did not stand still then, so ``went_on`` is not called. One
+    that ``sleeps`` takes turns with the learner on its devices: it comes up again only when it is to wake.
     """
 
     def __init__(
@@ -63,17 +65,20 @@ class SteadyGenerator:
         *,
         patience: Patience = PATIENCE,
         alone: bool = True,
+        sleeps: bool = False,
         tell: Callable[[str], None] = lambda line: None,
         watch: Callable[[int], None] = lambda pid: None,
         went_on: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        self._make, self._patience, self._alone = make, patience, alone
+        self._make, self._patience, self._alone, self._sleeps = make, patience, alone, sleeps
         self._tell, self._watch, self._went_on = tell, watch, went_on
         self._engine = make()
         self._life: asyncio.Task[None] | None = None
         self._up, self._ended = asyncio.Event(), asyncio.Event()
         self._cause: Exception | None = None
         self._died = False
+        self._awake = asyncio.Event()
+        self._awake.set()
         self._deaths: deque[float] = deque()
         self._backend, self._bare = "", False
         self._loads, self._wanted = 0, asyncio.Event()
@@ -95,6 +100,7 @@ class SteadyGenerator:
     async def load(self, update: WeightUpdate) -> None:
         """As the engine's ``load``; where that dies, the next one gets ``update``."""
         self._backend = update.backend
+        self._awake.set()
         self._check_lost(f"version {update.version}")
         self._loads += 1
         self._look_for_weights()
@@ -119,13 +125,20 @@ class SteadyGenerator:
             raise EngineLost(f"probe: {error}") from error
 
     async def sleep(self) -> None:
-        """As the engine's; nothing where engine and learner do not share a device."""
-        if self._backend in ("", "ipc"):  # before the first load nobody has said
-            await self._steadily("sleep", lambda engine: engine.sleep())
+        """As the engine's; nothing where engine and learner do not take turns."""
+        if self._sleeps:
+            self._check()
+            if self._awake.is_set():  # else it sleeps, or has died in its sleep
+                await self._steadily("sleep", lambda engine: engine.sleep())
+                self._awake.clear()
 
     async def wake(self, part: Part) -> None:
-        """As the engine's; nothing where engine and learner do not share a device."""
-        if self._backend in ("", "ipc"):
+        """As the engine's; nothing where engine and learner do not take turns."""
+        if self._sleeps:
+            if not self._awake.is_set() and not self._up.is_set():
+                self._awake.set()
+                await self._steadily("sleep", lambda engine: engine.sleep())  # the new one has begun with all of it
+            self._awake.set()
             await self._steadily(f"waking the {part}", lambda engine: engine.wake(part))
 
     async def wants_weights(self) -> None:
@@ -217,6 +230,7 @@ class SteadyGenerator:
             cause = await self._serve()
             while cause is not None:
                 await self._bury(cause)
+                await self._awake.wait()
                 cause = await self._begin()
         except Exception as error:  # whatever it is, all who wait get it
             self._end(error, died=True)

@@ -56,9 +56,9 @@ class Engine:
     They raise what vLLM raises; the host tells the door, which makes an EngineError of it and sets the deadlines.
     """
 
-    def __init__(self, llm: Any, vllm: Any, on_cpu: bool, backend: str, landing: str) -> None:
-        self.backend, self.shares_gpus = backend, backend == "ipc"
-        self._on_cpu, self._keeps = on_cpu, landing == "keep"
+    def __init__(self, llm: Any, vllm: Any, spec: EngineSpec, on_cpu: bool) -> None:
+        self.backend, self.shares_gpus = spec.backend, spec.sleeps
+        self._on_cpu, self._keeps = on_cpu, spec.landing == "keep"
         self._llm, self._vllm = llm, vllm
         self._has_weights = False
         self._tokenizer = llm.get_tokenizer()
@@ -205,9 +205,7 @@ def open_engine(spec: EngineSpec) -> Engine:
         # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
-    return Engine(
-        vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, on_cpu, spec.backend, spec.landing
-    )
+    return Engine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, spec, on_cpu)
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:

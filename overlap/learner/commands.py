@@ -89,7 +89,7 @@ class Commands:
         spec, placed = self._spec, self._spec.placement
         if self._sender is None:
             self._sender = open_sender(
-                placed.backend, rank=spec.rank, world=spec.world, engine_devices=placed.engine_devices
+                placed.backend, rank=spec.rank, engine_devices=placed.engine_devices, address=placed.address
             )
         self._turns.send()
         return placed.backend, self._sender.prepare(self._trainer.full_tensors(), version)
@@ -111,18 +111,20 @@ class Commands:
     def save(self, folder: Path, kind: Literal["policy", "state"]) -> int:
         """Write into ``folder``, which the driver puts into its place; returns the version written.
 
-        Raises RunDirError, after which all ranks can go on: none of them waits for one that could not write.
+        Raises RunDirError, after which all ranks can go on: none of them waits for one that could not write. A rank
+        that has no room for what it is to write dies, for the others do wait for it.
         """
-        try:
-            if kind == "policy":
-                with self._turns.reading():
-                    self._save_policy(folder)
-            else:
-                with self._turns.all_readable():
-                    self._save_state(folder)
-        except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
-            reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())
-            raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
+        readable, write = (
+            (self._turns.reading, self._save_policy)
+            if kind == "policy"
+            else (self._turns.all_readable, self._save_state)
+        )
+        with readable():
+            try:
+                write(folder)
+            except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
+                reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())
+                raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
         return self._version
 
     def _save_policy(self, folder: Path) -> None:
@@ -177,14 +179,14 @@ class Commands:
     def restore(self, folder: Path, state: LearnerState) -> None:
         """Load what ``save`` wrote as "state", cut for these ranks or for others."""
         learn = self._spec.cfg.learn
-        self._turns.all_here()
         for tag, deepspeed in self._engines.items():
-            if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
-                partial = tag == TAG and state.lora_rank > 0
-                deepspeed.load_checkpoint(str(folder), tag=tag, load_module_strict=not partial)
-            else:
-                old = OldShards(folder / tag, ranks=state.ranks, stage=state.zero_stage)
-                load_resharded(deepspeed.optimizer, old, learn.zero_stage)
+            with self._turns.restoring(critic=tag == CRITIC_TAG):
+                if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
+                    partial = tag == TAG and state.lora_rank > 0
+                    deepspeed.load_checkpoint(str(folder), tag=tag, load_module_strict=not partial)
+                else:
+                    old = OldShards(folder / tag, ranks=state.ranks, stage=state.zero_stage)
+                    load_resharded(deepspeed.optimizer, old, learn.zero_stage)
         self._trainer.updates, self._version = state.updates, state.version
         if (critic := self._trainer.critic) is not None:
             critic.load_head(folder / CRITIC_TAG)

@@ -84,11 +84,6 @@ class Partitioner:
         parameter.data = torch.empty((), dtype=parameter.dtype).expand(parameter.ds_shape)
 
 
-def whole_shape(parameter: Any) -> tuple[int, ...]:
-    """The shape of a parameter, partitioned or not."""
-    return tuple(getattr(parameter, "ds_shape", parameter.shape))
-
-
 @contextmanager
 def gathered(model: nn.Module) -> Iterator[None]:
     """Lets a partitioned model compute before DeepSpeed's engine has it: a module's parameters are gathered while it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.config import LearnConfig
 from overlap.errors import ConfigError
-from overlap.weights import FullTensors, LowRank
+from overlap.weights import FullTensors, LowRank, whole_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +76,7 @@ def _targets(policy: Any, rank: int) -> list[str]:
     others = [
         name
         for name, p in policy.base_model.named_parameters()
-        if len(getattr(p, "ds_shape", p.shape)) > 1 and name.rpartition(".")[0] not in known
+        if len(whole_shape(p)) > 1 and name.rpartition(".")[0] not in known
     ]
     if others or not linear:
         found = f"{others[0]} is no linear layer" if others else "it has no linear layers"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, register
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
-from overlap.learner.loading import Partitioner, gathered, whole_shape
+from overlap.learner.loading import Partitioner, gathered
 from overlap.learner.micro_batch import MicroBatch, Response, Row
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
+from overlap.weights import whole_shape
 
+_DERIVED = (".inv_freq", ".masked_bias")  # in old checkpoints, and made anew by every model
 _PROBE = 64  # tokens of the start-up check
 # Mean difference of log-probs, nats. On a 135M model in bfloat16, rounding makes 0.07, wrong positions make 0.3 and a
 # leaking mask 0.8; in float32 rounding makes 1e-5.
@@ -65,7 +68,7 @@ def load_policy(
     With DeepSpeed's configuration ``zero``, of stage 3, the model has this rank's partitions.
 
     Raises ConfigError for one that transformers cannot load in full (it would go on with random tensors in place of
-    missing ones), and for a model without an output layer.
+    missing ones, and without those that its layers have no place for), and for a model without an output layer.
     """
     register()
     policy = _load(path, dtype, zero)
@@ -120,11 +123,28 @@ def _load(path: Path, dtype: torch.dtype, zero: dict[str, Any] | None) -> Any:
         OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError
     ) as error:  # fmt: skip
         reason = " ".join(str(error).split())[:300]
+        if "ignore_mismatched_sizes" in reason:  # it points to a table, which is in the log
+            reason = "its files have tensors of other sizes than its config.json means, the log names them"
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error
     if missing := sorted(found["missing_keys"]):
         way_out = f"{len(missing)} tensors are not in its files, {missing[0]} for one: save or download it anew"
         raise ConfigError("model.policy", str(path), way_out)
+    if strays := _strays(policy, found["unexpected_keys"]):
+        way_out = f"its layers have no place for {len(strays)} tensors of its files, {strays[0]} for one: its"
+        raise ConfigError("model.policy", str(path), f"{way_out} config.json is of another model, download it anew")
+    head, tied = policy.get_output_embeddings(), getattr(policy.config.get_text_config(), "tie_word_embeddings", False)
+    if tied and head is not None and head.weight is not policy.get_input_embeddings().weight:
+        way_out = "its files have an output layer that is not its embedding, and its config.json ties the two"
+        raise ConfigError("model.policy", str(path), f"{way_out}: the engine would, set tie_word_embeddings to false")
     return policy
+
+
+def _strays(policy: Any, unexpected: Iterable[str]) -> list[str]:
+    """Tensors of a checkpoint that belong to layers of the model, which would do without them: a bias that its
+    configuration leaves out, a layer more than it counts, scales of another number type.
+    """
+    layers = tuple(f"{name}." for name, module in policy.named_modules() if isinstance(module, nn.ModuleList))
+    return sorted(name for name in unexpected if name.startswith(layers) and not name.endswith(_DERIVED))
 
 
 def _unfit(policy: Any, fault: str) -> ConfigError:

@@ -268,11 +268,17 @@ class Turns:
                         stack.callback(self._move, "parameters leave", holding.leave)
             yield
 
-    def all_here(self) -> None:
-        """To be written to; they leave in their turn."""
-        for holding in (self._policy, self._critic):
-            if holding is not None:
-                self._move("all comes back", holding.come_back)
+    @contextmanager
+    def restoring(self, *, critic: bool) -> Iterator[None]:
+        """All of the critic, or of the policy, is here to be written to, and nothing of the other: together they may
+        be more than there is. It leaves in its turn.
+        """
+        own, other = (self._critic, self._policy) if critic else (self._policy, self._critic)
+        if other is not None:
+            self._move("the other one leaves", other.leave)
+        if own is not None:
+            self._move("all comes back", own.come_back)
+        yield
 
     def told(self) -> dict[str, float]:
         """Metrics: GiB of the device that nobody had in the moments since the last call."""

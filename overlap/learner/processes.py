@@ -57,14 +57,12 @@ class RankProcesses:
 
     async def start(self, timeout_s: float) -> None:
         """Start all ranks and wait until they have loaded the policy. Raises LearnerError."""
-        world = self._spec.world
-        for rank in range(world):
-            mine = rank_environment(rank, world)
-            for seat in self._spec.placement.ranks[rank : rank + 1]:
-                mine |= seat.environment
-            peer = await Peer.start(self._life, f"learner rank {rank}", MODULE, mine)
+        specs = [replace(self._spec, rank=rank) for rank in range(self._spec.world)]
+        for spec in specs:
+            mine = rank_environment(spec.rank, spec.world) | spec.seat.environment
+            peer = await Peer.start(self._life, f"learner rank {spec.rank}", MODULE, mine)
             self._peers.append(peer)
-        await self.call("start", timeout_s=timeout_s, each=[(replace(self._spec, rank=r),) for r in range(world)])
+        await self.call("start", timeout_s=timeout_s, each=[(spec,) for spec in specs])
 
     async def call(self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None) -> Any:
         """Call every rank; returns what rank 0 did. ``each`` gives every rank arguments of its own.

@@ -16,7 +16,7 @@ from typing import Any
 
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError
 from overlap.learner.spec import RankSpec
-from overlap.process import CANCEL, Call, Reply, bind_to_parent, encode, receive
+from overlap.process import CANCEL, Call, Reply, bind_to_parent, encode, leave, receive
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
 _SHOWN = 2000  # characters of a traceback, from its end
@@ -68,7 +68,7 @@ def _device(spec: RankSpec) -> Any:
 
     cuda = spec.placement.kind == "cuda"
     os.environ["DS_ACCELERATOR"] = "cuda" if cuda else "cpu"
-    torch.manual_seed(spec.cfg.run.seed)
+    torch.manual_seed(spec.seat.seed)
     if not cuda:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // spec.world))
         return torch.device("cpu")
@@ -106,4 +106,4 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of the process group may wait for ranks that are gone
+    leave(code)  # threads of the process group may wait for ranks that are gone

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from overlap.config import Config
-from overlap.placement import Placement
+from overlap.placement import Placement, RankSeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,4 +23,9 @@ class RankSpec:
     critic: Path
     cfg: Config
     total_updates: int
-    placement: Placement = field(default_factory=Placement)
+    placement: Placement
+
+    @property
+    def seat(self) -> RankSeat:
+        """Where this rank sits."""
+        return self.placement.ranks[self.rank]

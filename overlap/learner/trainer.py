@@ -20,7 +20,6 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.critic_trainer import CriticTrainer
-from overlap.learner.loading import whole_shape
 from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
@@ -30,7 +29,7 @@ from overlap.learner.optimizer import deepspeed_config, learning_rate, partition
 from overlap.learner.sequence import SequenceGroup, share_sequences
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, to_tensors
-from overlap.weights import FullTensors, full_tensors
+from overlap.weights import FullTensors, full_tensors, whole_shape
 
 
 class RankTrainer:

@@ -95,6 +95,16 @@ class Learning:
                     return loaded, await self.check_parity(sample)
                 return loaded, self._compare(await self.doors.generator.logprobs(token_ids), learners)
 
+    async def check(self, sample: Trajectory) -> None:
+        """``check_parity`` of what is loaded. Where a device is shared that is loaded anew, for the learner must
+        compute its part before its parameters leave.
+        """
+        if not self.doors.learner.shares:
+            await self.check_parity(sample)
+            return
+        async with self._turn:
+            await self._serve(self.version, sample)
+
     async def load(self) -> None:
         """Bring the learner's version into the engine."""
         async with self._turn:

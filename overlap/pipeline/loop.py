@@ -112,7 +112,7 @@ async def overlapped(
     """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
     learning = Learning(doors, cfg, at.step, at.version)
     books = Books(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
-    control, pace = control or Control(), Pace(cfg)
+    control, pace = control or Control(), Pace(cfg, lambda: getattr(doors.verifier, "at_once", cfg.verify.workers))
     books.window.allowed = pace.leases
     control.begin()
     try:
@@ -157,7 +157,7 @@ async def _first_parity(learning: Learning, request: Request) -> None:
     while True:
         sample = await learning.doors.generator.generate(request)
         with suppress(EngineLost):  # the next engine has its weights from ``serve_again``
-            await learning.check_parity(sample)
+            await learning.check(sample)
             return
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from statistics import median
 
 from overlap.config import Config
@@ -32,11 +32,13 @@ TOLERANCE = 0.05
 
 
 class Pace:
-    """Fed with finished steps; ``leases`` is what the window may have out."""
+    """Fed with finished steps; ``leases`` is what the window may have out. ``verifiers`` says how many there are now,
+    where that is not for the configuration to say.
+    """
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, verifiers: Callable[[], int] | None = None) -> None:
         self._per_step, self._most = cfg.rollout.groups_per_step, cfg.rollout.max_staleness + 1
-        self._sequences, self._verifiers = cfg.rollout.sequences, cfg.verify.workers
+        self._sequences, self._verifiers = cfg.rollout.sequences, verifiers or (lambda: cfg.verify.workers)
         self._ratios: deque[float] = deque(maxlen=KEPT)
 
     @property
@@ -50,7 +52,7 @@ class Pace:
         times = [(decoded_s.pop(s.id, 0.0), _verified_s(s)) for s in result.batch.all_samples]
         learned_s = sum(end - start for start, end in (result.learn_span, result.sync_span, result.parity_span))
         generated_s, verified_s = (math.fsum(column) for column in zip(*times, strict=True))
-        busy_s = verified_s / self._verifiers
+        busy_s = verified_s / self._verifiers()
         period = max(generated_s / self._sequences, busy_s, learned_s)
         alone = max(max(map(sum, times)), min(times)[0] + busy_s) + learned_s
         if period > 0:

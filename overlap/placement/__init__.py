@@ -7,6 +7,7 @@ torch and starts no CUDA.
 
 from overlap.placement.devices import Devices, devices_here
 from overlap.placement.fit import Seating, check_fit
+from overlap.placement.host import free_memory
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
     Asked,
@@ -16,10 +17,19 @@ from overlap.placement.memory import (
     memory_plan,
     token_bytes,
 )
-from overlap.placement.seating import free_memory, named_devices, seating_here, seating_on
+from overlap.placement.nodes import (
+    NodeDevices,
+    check_nodes,
+    driver_node,
+    moved,
+    nodes_line,
+    place_over,
+    seating_over,
+)
+from overlap.placement.seating import named_devices, seating_here, seating_on
 from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
 from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config
-from overlap.placement.table import memory_line, memory_table
+from overlap.placement.table import cache_line, memory_line, memory_table, seats_line
 
 __all__ = [
     "CPU_BLOCK_TOKENS",
@@ -29,24 +39,33 @@ __all__ = [
     "EngineSeat",
     "MemoryPlan",
     "ModelShape",
+    "NodeDevices",
     "Placement",
     "RankSeat",
     "Seating",
     "Seats",
+    "cache_line",
     "check_environment",
     "check_fit",
+    "check_nodes",
     "devices_here",
+    "driver_node",
     "free_memory",
     "kv_cache_bytes",
     "memory_line",
     "memory_plan",
     "memory_table",
+    "moved",
     "named_devices",
+    "nodes_line",
     "place",
     "place_here",
+    "place_over",
     "read_shape",
     "seating_here",
     "seating_on",
+    "seating_over",
+    "seats_line",
     "shape_of",
     "text_config",
     "token_bytes",

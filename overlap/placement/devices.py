@@ -18,7 +18,8 @@ from overlap.process import environment
 
 _SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
 _MIB = 2**20
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+ELSEWHERE = " (`overlap train --dry-run --devices 8x80` plans the memory of other hardware)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,22 @@ def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) 
     if wanted == "cuda" and not names:
         why = "this torch is built without CUDA" if not built else "the driver shows no GPU"
         why = f"{VISIBLE}={environ[VISIBLE]} hides every GPU" if known and VISIBLE in environ else why
-        raise ConfigError("run.device", "cuda", f"{why}: use auto or cpu, or install for a GPU")
-    whole = not any(name.startswith("MIG-") for name in names)  # of a part of a GPU the driver does not tell here
-    return Devices(names, min(known, default=0) if names and whole else 0, cores)
+        raise ConfigError("run.device", "cuda", f"{why}: use auto or cpu, or install for a GPU{ELSEWHERE}")
+    return Devices(names, _smallest(names, known, environ), cores)
+
+
+def _smallest(names: Sequence[str], known: Sequence[int], environ: Mapping[str, str]) -> int:
+    """Bytes of the smallest of the GPUs ``names``, of all that are ``known``, in the driver's order; 0: not known.
+
+    CUDA counts the fastest first unless it is told the driver's order: so which one a number means is not known where
+    GPUs differ and some are hidden. Of a part of a GPU the driver does not tell here.
+    """
+    if not names or any(name.startswith("MIG-") for name in names):
+        return 0
+    if len(set(known)) > 1 and len(names) < len(known):
+        ordered = environ.get(ORDER) == "PCI_BUS_ID" and all(name.isdecimal() for name in names)
+        return min(known[int(name)] for name in names) if ordered else 0
+    return min(known, default=0)
 
 
 def visible(count: int, given: str | None) -> tuple[str, ...]:
@@ -70,9 +84,9 @@ def visible(count: int, given: str | None) -> tuple[str, ...]:
         return tuple(map(str, range(count)))
     names = list[str]()
     for name in map(str.strip, given.split(",")):
-        if not ((name.isdigit() and int(name) < count) or name.startswith(("GPU-", "MIG-"))):
+        if not ((name.isdecimal() and int(name) < count) or name.startswith(("GPU-", "MIG-"))):
             break
-        names.append(name)
+        names.append(str(int(name)) if name.isdecimal() else name)  # "00" is 0 once more
     return tuple(names) if len(set(names)) == len(names) else ()
 
 

@@ -7,6 +7,8 @@ for a while. N numbers are trained by R ranks, w bytes each in the model's numbe
     float32 master    4 N / R             4 N / R           4 N / R    4 N / R
     Adam              8 N / R             8 N / R           8 N / R    8 N / R
 
+Where the optimizer is in host memory, ZeRO 1 in bfloat16 is laid out as in float32, and the host has the last three.
+
 An optimizer step has moments that need more. "pass": activations, and the temporaries of a layer's backward pass.
 "logits": those and the gradient of the output layer. "reduce": a bucket of gradients and its copy on the way to the
 ranks that keep them. "step": under ZeRO 3 a copy of a part's gradients. The largest counts.
@@ -31,6 +33,9 @@ CHUNKS = 3 * (24 << 20)
 GATHER = 256 << 20
 """Of a pass over full tensors under ZeRO 3 (``overlap.weights.full``)."""
 
+OPTIMIZER = ("gradients", "float32 master", "Adam")
+"""Items that ZeRO-Offload has in the machine's memory."""
+
 Items = dict[str, int]
 
 
@@ -38,6 +43,7 @@ Items = dict[str, int]
 class Trained:
     """A model under DeepSpeed. ``parameters`` are held, ``trained`` of them learn; ``head`` says whether logits are
     made; ``tokens`` are those of one rank's pass. On a GPU (``reserves``) a bucket has its place before it is full.
+    ``offloaded``: the optimizer is in host memory (ZeRO-Offload).
     """
 
     shape: ModelShape
@@ -50,6 +56,7 @@ class Trained:
     checkpointing: bool
     head: bool
     reserves: bool
+    offloaded: bool = False
 
     @property
     def whole(self) -> int:
@@ -64,21 +71,28 @@ class Trained:
     def states(self) -> Items:
         """What stays between two steps."""
         n = self.trained
+        kept = {1: 4 * n if self.width < 4 else 0, 2: 0, 3: 4 * n // self.ranks}[self.stage]
         return {
             "parameters": self.own,
-            "gradients": {1: 4 * n if self.width < 4 else 0, 2: 0, 3: 4 * n // self.ranks}[self.stage],
+            "gradients": 4 * n // self.ranks if self.offloaded else kept,
             "float32 master": 4 * n // self.ranks,
             "Adam": 8 * n // self.ranks,
             "gradient bucket": self._bucket if self.stage == 3 else 0,
         }
 
+    def here(self) -> Items:
+        """What of the states is on a rank's device."""
+        return {name: size for name, size in self.states().items() if not self.offloaded or name not in OPTIMIZER}
+
     def made(self) -> Items:
-        """While it is loaded and laid out: Adam's states come with the first step. Under ZeRO 1 and 2 the parameters
-        are there twice for a moment, under ZeRO 3 with what is read at once.
+        """While it is loaded and laid out: Adam's states come with the first step. Under ZeRO 1 and 2 what learns is
+        there twice for a moment, under ZeRO 3 with what is read at once; the optimizer's states come after that.
         """
-        read = self.whole if self.stage < 3 else min(self.whole, max(GATHER, self.width * self.shape.largest))
+        read = self.width * self.trained if self.stage < 3 else self.gathered_whole()["gather bucket"]
         bucket = self._bucket if self.stage == 3 and self.reserves else 0
-        return self.states() | {"Adam": 0, "gradient bucket": bucket, "loading": read}
+        laid = self.here() | {"Adam": 0, "gradient bucket": bucket}
+        loaded = {"parameters": self.own, "loading": read}
+        return max(laid, loaded, key=lambda items: sum(items.values()))
 
     @property
     def _bucket(self) -> int:
@@ -92,7 +106,8 @@ class Trained:
     def _summed(self) -> Items:
         """Gradients of the micro-batches before, beside those that stay."""
         n, r = self.trained, self.ranks
-        summed = {1: self.width * n if self.width < 4 else 4 * n, 2: 4 * n // r, 3: 0}[self.stage]
+        halves = self.width < 4 and not self.offloaded
+        summed = {1: self.width * n if halves else 4 * n, 2: 0 if self.offloaded else 4 * n // r, 3: 0}[self.stage]
         bucket = self._bucket if self.stage == 2 and self.reserves else 0
         return {"gradients": summed, "gradient bucket": bucket}
 
@@ -105,7 +120,7 @@ class Trained:
         d = self.shape.decoder
         kept = activation_bytes(d, self.tokens, width=self.width, checkpointing=self.checkpointing)
         backward = self.width * self.tokens * (3 * d.inner + 4 * d.hidden)
-        items = {"activations": kept + backward} | self._summed() | self._gathered(0)
+        items = {"activations": kept, "a layer's backward": backward} | self._summed() | self._gathered(0)
         if self.reserves and self.stage > 1 and self.trained > BUCKET:  # the first bucket is full when layers are left
             items["gradient bucket"] = items.get("gradient bucket", 0) + 4 * BUCKET
         return items
@@ -128,7 +143,7 @@ class Trained:
 
     def _reduce(self) -> Items:
         """At the end of a pass, when activations are gone."""
-        if self.stage == 1 and self.width < 4:
+        if self.stage == 1 and self.width < 4 and not self.offloaded:
             return {"gradients": self.width * self.trained}
         single = (4 + self.width) * self.shape.largest if self.shape.largest > BUCKET else 0
         copied = max(4 * min(self.trained, BUCKET), single)
@@ -143,6 +158,11 @@ class Trained:
         logits = self.width * min(t * self.shape.vocabulary, LOGITS // 2) + CHUNKS
         held = {"activations": self.width * t * (3 * d.inner + 4 * d.hidden), "logits": logits}
         return held | self._gathered(self.shape.vocabulary * d.hidden)
+
+    def gathered_whole(self) -> Items:
+        """While full tensors are made of a rank's parts, to be sent or saved."""
+        bucket = min(self.whole, max(GATHER, self.width * self.shape.largest))
+        return {"gather bucket": bucket if self.stage == 3 else 0}
 
     def _step(self) -> Items:
         if self.stage < 3:

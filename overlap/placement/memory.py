@@ -4,13 +4,14 @@ A place is a GPU, or on a machine without one the machine, whose memory all proc
 place lives through::
 
     start      engine and learner are made
-    generate   the engine samples
+    generate   the engine samples; a checkpoint may be written meanwhile, for which sleeping parameters come back
     sync       new weights go from the learner into the engine
     critic     the critic takes its optimizer step, if there is one
     actor      the policy takes its own
 
 Engine and learner on the same GPUs take turns: who is not in a phase sleeps. What of the learner's states leaves a GPU
-then is a matter of ``Offload``.
+then is a matter of ``Offload``. While the engine samples, checkpoints are written: what sleeps of them on the host is
+read there, but parameters come back for so long.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Literal, get_args
 
 from overlap.activations import checkpoints, trained_parameters
 from overlap.config import Config
-from overlap.placement.learner import GATHER, Items, Trained
+from overlap.placement.learner import OPTIMIZER, Items, Trained
 from overlap.placement.shapes import ModelShape
 
 Phase = Literal["start", "generate", "sync", "critic", "actor"]
@@ -88,6 +89,11 @@ class Asked:
         return 2 if self.cfg.model.dtype == "bfloat16" else 4
 
     @property
+    def kv_parts(self) -> int:
+        """GPUs of an engine that its KV cache is shared among: no more than there are heads of keys."""
+        return min(self.cfg.rollout.tensor_parallel, self.policy.key_heads or self.cfg.rollout.tensor_parallel)
+
+    @property
     def models(self) -> tuple[Model, ...]:
         """Those that are trained."""
         return ("actor",) if self.critic is None else ("actor", "critic")
@@ -103,7 +109,7 @@ class Asked:
             parameters += trained
         return Trained(
             shape, parameters, trained, self.width, learn.ranks, learn.zero_stage, learn.rank_tokens, again,
-            head=what == "actor", reserves=reserves,
+            head=what == "actor", reserves=reserves, offloaded=reserves and self.offload == "cpu",
         )  # fmt: skip
 
 
@@ -123,13 +129,13 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A place that would need more bytes in a phase than are ``there``; ``what`` has no room."""
+    """A place that would need more bytes in a phase than are ``there``; ``what`` has no room in its share ("": all)."""
 
     phase: Phase
     place: str
     wanted: int
     there: int
-    what: str
+    what: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,9 +157,13 @@ class MemoryPlan:
         """Bytes."""
         return sum(use.total for use in self.at(place, phase))
 
+    def in_use(self, place: str, phase: Phase) -> int:
+        """Bytes, holes in a heap left out: what a run is refused for."""
+        return sum(use.total - use.items.get(HEAP, 0) for use in self.at(place, phase))
+
     def fullest(self, place: str) -> Phase:
         """The phase in which most is in use there."""
-        return max(PHASES, key=lambda phase: self._in_use(place, phase))
+        return max(PHASES, key=lambda phase: self.in_use(place, phase))
 
     def most(self, place: str) -> int:
         """Bytes in that phase."""
@@ -161,15 +171,12 @@ class MemoryPlan:
 
     def shortage(self) -> Shortage | None:
         """The worst one, None where everything fits that is known."""
-        known = ((self._in_use(place, phase), there, place, phase) for place, there in self.there.items()
+        known = ((self.in_use(place, phase), there, place, phase) for place, there in self.there.items()
                  for phase in PHASES if there)  # fmt: skip
         used, there, place, phase = max(known, key=lambda one: one[0] - one[1], default=(0, 0, "", "start"))
         if used <= there:
             return self.engine_shortage
-        return Shortage(phase, place, used, there, "everything that is there")
-
-    def _in_use(self, place: str, phase: Phase) -> int:
-        return sum(use.total - use.items.get(HEAP, 0) for use in self.at(place, phase))
+        return Shortage(phase, place, used, there)
 
 
 def memory_plan(asked: Asked, seats: Seats) -> MemoryPlan:
@@ -209,9 +216,15 @@ def kv_room(asked: Asked, size: int) -> int:
     """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
     r = asked.cfg.rollout
     if not size:
-        token = token_bytes(asked.policy, asked.width) // r.tensor_parallel
+        token = token_bytes(asked.policy, asked.width) // asked.kv_parts
         return token * r.max_sequences * asked.cfg.model.context_tokens
     return int(r.gpu_memory * size) - asked.width * asked.policy.parameters // r.tensor_parallel - WORKSPACE
+
+
+def kv_tokens(asked: Asked, size: int) -> int:
+    """Tokens that the KV cache of an engine holds on GPUs of ``size`` bytes."""
+    token = -(-token_bytes(asked.policy, asked.width) // asked.kv_parts)
+    return max(0, kv_room(asked, size)) // token if token else 0
 
 
 def _engine_shortage(asked: Asked, seats: Seats) -> Shortage | None:
@@ -220,12 +233,12 @@ def _engine_shortage(asked: Asked, seats: Seats) -> Shortage | None:
     sizes = [size for engine in seats.engines for device in engine if (size := seats.devices[device])]
     if not (asked.engine and sizes):
         return None
-    token = -(-token_bytes(asked.policy, asked.width) // r.tensor_parallel)
+    token = -(-token_bytes(asked.policy, asked.width) // asked.kv_parts)
     missing = token * asked.cfg.model.context_tokens - kv_room(asked, min(sizes))
     if missing <= 0:
         return None
     there = int(r.gpu_memory * min(sizes))
-    what = f"an engine with one full sequence in its share (rollout.gpu_memory={r.gpu_memory:g})"
+    what = f"an engine with one sequence of {asked.cfg.model.context_tokens:,} tokens"
     return Shortage("generate", gpu(seats.engines[0][0]), there + missing, there, what)
 
 
@@ -268,25 +281,24 @@ def _rank_items(asked: Asked, seats: Seats, phase: Phase) -> tuple[Items, int]:
     held, away = Items(), 0
     for what in asked.models:
         model = asked.trained(what, reserves=True)
-        states = model.states() | (_reference(asked) if what == "actor" else {})
+        reference = _reference(asked) if what == "actor" else {}
+        states, here = model.states() | reference, model.here() | reference
         leaves, rests = _leaves(asked.offload, turns=seats.turns), asked.offload != "none" and seats.turns
-        here = {name: size for name, size in states.items() if asked.offload != "cpu" or name not in _OPTIMIZER}
         if rests and phase != what:
-            stay = {"parameters", "reference"} if (what, phase) == ("actor", "sync") else set()
+            back = phase == "generate" or (what, phase) == ("actor", "sync")
+            stay = {"parameters", "reference"} if back else set()
             here = {name: size for name, size in here.items() if name in stay}
         if phase == "start":
-            here = model.made() | (_reference(asked) if what == "actor" else {})
+            here = model.made() | reference
         elif phase == what:
             here = largest(here, model.moments())
         elif (what, phase) == ("actor", "sync"):
             here = largest(here, (_travel(model, seats.backend), model.probed()))
+        elif what == "actor" and phase == "generate":
+            here = largest(here, (model.gathered_whole(),))
         held |= _named(here, what, phase)
         away += 0 if phase == "start" else sum(size for name, size in states.items() if name in leaves)
     return held, away
-
-
-_OPTIMIZER = {"gradients", "float32 master", "Adam"}
-"""What ZeRO-Offload has in the machine's memory."""
 
 
 def _leaves(offload: Offload, *, turns: bool) -> set[str]:
@@ -298,7 +310,7 @@ def _leaves(offload: Offload, *, turns: bool) -> set[str]:
     resting = {"parameters", "reference"} if turns else set()
     if offload == "sleep":
         return resting | ({"float32 master", "Adam"} if turns else set())
-    return resting | _OPTIMIZER
+    return resting | set(OPTIMIZER)
 
 
 def _named(items: Items, what: Model, phase: Phase) -> Items:
@@ -309,17 +321,17 @@ def _named(items: Items, what: Model, phase: Phase) -> Items:
 
 
 def _reference(asked: Asked) -> Items:
-    if not asked.cfg.learn.kl_coef:
-        return {}
+    """Adapters need none: without them the policy is what it was."""
     learn = asked.cfg.learn
+    if not learn.kl_coef or learn.lora_rank:
+        return {}
     whole = asked.width * asked.policy.parameters
     return {"reference": whole // learn.ranks if learn.zero_stage == 3 else whole}
 
 
 def _travel(model: Trained, backend: str) -> Items:
-    """What a pass over full tensors and their way into the engine need on a rank's device."""
-    gathered = min(model.whole, max(GATHER, model.width * model.shape.largest)) if model.stage == 3 else 0
-    return {"gather bucket": gathered, "transfer buffer": PACKED.get(backend, 0)}
+    """What full tensors and their way into the engine need on a rank's device."""
+    return model.gathered_whole() | {"transfer buffer": PACKED.get(backend, 0)}
 
 
 def largest(states: Items, moments: Iterable[Items]) -> Items:

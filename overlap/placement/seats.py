@@ -21,6 +21,7 @@ from overlap.placement.devices import VISIBLE, Devices, devices_here
 
 Backend = Literal["shm", "ipc", "nccl"]
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
+_NO_GPU = Devices()
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
@@ -29,7 +30,8 @@ class EngineSeat:
     """Where engine ``index`` sits. ``devices`` are places among the GPUs, ``visible`` is what it sees of them.
 
     ``cores`` [TP][...] are the CPUs that each of its workers is bound to; empty: vLLM chooses. ``first_rank`` is the
-    rank of its first worker in the group that nccl sends weights by, whose rank 0 is the learner.
+    rank of its first worker in the group that nccl sends weights by, whose rank 0 is the learner. ``node`` is the name
+    of the cluster's node whose devices these are; "": they are of the driver's machine.
     """
 
     index: int
@@ -38,6 +40,7 @@ class EngineSeat:
     visible: str = ""
     cores: tuple[tuple[int, ...], ...] = ()
     first_rank: int = 1
+    node: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -63,15 +66,24 @@ class RankSeat:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Seats for every engine and every rank of a run. ``backend`` carries the weights; ``shared``: some GPU has both
-    an engine and a rank.
+    """Seats for every engine and every rank of a run. ``backend`` carries the weights; nccl's group meets at the
+    learner's ``address``.
     """
 
     kind: Literal["cpu", "cuda"] = "cpu"
     backend: Backend = "shm"
-    shared: bool = False
     engines: tuple[EngineSeat, ...] = ()
     ranks: tuple[RankSeat, ...] = ()
+    address: str = "127.0.0.1"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes other than the driver's machine that engines sit on."""
+        return tuple(dict.fromkeys(seat.node for seat in self.engines if seat.node))
+
+    def on(self, node: str) -> tuple[EngineSeat, ...]:
+        """Seats of the engines on a node; "": on the driver's machine."""
+        return tuple(seat for seat in self.engines if seat.node == node)
 
     @property
     def sleeps(self) -> bool:
@@ -111,15 +123,15 @@ def place(cfg: Config, devices: Devices, *, engine: bool = True, learner: bool =
         _check_ranks(cfg, len(devices.names), backend, shared, replicas)
     parallel = cfg.rollout.tensor_parallel
     engines = tuple(_engine_seat(cfg, devices, e, range(e * parallel, (e + 1) * parallel)) for e in range(replicas))
-    ranks = _rank_seats(cfg, devices, 0 if shared else replicas * parallel) if learner else ()
-    return Placement("cuda", backend, shared, engines, ranks)
+    ranks = rank_seats(cfg, devices, 0 if shared else replicas * parallel) if learner else ()
+    return Placement("cuda", backend, engines, ranks)
 
 
 def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Placement:
     wanted, replicas, parallel = cfg.rollout.weight_backend, cfg.rollout.replicas or 1, cfg.rollout.tensor_parallel
     if engine and learner and wanted not in ("auto", "shm"):
         raise ConfigError("rollout.weight_backend", wanted, "needs GPUs, and here is none to be used: use auto or shm")
-    ranks = tuple(RankSeat(rank, cfg.run.seed) for rank in range(cfg.learn.ranks)) if learner else ()
+    ranks = rank_seats(cfg) if learner else ()
     if not engine:
         return Placement(ranks=ranks)
     bound: Sequence[tuple[tuple[int, ...], ...]] = [()]
@@ -129,14 +141,14 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
             raise ConfigError(
                 "rollout.replicas", replicas, way_out + f"{max(1, len(devices.cores) // parallel)} or less"
             )
-        workers = _spread(devices.cores, replicas * parallel)
+        workers = spread_cores(devices.cores, replicas * parallel)
         bound = [workers[e * parallel : (e + 1) * parallel] for e in range(replicas)]
     return Placement(
         engines=tuple(EngineSeat(e, cfg.run.seed + e, cores=bound[e]) for e in range(replicas)), ranks=ranks
     )
 
 
-def _spread(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
+def spread_cores(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:
     """Cores for each worker, side by side; one stays free for everybody else where there are more than workers."""
     free = len(cores) - (len(cores) > workers)
     edges = [free * worker // workers for worker in range(workers + 1)]
@@ -193,7 +205,7 @@ def _check_ranks(cfg: Config, count: int, backend: Backend, shared: bool, replic
 def _rank_alone(cfg: Config, devices: Devices) -> Placement:
     count = len(devices.names)
     _check_ranks(cfg, count, "shm", True, 0)
-    return Placement("cuda", ranks=_rank_seats(cfg, devices, 0))
+    return Placement("cuda", ranks=rank_seats(cfg, devices, 0))
 
 
 def _engine_seat(cfg: Config, devices: Devices, index: int, own: range) -> EngineSeat:
@@ -201,7 +213,10 @@ def _engine_seat(cfg: Config, devices: Devices, index: int, own: range) -> Engin
     return EngineSeat(index, cfg.run.seed + index, tuple(own), names, first_rank=1 + own.start)
 
 
-def _rank_seats(cfg: Config, devices: Devices, first: int) -> tuple[RankSeat, ...]:
+def rank_seats(cfg: Config, devices: Devices = _NO_GPU, first: int = 0) -> tuple[RankSeat, ...]:
+    """A seat for every rank, on GPUs from the ``first`` on."""
+    if not devices.names:
+        return tuple(RankSeat(rank, cfg.run.seed) for rank in range(cfg.learn.ranks))
     return tuple(
         RankSeat(rank, cfg.run.seed, (first + rank,), devices.names[first + rank]) for rank in range(cfg.learn.ranks)
     )

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from overlap.activations import DecoderShape, decoder_shape
+from overlap.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes in numbers. ``largest`` is those of the largest tensor; a ``tied`` head is the embedding's own tensor."""
+    """Sizes in numbers. ``largest`` is those of the largest tensor; a ``tied`` head is the embedding's own tensor;
+    ``context`` are the tokens of the longest sequence that it knows. 0: not known.
+    """
 
     parameters: int
     decoder: DecoderShape
@@ -22,10 +25,16 @@ class ModelShape:
     tied: bool
     heads: int = 0
     key_heads: int = 0
+    context: int = 0
 
     def divides(self, parts: int) -> bool:
         """Whether ``parts`` devices or ranks can share the heads of queries and of keys evenly."""
         return not (self.heads % parts or self.key_heads % parts)
+
+    def splits(self, parts: int) -> bool:
+        """Whether an engine can have ``parts`` GPUs: each takes whole heads; keys are copied where there are fewer."""
+        keys = max(1, self.key_heads)
+        return not (self.heads % parts or (keys % parts and parts % keys))
 
     @property
     def kv_width(self) -> int:
@@ -42,10 +51,15 @@ def read_shape(policy: Path) -> ModelShape:
     """Of a checkpoint directory. Without safetensors files the parameters are those that its configuration means.
 
     Families call their sizes differently, and wrap a text model in others: a figure that is not found is 0.
+
+    Raises ConfigError for files that cannot be read.
     """
-    config = text_config(policy)
-    foretold = shape_of(config)
-    if not (sizes := _tensor_sizes(policy)):
+    try:
+        foretold, sizes = shape_of(text_config(policy)), _tensor_sizes(policy)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        way_out = f"its files say nothing of its sizes ({type(error).__name__}: {error}): download it anew"
+        raise ConfigError("model.policy", str(policy), way_out) from error
+    if not sizes:
         return foretold
     embedding = foretold.vocabulary * foretold.decoder.hidden
     return replace(foretold, parameters=sum(sizes), largest=max(sizes), tied=sizes.count(embedding) < 2)
@@ -68,15 +82,17 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     parameters = embedding * (1 if tied else 2) + decoder.layers * layer + h
     heads = int(config.get("num_attention_heads") or config.get("n_head") or 0)
     keys = int(config.get("num_key_value_heads") or heads)
-    return ModelShape(parameters, decoder, vocabulary, max(embedding, h * decoder.inner), tied, heads, keys)
+    context = int(config.get("max_position_embeddings") or config.get("n_positions") or 0)
+    return ModelShape(parameters, decoder, vocabulary, max(embedding, h * decoder.inner), tied, heads, keys, context)
 
 
 def _tensor_sizes(policy: Path) -> list[int]:
     """Numbers of elements of all tensors in the checkpoint's safetensors files, from their heads alone."""
     sizes = []
-    for file in sorted(policy.glob("*.safetensors")):
+    for file in _files(policy):
         with file.open("rb") as f:
-            header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+            length = int.from_bytes(f.read(8), "little")
+            header = json.loads(f.read(length) if length < file.stat().st_size else b"")
         for name, entry in header.items():
             if name != "__metadata__":
                 count = 1
@@ -84,3 +100,15 @@ def _tensor_sizes(policy: Path) -> list[int]:
                     count *= length
                 sizes.append(count)
     return sizes
+
+
+def _files(policy: Path) -> list[Path]:
+    """Those that transformers reads: a checkpoint may hold the same weights once more, under another name."""
+    if (one := policy / "model.safetensors").is_file():
+        return [one]
+    try:
+        index = json.loads((policy / "model.safetensors.index.json").read_text())
+        named = sorted({policy / name for name in index["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        named = []
+    return named if named and all(file.is_file() for file in named) else sorted(policy.glob("model*.safetensors"))

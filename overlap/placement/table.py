@@ -5,25 +5,68 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from overlap.placement.memory import PHASES, MemoryPlan, Phase
+from overlap.placement.memory import HEAP, HOST, MACHINE, PHASES, Asked, MemoryPlan, Phase, Seats, kv_tokens
 
 GIB = 2**30
 _SHOWN = 0.05
 """GiB; what is less than that is not named."""
+_MEANINGS: Mapping[Phase, str] = {
+    "start": "everything is made",
+    "generate": "samples are drawn",
+    "sync": "new weights are handed over",
+    "critic": "the critic's optimizer step",
+    "actor": "the policy's optimizer step",
+}
 
 
 def memory_table(plan: MemoryPlan) -> list[str]:
-    """Rows: for each place its phases, then what makes up the fullest. GPUs that look the same share a row."""
+    """Rows: for each place its phases, then what makes up the fullest; in the end what the columns mean. GPUs that look
+    the same share a row.
+    """
     phases = [phase for phase in PHASES if any(use.phase == phase for use in plan.uses)]
     rows = [f"{'memory, GiB':<14}" + "".join(f"{phase:>10}" for phase in phases) + f"{'there':>10}"]
     for name, place in _alike(plan).items():
         there = plan.there.get(place, 0)
-        figures = [*(plan.total(place, phase) for phase in phases)]
-        cells = "".join(f"{size / GIB:>10.1f}" for size in figures)
+        cells = "".join(f"{plan.in_use(place, phase) / GIB:>10.1f}" for phase in phases)
         rows.append(f"{name:<14}{cells}" + (f"{there / GIB:>10.1f}" if there else f"{'?':>10}"))
         fullest = plan.fullest(place)
         rows.append(f"  {fullest}: {items_line(plan, place, fullest)}")
-    return rows
+        if heap := _heap(plan, place):
+            rows.append(f"  and up to {heap / GIB:.1f} of holes in the heap of ranks, for which no run is refused")
+    free = any(place in (HOST, MACHINE) for place in plan.places)
+    known = "what the GPU has" + (", of the machine what is free" if free else "") + " (?: not known)"
+    return [*rows, f"  {'; '.join(f'{phase}: {_MEANINGS[phase]}' for phase in phases)}", f"  there: {known}"]
+
+
+def seats_line(seats: Seats) -> str:
+    """Who sits where, and how weights travel."""
+    told = []
+    if engines := len(seats.engines):
+        each = f" of {len(seats.engines[0])} GPU(s)" if seats.devices else ""
+        on = _on(seats, {device for engine in seats.engines for device in engine})
+        told.append(f"{engines} engine(s){each} on {on}")
+    if seats.ranks:
+        told.append(f"{len(seats.ranks)} learner rank(s) on {_on(seats, set(seats.ranks))}")
+    told += ["they take turns"] if seats.turns else []
+    told += [f"weights go by {seats.backend}"] if engines and seats.ranks else []
+    idle = set(range(len(seats.devices))) - {device for engine in (*seats.engines, seats.ranks) for device in engine}
+    told += [f"nobody on {_on(seats, idle)}"] if idle else []
+    return "; ".join(told)
+
+
+def _on(seats: Seats, devices: set[int]) -> str:
+    return _name([f"GPU {device}" for device in sorted(devices)]) if seats.devices else "the CPU"
+
+
+def cache_line(asked: Asked, seats: Seats) -> str:
+    """How much an engine's KV cache holds on GPUs; "" where that is not known."""
+    sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
+    if not (asked.engine and sizes and min(sizes) and (tokens := kv_tokens(asked, min(sizes))) > 0):
+        return ""
+    context, most = asked.cfg.model.context_tokens, asked.cfg.rollout.max_sequences
+    full = min(most, tokens // context)
+    told = f"{tokens:,} tokens an engine: {full} sequences of {context:,} at once"
+    return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")
 
 
 def items_line(plan: MemoryPlan, place: str, phase: Phase) -> str:
@@ -31,7 +74,8 @@ def items_line(plan: MemoryPlan, place: str, phase: Phase) -> str:
     sizes: dict[str, int] = defaultdict(int)
     for use in plan.at(place, phase):
         for item, size in use.items.items():
-            sizes[f"{use.process.split()[0]}'s {item}" if item == "own" else item] += size
+            if item != HEAP:
+                sizes[f"{use.process.split()[0]}'s {item}" if item == "own" else item] += size
     named = sorted(sizes.items(), key=lambda pair: -pair[1])
     return ", ".join(f"{item} {size / GIB:.1f}" for item, size in named if size >= _SHOWN * GIB)
 
@@ -41,9 +85,15 @@ def memory_line(plan: MemoryPlan) -> str:
     told = []
     for name, place in _alike(plan).items():
         phase, there = plan.fullest(place), plan.there.get(place, 0)
-        of = f" of {there / GIB:.0f}" if there else ""
-        told.append(f"{name} at most {plan.most(place) / GIB:.1f}{of} GiB ({phase})")
+        of = f" of {there / GIB:.1f}" if there else ""
+        heap = f", and {heap / GIB:.1f} of heap" if (heap := _heap(plan, place)) else ""
+        told.append(f"{name} at most {plan.in_use(place, phase) / GIB:.1f}{of} GiB ({phase}){heap}")
     return "; ".join(told)
+
+
+def _heap(plan: MemoryPlan, place: str) -> int:
+    """Bytes that the processes there may hold beside what is in use in the fullest phase."""
+    return sum(use.items.get(HEAP, 0) for use in plan.at(place, plan.fullest(place)))
 
 
 def _alike(plan: MemoryPlan) -> Mapping[str, str]:

@@ -27,6 +27,12 @@ def check_checkpoint(path: Path, given: str) -> Path:
     """The directory, resolved. Raises ConfigError, with the name that was given, where it cannot be a policy."""
     if not path.is_dir():
         raise ConfigError(FIELD, given, "no such directory: give the directory of a Hugging Face checkpoint")
+    if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
+        way_out = (
+            f"{path} has adapters alone (peft): merge them into their model (merge_and_unload), or give the folder "
+        )
+        way_out += "of a policy that a run has saved, which holds both"
+        raise ConfigError(FIELD, given, way_out)
     for what, names in (("config", ("config.json",)), ("weights", _WEIGHTS), ("tokenizer", _TOKENIZERS)):
         if not any((path / name).is_file() for name in names):
             raise ConfigError(FIELD, given, f"{path} has no {what}: it must hold {' or '.join(names)}")

@@ -13,6 +13,8 @@ from overlap.process.calls import (
     Peer,
     RemoteFault,
     Reply,
+    Writer,
+    connect,
     decode,
     encode,
     message,
@@ -30,14 +32,16 @@ from overlap.process.lifeline import (
     identify,
     is_tracker,
     kill_tree,
+    leave,
     read_proc,
 )
-from overlap.process.nest import LIFE, RUN, environment, name_shared, run_name, shared
+from overlap.process.nest import LIFE, PARENT, RUN, environment, name_shared, run_name, shared
 from overlap.process.warden import Warden
 
 __all__ = [
     "CANCEL",
     "LIFE",
+    "PARENT",
     "RUN",
     "SIGNALS",
     "Call",
@@ -49,8 +53,10 @@ __all__ = [
     "RemoteFault",
     "Reply",
     "Warden",
+    "Writer",
     "alive",
     "bind_to_parent",
+    "connect",
     "decode",
     "descendants",
     "encode",
@@ -62,6 +68,7 @@ __all__ = [
     "interruptible",
     "is_tracker",
     "kill_tree",
+    "leave",
     "lifeline",
     "message",
     "name_shared",

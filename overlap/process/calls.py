@@ -15,7 +15,7 @@ import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from overlap.process.life import Life, see
 
@@ -93,10 +93,39 @@ def _whole(stream: BinaryIO, count: int) -> bytes:
     return data
 
 
-class Peer:
-    """A process in a :class:`Life` that serves calls, many at once. Made by ``start``; ends with the life."""
+class Writer(Protocol):
+    """What takes the bytes of calls: an ``asyncio.StreamWriter``, or what carries them further than this machine."""
 
-    def __init__(self, life: Life, writer: asyncio.StreamWriter) -> None:
+    def write(self, data: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
+
+
+async def connect(
+    life: Life, title: str, module: str, environment: Mapping[str, str]
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
+    with life.starting(title):
+        ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            life.spawn(title, ["-P", "-m", module, str(theirs.fileno())], environment, fds=[theirs.fileno()])
+        return await asyncio.open_connection(sock=ours)
+    except BaseException:
+        ours.close()
+        raise
+
+
+class Peer:
+    """A process in a :class:`Life` that serves calls, many at once. Made by ``start``, or ``joined`` to one that was
+    started elsewhere; ends with the life.
+    """
+
+    def __init__(self, life: Life, writer: Writer) -> None:
         self._life, self._writer = life, writer
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._listening: asyncio.Task[None] | None = None
@@ -104,15 +133,11 @@ class Peer:
     @classmethod
     async def start(cls, life: Life, title: str, module: str, environment: Mapping[str, str]) -> Peer:
         """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
-        with life.starting(title):
-            ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                life.spawn(title, ["-P", "-m", module, str(theirs.fileno())], environment, fds=[theirs.fileno()])
-            reader, writer = await asyncio.open_connection(sock=ours)
-        except BaseException:
-            ours.close()
-            raise
+        return cls.joined(life, title, *await connect(life, title, module, environment))
+
+    @classmethod
+    def joined(cls, life: Life, title: str, reader: asyncio.StreamReader, writer: Writer) -> Peer:
+        """One whose replies come by ``reader``, and who gets calls by ``writer``."""
         peer = cls(life, writer)
         peer._listening = asyncio.create_task(peer._listen(reader), name=f"listen to {title}")
         return peer

@@ -88,6 +88,7 @@ class Life:
         mine = {
             nest.RUN: nest.run_name(self._scratch),
             nest.LIFE: self._token,
+            nest.PARENT: str(os.getpid()),
             "TMPDIR": str(self.folder.absolute()),
         }
         with contextlib.ExitStack() as stack:
@@ -182,8 +183,12 @@ class Life:
     def _on_exit(self, process: subprocess.Popen[bytes]) -> None:
         self._unwatch(process.pid)
         code = process.wait()  # its pidfd says that it has ended
-        text = self.obituary(f"{self._titles[process.pid]} (pid {process.pid})", code)
-        if code < 0:
+        self.died(f"{self._titles[process.pid]} (pid {process.pid})", code)
+
+    def died(self, who: str, code: int | None) -> None:
+        """A process of the tree has ended, so that the life does: at once where it was killed (negative), else soon."""
+        text = self.obituary(who, code)
+        if code is not None and code < 0:
             self.fail(text)
         else:
             self.fail_soon(text)

@@ -13,9 +13,11 @@ import os
 import sys
 from pathlib import Path
 
-RUN, LIFE = "OVERLAP_RUN", "OVERLAP_LIFE"
-"""Environment variables of every process of a run: name of the run, and of the tree of processes that it belongs to."""
+RUN, LIFE, PARENT = "OVERLAP_RUN", "OVERLAP_LIFE", "OVERLAP_PARENT"
+"""Environment variables of every process of a run: name of the run, of the tree of processes that it belongs to, and
+pid of the process that has started that tree."""
 
+_CLUSTER = ("RAY_ADDRESS", "RAY_AUTH_")
 _SHM = Path("/dev/shm")
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,10 +33,11 @@ def environment(**values: str) -> dict[str, str]:
     A process that is started *without* an environment of its own reads this process's at the moment of ``execve``:
     where another thread sets a variable then, the start fails with EFAULT. So all starts pass one, and nobody sets a
     variable here for the sake of a child. The interpreter's own directory comes first on the PATH: just-in-time builds
-    look for ninja there.
+    look for ninja there. How to get into a cluster is left out: whoever knows that runs anything there.
     """
     # Each of the two steps is one operation of the interpreter, so another thread may change the environment meanwhile.
     ours = {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
+    ours = {name: value for name, value in ours.items() if not name.startswith(_CLUSTER)}
     tools = f"{Path(sys.executable).parent}{os.pathsep}{ours.get('PATH', os.defpath)}"
     known = [os.path.abspath(path) for path in ours.get("PYTHONPATH", "").split(os.pathsep) if path]
     return ours | {"PATH": tools, "PYTHONPATH": os.pathsep.join([str(_ROOT), *known])} | values

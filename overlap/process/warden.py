@@ -37,7 +37,7 @@ for name in "overlap", "overlap.process", "sandbox", "sandbox.jail":
 from overlap.process import warden
 from sandbox.jail import clear
 sys.modules["sandbox.jail"].remove_tree = clear.remove_tree
-warden.serve(int(sys.argv[2]), sys.argv[3])
+warden.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
 """
 
 
@@ -61,15 +61,15 @@ class Warden:
     """Guards the run that is called ``run`` (see ``nest.run_name``). A context manager; constructing it starts nothing.
 
     Every process that has ``run`` as ``OVERLAP_RUN`` in its environment belongs to the run. Not for several threads at
-    once.
+    once. One that is ``apart`` is no child of this process: for where somebody else kills all children with it.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, *, apart: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._pids: set[Pid] = set()
         self._paths: set[str] = set()
         self._files: set[File] = set()
-        self.run = run
+        self.run, self._apart = run, apart
 
     def start(self) -> Warden:
         """Start the process (20 ms). Raises OSError where no process can be started."""
@@ -80,7 +80,7 @@ class Warden:
         bare = {name: value for name, value in environment().items() if name != RUN}
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, home, str(os.getpid()), self.run],
+            [sys.executable, "-I", "-S", "-c", _BOOT, home, str(os.getpid()), self.run, "apart" if self._apart else ""],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -88,11 +88,13 @@ class Warden:
             env=bare,
             start_new_session=True,
         )
+        if self._apart:
+            self._process.wait()  # its child goes on, and has the pipes
         return self
 
     @property
     def pid(self) -> int | None:
-        """Pid of the warden itself, None when it does not run."""
+        """Pid of the warden itself, None when it does not run, or is apart."""
         running = self._process is not None and self._process.poll() is None
         return self._process.pid if running and self._process else None
 
@@ -169,11 +171,15 @@ def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: P
     return Swept(tuple(killed), (*remaining, *left))
 
 
-def serve(driver_pid: int, run: str) -> None:
-    """The warden's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1."""
+def serve(driver_pid: int, run: str, *, apart: bool = False) -> None:
+    """The warden's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1. ``apart``: in
+    a process that the driver is not the parent of.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     driver = lifeline.identify(driver_pid) if os.getppid() == driver_pid else None
+    if apart and os.fork():
+        os._exit(0)
     pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
     swept = sweep(pids, paths, files, run, driver if driver and lifeline.alive(driver) else None)
     answer = [f"killed {pid}\n" for pid in swept.killed]
@@ -230,7 +236,8 @@ def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None
         out, _ = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that is apart may hang, and cannot be killed here
+            process.communicate(timeout=1.0)
         return None
     words = [line.split() for line in out.decode().splitlines()]
     if ["done"] not in words:

@@ -134,6 +134,17 @@ def append_whole(fd: int, path: Path, data: bytes) -> None:
             raise
 
 
+def size_until(path: Path, step: int) -> int:
+    """Bytes of the rows of a JSON-lines file before the first of a later step. Raises RunDirError."""
+    size = 0
+    with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+            size += len(line)
+    return size
+
+
 def read_rows(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
     """Rows of the first ``size`` bytes of a JSON-lines file; no file has none, and a torn last line is left out."""
     try:

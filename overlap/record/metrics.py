@@ -303,18 +303,30 @@ def staleness_row(result: StepResult) -> Row:
 
 @measure
 def verify_row(result: StepResult) -> Row:
-    """``verify/``: samples by verdict, failures of ours, seconds in the queue and in the sandbox per sample."""
+    """``verify/``: samples by verdict, failures of ours, seconds in the queue and in the sandbox per sample, and on the
+    way back from another machine's.
+    """
     samples = result.batch.all_samples
     verdicts = Counter(str(s.judgement.verdict) for s in samples if s.judgement)
-    times = [(s.started_s - s.queued_s, s.finished_s - s.started_s) for s in judged(samples)]
-    run = [seconds for _, seconds in times]
-    return {f"verify/{name}": count for name, count in sorted(verdicts.items())} | {
+    ended = judged(samples)
+    run = [end - start for start, end in map(run_span, ended)]
+    back = [s.finished_s - run_span(s)[1] for s in ended if s.judgement and s.judgement.node]
+    figures = {f"verify/{name}": count for name, count in sorted(verdicts.items())} | {
         "verify/failed": sum(bool(s.failure) for s in samples),
-        "verify/queue_s_mean": mean(queue for queue, _ in times),
+        "verify/queue_s_mean": mean(s.started_s - s.queued_s for s in ended),
         "verify/run_s_p50": quantile(run, 0.5),
         "verify/run_s_p99": quantile(run, 0.99),
         "verify/run_s_max": max(run, default=NAN),
     }
+    return figures | ({"verify/back_s_mean": mean(back)} if back else {})
+
+
+def run_span(scored: Scored) -> Span:
+    """When a sandbox had it. What another machine judged has a way back, until it counts as finished."""
+    judgement = scored.judgement
+    if judgement is None or not judgement.node:
+        return scored.started_s, scored.finished_s
+    return scored.started_s, min(scored.finished_s, scored.started_s + judgement.run_s)
 
 
 def slug(reason: str) -> str:

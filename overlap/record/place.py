@@ -29,7 +29,7 @@ HEADER = "# Written by overlap train: the configuration of the run in this direc
 SOCKET = "ctl"
 FILES = (
     "config.yaml", "metrics.jsonl", "events", "trajectories.jsonl", "trace.json", "summary.json", "picture.png",
-    "run.log", "engines", "rollouts.jsonl", "checkpoints", "policy", "policy-best", SOCKET,
+    "run.log", "engines", "rollouts.jsonl", "nodes.jsonl", "checkpoints", "policy", "policy-best", SOCKET,
 )  # fmt: skip
 """What a run makes in its directory, besides hidden files that it is writing."""
 _GLANCE_S = 0.05
@@ -195,7 +195,7 @@ def _sweep(path: Path) -> None:
     """Remove what a start left that never came to a step."""
     with guarded(path):
         os.truncate(path / "run.log", 0)
-        for name in ("metrics.jsonl", "trajectories.jsonl", "rollouts.jsonl", "trace.json"):
+        for name in ("metrics.jsonl", "trajectories.jsonl", "rollouts.jsonl", "nodes.jsonl", "trace.json"):
             (path / name).unlink(missing_ok=True)
         for stale in (path / "events").glob("events.out.tfevents.*"):
             stale.unlink()

@@ -10,10 +10,12 @@ from overlap.core import Prompt
 from overlap.pipeline import StepResult
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import Row, StepClock, step_row
+from overlap.record.nodes import nodes_row
 from overlap.record.progress import Progress
 from overlap.record.rundir import RunDir
 from overlap.record.trace import Tracer
 from overlap.record.traffic import Traffic
+from overlap.verify import ClusterFigures
 
 
 class Recorder:
@@ -52,6 +54,7 @@ class Recorder:
         """The first step starts here."""
         self._clock = StepClock(time.monotonic())
         self.traffic.engine_spans()
+        self.traffic.nodes()
         self._lag.restart()
         self._progress.restart()
 
@@ -64,9 +67,11 @@ class Recorder:
         timing = self._clock.step(result, self.traffic.engine_spans())
         if self._evaluation is not None:
             self._clock.began_s = self._evaluation[1]
-        row = step_row(result, timing, lag=self._lag.take_step(), extra=extra)
+        nodes = self.traffic.nodes()
+        beside = nodes_row(nodes) | dict(extra or {})
+        row = step_row(result, timing, lag=self._lag.take_step(), extra=beside)
         self.rows.append(row)
-        await asyncio.to_thread(self._write, result, row)
+        await asyncio.to_thread(self._write, result, row, nodes)
         self._evaluation = None
         self._progress.step(row)
 
@@ -75,12 +80,14 @@ class Recorder:
         with self._run.losses.spared("trace.json"):
             self._tracer.close()
 
-    def _write(self, result: StepResult, row: Row) -> None:
+    def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
         self._run.step(row)
+        if nodes is not None:
+            self._run.nodes_of(result.batch.step, nodes)
         self._run.sample(result.batch, self._decode)
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
         with self._run.losses.spared("trace.json"):
-            self._tracer.step(result)
+            self._tracer.step(result, nodes)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

@@ -5,6 +5,7 @@
     events/             the same rows for TensorBoard            picture.png    reward and time per step
     trajectories.jsonl  sampled answers with their verdicts      run.log        chatter of engine and libraries
     rollouts.jsonl      all samples, whole (run.keep_rollouts)   ctl            socket of ``overlap ctl``, while it runs
+    nodes.jsonl         nodes that did worst (cluster.address)
     checkpoints/        what a resume needs (run.save_every)     policy/        final Hugging Face checkpoint
     engines/            chatter of each of several engines       policy-best/   the best evaluated one (run.eval_every)
 
@@ -26,12 +27,14 @@ from overlap.atomic import settle, write_atomic
 from overlap.errors import ConfigError
 from overlap.record import place
 from overlap.record.events import Events
-from overlap.record.files import Lines, plain
+from overlap.record.files import Lines, plain, size_until
 from overlap.record.losses import Losses
+from overlap.record.nodes import nodes_line
 from overlap.record.rollouts import ROLLOUTS, head, rollout_row
 
 if TYPE_CHECKING:
     from overlap.core import Batch, Prompt, Scored
+    from overlap.verify import ClusterFigures
 
 
 class RunDir:
@@ -45,6 +48,7 @@ class RunDir:
         self.events = path / "events"
         self.trajectories = path / "trajectories.jsonl"
         self.rollouts = path / ROLLOUTS
+        self.nodes = path / "nodes.jsonl"
         self.trace = path / "trace.json"
         self.summary = path / "summary.json"
         self.picture = path / "picture.png"
@@ -58,6 +62,7 @@ class RunDir:
         self._rows = Lines(self.metrics, keep=True)
         self._samples = Lines(self.trajectories)
         self._kept = Lines(self.rollouts)
+        self._nodes = Lines(self.nodes)
         self._events = Events(self.events)
 
     @classmethod
@@ -99,6 +104,7 @@ class RunDir:
         self._rows.rewind(metrics)
         self._samples.rewind(trajectories)
         self._kept.rewind(rollouts)
+        self._nodes.rewind(size_until(self.nodes, step))
 
     def settle(self) -> None:
         """End what a kill, or a save that was cut off, has left of the policies. Raises RunDirError."""
@@ -129,6 +135,11 @@ class RunDir:
             self.losses.made_good("metrics.jsonl")
         with self.losses.spared("events"):
             self._events.add(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+
+    def nodes_of(self, step: int, figures: ClusterFigures) -> None:
+        """Write what the nodes of a cluster did in a step to nodes.jsonl, those that did worst by name."""
+        with self.losses.spared("nodes.jsonl"):
+            self._nodes.append(nodes_line(step, figures))
 
     def sample(self, batch: Batch, decode: Callable[[Prompt], str] | None = None) -> None:
         """Write a share of the batch's samples, those of dropped groups too. ``decode`` gives a prompt's text."""
@@ -172,6 +183,7 @@ class RunDir:
             "metrics.jsonl": self._rows,
             "trajectories.jsonl": self._samples,
             ROLLOUTS: self._kept,
+            "nodes.jsonl": self._nodes,
             "events": self._events,
         }
         for name, part in parts.items():
@@ -200,6 +212,7 @@ def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str) ->
         "failure": scored.failure,
         "dropped": dropped,
         "verdict": str(judgement.verdict) if judgement else None,
+        **({"node": judgement.node} if judgement and judgement.node else {}),
         "tests": _test_rows(judgement),
         "tokens": len(trajectory.token_ids),
         "finish": trajectory.finish,

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from overlap.atomic import guarded
 from overlap.errors import RunDirError
 from overlap.record.files import plain
-from overlap.record.metrics import judged
+from overlap.record.metrics import judged, run_span
 
 if TYPE_CHECKING:
     from overlap.core import Group, Scored, Trajectory
     from overlap.pipeline import StepResult
+    from overlap.verify import ClusterFigures
 
 STAGES = ("admit", "generate", "verify", "collect", "learn", "publish", "load")
 ROWS = 100_000
@@ -97,16 +99,18 @@ class Tracer:
         duration = max(0.0, round(self._us(end_s) - self._us(start_s), 1))
         self._event(ph="X", name=name, cat=stage, ts=self._us(start_s), dur=duration, tid=tid, args=args)
 
-    def step(self, result: StepResult) -> None:
+    def step(self, result: StepResult, nodes: ClusterFigures | None = None) -> None:
         """All spans of a finished step: its samples, the learner's step, the weight sync (publish to loaded), and in
-        the lane "collect" its groups, from the first verdict to the last.
+        the lane "collect" its groups, from the first verdict to the last. ``nodes`` says how well their clocks are
+        known.
         """
+        errors_s = {node.node: node.error_s for node in nodes.nodes} if nodes else {}
         batch, report = result.batch, result.report
         groups = (*batch.groups, *batch.dropped)
         for scored in sorted(batch.all_samples, key=lambda s: s.trajectory.finished_s):
             self._generated(scored.trajectory)
         for scored in sorted(judged(batch.all_samples), key=lambda s: s.finished_s):
-            self._verified(scored)
+            self._verified(scored, errors_s)
         for group in sorted((g for g in groups if judged(g.samples)), key=_completed_s):
             began_s = min(s.finished_s for s in judged(group.samples))
             args = {"rewards": group.rewards, "dropped": group.dropped}
@@ -126,13 +130,16 @@ class Tracer:
         }
         self.span("generate", trajectory.started_s, trajectory.finished_s, trajectory.id, **args)
 
-    def _verified(self, scored: Scored) -> None:
-        args = {
+    def _verified(self, scored: Scored, errors_s: Mapping[str, float]) -> None:
+        args: dict[str, Any] = {
             "reward": scored.reward,
             "verdict": str(scored.judgement.verdict) if scored.judgement else scored.failure,
             "queue_s": scored.started_s - scored.queued_s,
         }
-        self.span("verify", scored.started_s, scored.finished_s, scored.id, **args)
+        began_s, ended_s = run_span(scored)
+        if scored.judgement and (node := scored.judgement.node):
+            args |= {"node": node, "back_s": scored.finished_s - ended_s, "clock_error_s": errors_s.get(node)}
+        self.span("verify", began_s, ended_s, scored.id, **args)
 
     def flush(self) -> None:
         """Write what is pending. Raises RunDirError; then the spans are lost, but not the names of their rows."""

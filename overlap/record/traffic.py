@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from overlap.core import Generator, Request, Scored, Trajectory, Verifier
+    from overlap.verify import ClusterFigures
 
 Span = tuple[float, float]
 
@@ -50,10 +51,15 @@ class Traffic:
         self.generated = self.verified = self.tokens = 0
         self._busy = BusyClock()
         self._on_change = on_change
+        self._take_nodes: Callable[[], ClusterFigures | None] = lambda: None
 
     def engine_spans(self) -> list[Span]:
         """When the engine had requests, since the last call."""
         return self._busy.take(time.monotonic())
+
+    def nodes(self) -> ClusterFigures | None:
+        """What the nodes of a cluster did since the last call; None where none judges."""
+        return self._take_nodes()
 
     def generator(self, inner: Generator) -> Generator:
         """``inner``, counted."""
@@ -61,6 +67,7 @@ class Traffic:
 
     def verifier(self, inner: Verifier) -> Verifier:
         """``inner``, counted."""
+        self._take_nodes = getattr(inner, "take_nodes", self._take_nodes)
         return cast("Verifier", _Verifier(self, inner))
 
     def __str__(self) -> str:

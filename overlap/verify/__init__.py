@@ -5,6 +5,8 @@ Waits for a verdict of the sandbox pool, or for a reward function in a worker pr
 Woken by  either, or by its deadline
 """
 
-from overlap.verify.verifier import SandboxVerifier
+from overlap.verify.nodes import ClusterFigures, NodeFigures
+from overlap.verify.verifier import PROBE, PROBE_PROGRAM, SandboxVerifier
+from overlap.verify.watched import Pool, Watched
 
-__all__ = ["SandboxVerifier"]
+__all__ = ["PROBE", "PROBE_PROGRAM", "ClusterFigures", "NodeFigures", "Pool", "SandboxVerifier", "Watched"]

@@ -195,7 +195,12 @@ def serve(fd: int, driver: int) -> None:
     Answers are JSON: ["ready", descriptor of its diary], ["reward", number or null], ["fault", text].
     """
     lifeline.bind_to_parent(driver)
-    pipe = Connection(fd)
+    with contextlib.suppress(EOFError, ConnectionError):  # the driver is gone, or wants no more
+        _serve(Connection(fd))
+    lifeline.leave(0)
+
+
+def _serve(pipe: Connection) -> None:
     sys.path[:] = json.loads(pipe.recv_bytes())
     payload = pipe.recv_bytes()
     import dill  # type: ignore[import-untyped]

@@ -17,14 +17,16 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from overlap.core import Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import lifeline
 from overlap.task import Task as BaseTask
+from overlap.verify.nodes import ClusterFigures
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
+from overlap.verify.watched import Pool, Watched
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -34,7 +36,6 @@ from sandbox.errors import (
     SandboxError,
     ToolchainMissing,
 )
-from sandbox.pool import longest_s
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -43,10 +44,6 @@ RETRIES = 2
 """A sample that met a fault of ours is judged so many times more."""
 WINDOW, WINDOW_MIN = 200, 20
 """The share of failures is taken over the last ``WINDOW`` samples, once there are ``WINDOW_MIN``."""
-SPARE_S = 30.0
-"""Start of a worker, transport, and clearing up, in ``job_limit_s``."""
-CANCEL_S = 5.0
-"""A cancelled sample waits so long for its job to be withdrawn."""
 CLOSE_S = 10.0
 """The sandbox has this long to close in order before it is killed."""
 
@@ -54,23 +51,6 @@ PROBE = Problem("probe", "stdio", (Case("2", "2"),))
 PROBE_PROGRAM = Program("print(input())")
 
 T = TypeVar("T")
-
-
-class Pool(Protocol):
-    """What the verifier needs of ``sandbox.Pool``."""
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(self, *exc_info: Any) -> Any: ...
-
-    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement: ...
-
-    def pids(self) -> tuple[int, ...]: ...
-
-
-def job_limit_s(problem: Problem) -> float:
-    """Wall seconds after which the sandbox itself has given a job up, and spare."""
-    return longest_s(problem) + SPARE_S
 
 
 class SandboxVerifier:
@@ -101,10 +81,8 @@ class SandboxVerifier:
         self._make_pool = pool or self._sandbox_pool
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
         self._rewards = RewardPool(task, cfg.verify.workers, wall_s, log, scratch, tell)
-        self._opening: asyncio.Task[Pool] | None = None
+        self._opening: asyncio.Task[Watched] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._asking = 0
-        self._answered_s = self._longest_s = 0.0
         self._recent: deque[str] = deque(maxlen=WINDOW)
         self._tell = tell
         self._aside: dict[tuple[str, str], str] = {}
@@ -161,6 +139,17 @@ class SandboxVerifier:
         pool = self._open_pool()
         return (*(pool.pids() if pool else ()), *self._rewards.pids())
 
+    @property
+    def at_once(self) -> int:
+        """Programs that are judged at once now."""
+        pool = self._open_pool()
+        return (pool.at_once if pool else None) or self._cfg.verify.workers
+
+    def take_nodes(self) -> ClusterFigures | None:
+        """What the nodes of a cluster did since the last call; None where none judges."""
+        pool = self._open_pool()
+        return pool.take_nodes() if pool else None
+
     async def close(self) -> None:
         """End every process; takes at most 20 s. Safe to call twice, before ``start``, and to cancel."""
         if self._closing is None:
@@ -189,7 +178,7 @@ class SandboxVerifier:
         for attempt in range(1 + RETRIES):
             asked = time.monotonic()
             try:
-                return asked, await self._ask_sandbox(problem, program, turn)
+                return asked, await (await self._sandbox()).judge(problem, program, turn=turn)
             except InvalidProblem as error:
                 raise DataError("problem", problem.id, str(error)) from error
             except IsolationUnavailable as error:
@@ -205,41 +194,16 @@ class SandboxVerifier:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    async def _ask_sandbox(self, problem: Problem, program: Program, turn: int) -> Judgement:
-        """Judge once. A sandbox that answers nobody for as long as its longest job may take is killed."""
-        pool = await self._sandbox()
-        self._longest_s = max(self._longest_s, job_limit_s(problem))
-        if not self._asking:
-            self._answered_s = time.monotonic()
-        job = asyncio.ensure_future(pool.judge(problem, program, turn=turn))
-        job.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also if we are cancelled
-        self._asking += 1
-        try:
-            while not job.done():
-                left = self._answered_s + self._longest_s - time.monotonic()
-                if left <= 0:
-                    self._answered_s = time.monotonic()
-                    await asyncio.to_thread(lifeline.kill_tree, pool.pids(), 5.0, reap=False)
-                else:
-                    await asyncio.wait([job], timeout=left)
-            return job.result()
-        finally:
-            self._asking -= 1
-            if job.done():
-                self._answered_s = time.monotonic()
-            elif job.cancel():
-                await asyncio.wait([job], timeout=CANCEL_S)
-
-    async def _sandbox(self) -> Pool:
+    async def _sandbox(self) -> Watched:
         if self._opening is None or (self._opening.done() and self._open_pool() is None):
             self._opening = asyncio.create_task(self._open(), name="open sandbox")
         return await asyncio.shield(self._opening)  # a cancelled sample leaves it to the others
 
-    async def _open(self) -> Pool:
+    async def _open(self) -> Watched:
         if self._closing is not None:
             raise PoolClosed("the verifier is closed")
-        pool = self._make_pool()
-        await pool.__aenter__()
+        pool = Watched(self._make_pool())
+        await pool.open()
         return pool
 
     def _sandbox_pool(self) -> Pool:
@@ -257,7 +221,7 @@ class SandboxVerifier:
         except ToolchainMissing as error:
             raise ConfigError("task.packages", packages, str(error)) from error
 
-    def _open_pool(self) -> Pool | None:
+    def _open_pool(self) -> Watched | None:
         opening = self._opening
         usable = opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
         return opening.result() if usable and opening else None
@@ -279,7 +243,7 @@ class SandboxVerifier:
         pids = pool.pids()
         try:
             async with asyncio.timeout(CLOSE_S):
-                await pool.__aexit__(None, None, None)
+                await pool.close()
         except TimeoutError:
             await asyncio.to_thread(lifeline.kill_tree, pids, 5.0)
 

@@ -25,7 +25,7 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.distributed.weight_transfer.packed_tensor import packed_ipc_producer
 from vllm.utils.network_utils import get_open_port
 
-from overlap.errors import ConfigError, LearnerError
+from overlap.errors import LearnerError
 from overlap.weights.full import FullTensors, Sender
 
 CHUNK_BYTES = 1 << 30
@@ -61,17 +61,11 @@ class SilentClient:
         """The driver finishes them."""
 
 
-def open_cuda_sender(backend: str, *, rank: int, world: int, engine_devices: int, address: str, port: int) -> Sender:
-    """Raises LearnerError for a backend that is not known, ConfigError where ranks are too few for it."""
+def open_cuda_sender(backend: str, *, rank: int, engine_devices: int, address: str, port: int) -> Sender:
+    """Raises LearnerError for a backend that is not known."""
     if backend == "nccl":
         return NcclSender(rank, 1 + engine_devices, address, port)
     if backend == "ipc":
-        if world < engine_devices:
-            way_out = (
-                f"each of the {engine_devices} GPUs that engines work on needs a rank that shares its memory with "
-            )
-            way_out += f"them: use {engine_devices}, or fewer GPUs for engines (rollout.tensor_parallel)"
-            raise ConfigError("learn.ranks", world, way_out)
         return IpcSender(rank, Device())
     raise LearnerError(f"weight backend {backend!r} is not known: use shm, ipc or nccl")
 

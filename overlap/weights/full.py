@@ -2,7 +2,7 @@
 
     tensors = full_tensors(module, zero_stage)        every rank; may be iterated again and again
                                                       (with adapters: weights with those added to them)
-    sender = open_sender("shm", rank=rank, world=world)
+    sender = open_sender("shm", rank=rank)
     info = sender.prepare(tensors, version)           every rank; rank 0's is the info of the WeightUpdate
     sender.transmit(info)                             every rank, while the engine loads
     sender.chunk(first)                               every rank, where it comes in chunks: the next when one is loaded
@@ -66,6 +66,11 @@ class LowRank:
         return merged
 
 
+def whole_shape(parameter: Any) -> tuple[int, ...]:
+    """The shape of a parameter, partitioned or not."""
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
+
+
 class FullTensors:
     """Full named tensors of a policy, one bucket in memory at a time; each ``iter`` is a fresh pass.
 
@@ -85,10 +90,7 @@ class FullTensors:
     @cached_property
     def metadata(self) -> list[TensorMeta]:
         """What a pass yields, in its order; not collective."""
-        return [
-            TensorMeta(name, str(p.dtype).removeprefix("torch."), tuple(getattr(p, "ds_shape", p.shape)))
-            for name, p in self._named
-        ]
+        return [TensorMeta(name, str(p.dtype).removeprefix("torch."), whole_shape(p)) for name, p in self._named]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for bucket in self._gathered():

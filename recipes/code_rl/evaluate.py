@@ -29,7 +29,7 @@ from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepared import Prepared
 from overlap.record import Progress, plain, quiet
-from overlap.standalone import Parts, run_standalone
+from overlap.standalone import Parts, check_engines, run_standalone
 from overlap.training import check_device, load_tokenizer
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
@@ -284,12 +284,15 @@ def _dry_run(asked: Evaluation) -> None:
     from overlap.scratch import scratch_directory
 
     with scratch_directory() as (scratch, _):
-        prompts = asked.prepare(scratch, read_only=True).heldout
+        prepared = asked.prepare(scratch, read_only=True)
+    prompts = prepared.heldout
     assert asked.file is not None
     undrawn, unjudged = asked.file.missing(prompts, asked.draw.samples)
     left_out = [f"left out  {name}: {line}" for name, intake in asked.intakes.items() for line in intake.lines()]
     sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.intakes.items()]
     show(*sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}")
+    if "engine" in asked.wanted():
+        show(*(f"{name:<14} {value}" for name, value in check_engines(prepared)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,10 +8,12 @@ measure what it remembers. A set without dates is evaluated whole.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from overlap.core import LeftOut, Prompt
@@ -112,6 +114,7 @@ def asked_for(words: Sequence[str], window: Window, default: Sequence[str]) -> t
         name, equals, source = word.partition("=")
         known = KNOWN.get(name)
         if not equals and known is None and name != HELD_OUT:
+            _check_source(word)
             name, source = _stem(word), word
         if not name or (equals and not source):
             raise ConfigError("--set", word, f"write NAME=SOURCE, or one of {', '.join((*KNOWN, HELD_OUT))}")
@@ -120,6 +123,16 @@ def asked_for(words: Sequence[str], window: Window, default: Sequence[str]) -> t
         known = known or Known("")
         found[name] = Asked(name, source or known.source, window if str(window) else known.window, known.packages)
     return tuple(found.values())
+
+
+def _check_source(word: str) -> None:
+    """Raise ConfigError for a word that can be no source: no path, no hub id, and nothing of that name is here."""
+    if word and "/" not in word and not Path(word).suffix and not Path(word).exists():
+        near = difflib.get_close_matches(word.lower(), (*KNOWN, HELD_OUT), n=1)
+        hint = f"did you mean {near[0]}? K" if near else "k"
+        raise ConfigError(
+            "--set", word, f"no such set and no such file; {hint}nown are {', '.join((*KNOWN, HELD_OUT))}"
+        )
 
 
 def _stem(source: str) -> str:
@@ -163,6 +176,10 @@ def read_set(asked: Asked, cfg: Config) -> EvaluationSet:
     except ConfigError as error:
         if outside and error.field == field and error.value == asked.source:
             raise ConfigError(field, str(asked.window), f"{outside} rows, none in this window; widen it") from error
+        known = KNOWN.get(asked.name)
+        if known is not None and known.source == asked.source:
+            own = f"a copy of your own is named --set {asked.name}=FILE"
+            raise type(error)(error.field, error.value, f"{error.way_out}; {own}") from error
         raise
     return EvaluationSet(asked, found, outside, dated)
 

@@ -20,11 +20,14 @@ from overlap.config import Config, load_config
 from overlap.errors import ConfigError
 from overlap.export import export
 from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
+from overlap.session import ALL_SOLVED
 from overlap.training import train
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
 
 State = Literal["finished", "saved", "begun", "new"]
+_DONE = ("finished", ALL_SOLVED)
+"""Ends of a run behind which nothing is left to be trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +65,21 @@ class Stage:
     def state(self) -> State:
         """How far it is, by what its directory holds: ``begun`` has a checkpoint to go on from, ``saved`` that of its
         last step, and no policy.
+
+        Raises ConfigError for one that has ended, and left neither a policy nor a checkpoint to make it of.
         """
         try:
             summary = json.loads((self.folder / "summary.json").read_bytes())
-            ended = summary["exit"] == "finished" and summary["steps"] >= self.cfg.run.steps
+            enough = summary["exit"] == ALL_SOLVED or summary["steps"] >= self.cfg.run.steps
+            ended = summary["exit"] in _DONE and enough
         except (OSError, ValueError, KeyError, TypeError):
             ended = False
         if ended and (self.policy / "config.json").is_file():
             return "finished"
         checkpoint = latest(self.folder / "checkpoints")
+        if checkpoint is None and ended:
+            way_out = "holds a finished stage without its policy/: put that back, or give the folder another name"
+            raise ConfigError("run.dir", str(self.folder), way_out)
         if checkpoint is None:
             return "new"
         return "saved" if load_state(checkpoint).step >= self.cfg.run.steps else "begun"
@@ -96,7 +105,22 @@ def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, .
             raise ConfigError("run.dir", cfg.run.dir, "two stages would write there: give each another one")
         stage = Stage(file, cfg)
         stages.append(stage.beginning_with(stages[-1].policy) if stages else stage)
+    _check_order(files, [word for word in given if word.partition("=")[0].strip() != "model.policy"])
     return tuple(stages)
+
+
+def _check_order(files: Sequence[Path], overrides: Sequence[str]) -> None:
+    """Refuse a stage whose file names the policy of another of them that does not come right before it. Raises
+    ConfigError.
+    """
+    named = [load_config(file, overrides) for file in files]
+    made = [resolve(cfg.run.dir) / "policy" for cfg in named]
+    for number, cfg in enumerate(named):
+        wanted = Path(cfg.model.policy).absolute()
+        if wanted in made and made.index(wanted) != number - 1:
+            first = files[made.index(wanted)]
+            way_out = f"begins with the policy of {first} (model.policy={cfg.model.policy}): put that right before it"
+            raise ConfigError("STAGE.yaml", str(files[number]), way_out)
 
 
 def set_aside(folder: Path) -> Path | None:
@@ -110,16 +134,31 @@ def set_aside(folder: Path) -> Path | None:
     return folder.rename(folder.with_name(f"{folder.name}.stopped-{number}"))
 
 
+def chained(stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
+    """Each stage with how far it is, and beginning with what the one before it leaves.
+
+    Raises ConfigError for a stage that has begun while one before it has not ended: with a policy that is none of its.
+    """
+    found: list[tuple[Stage, State]] = []
+    for stage in stages:
+        state = stage.state()
+        if found:
+            before, how = found[-1]
+            stage = stage.beginning_with(before.exported if how == "saved" else before.policy)
+            if state != "new" and how in ("begun", "new"):
+                way_out = f"began with another policy than {before.folder} is going to leave: give it another name"
+                raise ConfigError("run.dir", str(stage.folder), way_out)
+        found.append((stage, state))
+    return found
+
+
 def run_stages(stages: Sequence[Stage]) -> int:
     """Train the stages that are not finished, one after the other; returns the exit code.
 
     Raises what ``train`` does.
     """
-    policy: Path | None = None
-    for number, stage in enumerate(stages, start=1):
+    for number, (stage, state) in enumerate(chained(stages), start=1):
         title = f"stage {number} of {len(stages)}, {stage.name}"
-        stage = stage if policy is None else stage.beginning_with(policy)
-        state = stage.state()
         policy = stage.policy
         if state == "saved":
             policy = stage.exported
@@ -132,7 +171,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
         aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
         show(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
         summary = train(stage.cfg, resume=state == "begun")
-        if summary["exit"] != "finished":
+        if summary["exit"] not in _DONE:
             show(f"{title}: {summary['exit']}; the same command goes on from here")
             return 0
     return 0
@@ -142,8 +181,8 @@ def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
     """What ``overlap train --dry-run``, and its ``--devices``, says of each stage; one whose policy is still to be made
     is planned with the policy that the first begins with, which has the same shape.
     """
-    for number, stage in enumerate(stages, start=1):
-        state, cfg = stage.state(), stage.cfg
+    for number, (stage, state) in enumerate(chained(stages), start=1):
+        cfg = stage.cfg
         show(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
         if state in ("finished", "saved"):
             continue

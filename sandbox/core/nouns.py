@@ -268,6 +268,8 @@ class Judgement:
     run_s: float
     earned: float | None = None
     """0 to 1: points of the subtasks whose cases all passed, as a share of all points; None without subtasks."""
+    node: str = ""
+    """Which of several machines judged it; "" where there is one."""
 
     @property
     def score(self) -> float:
@@ -277,8 +279,10 @@ class Judgement:
         return self.passed / self.total if self.total else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict, the score included."""
+        """A plain dict, the score included; ``node`` where there is one."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
+        if not self.node:
+            del data["node"]
         data["verdict"] = self.verdict.value
         data["cases"] = [
             {**{f.name: getattr(case, f.name) for f in fields(case)}, "verdict": case.verdict.value}

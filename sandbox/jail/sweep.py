@@ -18,7 +18,8 @@ from sandbox.jail import cgroup
 from sandbox.jail.clear import remove_tree
 
 _PREFIX: Final = "overlap-sandbox-"
-_NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-.*")
+_NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-(\d+)-.*")
+"""Pid, when that process started, and the pid namespace that numbers it: containers may share a temp folder."""
 
 
 def reserve_directory(above: str = "") -> str:
@@ -40,7 +41,9 @@ def group_name(directory: str) -> str:
 
 
 def sweep() -> None:
-    """Remove what is left of owners that are dead, or whose pid is by now another process's."""
+    """Remove what is left of owners that are dead, or whose pid is by now another process's. Of those in another pid
+    namespace nobody here knows whether they live.
+    """
     for name in filter(_orphaned, cgroup.names()):
         cgroup.remove(name)
     base = tempfile.gettempdir()
@@ -58,12 +61,20 @@ def remove(directory: str) -> None:
 
 def _orphaned(name: str) -> bool:
     found = _NAME.fullmatch(name)
-    return found is not None and _started(int(found[1])) != int(found[2])
+    return found is not None and int(found[3]) == _namespace() and _started(int(found[1])) != int(found[2])
 
 
 def _own_name() -> str:
     pid = os.getpid()
-    return f"{_PREFIX}{pid}-{_started(pid)}-{secrets.token_hex(8)}"
+    return f"{_PREFIX}{pid}-{_started(pid)}-{_namespace()}-{secrets.token_hex(4)}"
+
+
+def _namespace() -> int:
+    """Which namespace our pids are of; 0 where the kernel does not say."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _started(pid: int) -> int:

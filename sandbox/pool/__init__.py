@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
+    from sandbox.pool.once import Once
     from sandbox.pool.places import Places
     from sandbox.pool.pool import Pool
+    from sandbox.pool.quotas import cores
     from sandbox.pool.schedule import longest_s
 else:
     from sandbox.lazy import names
@@ -21,11 +23,13 @@ else:
     __getattr__ = names(
         __name__,
         {
+            "quotas": ("cores",),
             "counts": ("Histogram", "PoolStats"),
+            "once": ("Once",),
             "places": ("Places",),
             "pool": ("Pool",),
             "schedule": ("longest_s",),
         },
     )
 
-__all__ = ["Histogram", "Places", "Pool", "PoolStats", "longest_s"]
+__all__ = ["Histogram", "Once", "Places", "Pool", "PoolStats", "cores", "longest_s"]

@@ -40,7 +40,8 @@ from sandbox.pool.link import Link, SupervisorGone, Ticket
 from sandbox.pool.once import Once
 from sandbox.pool.parcel import Written
 from sandbox.pool.places import Places
-from sandbox.pool.schedule import History, cores, longest_s
+from sandbox.pool.quotas import cores
+from sandbox.pool.schedule import History, longest_s
 from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]

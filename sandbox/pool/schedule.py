@@ -10,10 +10,8 @@ ever. No clock is asked: equal inputs give an equal order.
 from __future__ import annotations
 
 import heapq
-import os
 from collections import OrderedDict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Judgement, Problem
@@ -28,16 +26,6 @@ _ASKED: Final = 4
 OLDEST_EVERY: Final = 8
 
 T = TypeVar("T")
-
-
-def cores() -> int:
-    """Cores that this process may use: its affinity, bounded by a container's CPU quota. At least 1."""
-    count = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
-        return max(1, min(count, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no such cgroup, or its quota is "max"
-        return count
 
 
 def longest_s(problem: Problem) -> float:

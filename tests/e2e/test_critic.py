@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from learners import PROBE, config, make_batch, run
+from wide import wide
 
 from overlap.config import Config
 from overlap.core import Batch, Group, Scored
@@ -70,7 +71,7 @@ def same(found, expected, exact=1e-4) -> None:
         assert found[name] == pytest.approx(value, rel=10 * exact, abs=exact, nan_ok=True), name
 
 
-@pytest.mark.parametrize(("ranks", "zero_stage"), [(1, 2), (2, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize(("ranks", "zero_stage"), [wide(1, 2), wide(2, 1), (2, 2), (2, 3)])
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
     policy, tmp_path, monkeypatch, ranks, zero_stage
 ):
@@ -91,11 +92,11 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
 @pytest.mark.parametrize(
     ("wrote", "goes_on", "dtype"),
     [
-        ((1, 2), (1, 2), "float32"),
+        wide((1, 2), (1, 2), "float32"),
         ((1, 2), (1, 2), "bfloat16"),
-        ((2, 3), (2, 3), "float32"),
-        ((2, 2), (1, 1), "float32"),
-        ((1, 3), (2, 3), "float32"),
+        wide((2, 3), (2, 3), "float32"),
+        wide((2, 2), (1, 1), "float32"),
+        wide((1, 3), (2, 3), "float32"),
         ((2, 2), (2, 3), "float32"),
     ],
 )
@@ -126,7 +127,7 @@ def test_a_restored_learner_goes_on_with_its_critic(policy, tmp_path, wrote, goe
         read_state(tmp_path / "state", config(dtype=dtype))
 
 
-@pytest.mark.parametrize(("ranks", "zero_stage"), [(1, 2), (2, 3)])
+@pytest.mark.parametrize(("ranks", "zero_stage"), [wide(1, 2), (2, 3)])
 def test_while_the_critic_is_alone_the_published_weights_stay_bit_for_bit(policy, tmp_path, ranks, zero_stage):
     cfg = ppo(ranks=ranks, zero_stage=zero_stage, critic={"steps_alone": 2})
 

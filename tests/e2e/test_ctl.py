@@ -123,7 +123,7 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
     assert ctl(run, "resume") == (0, "going on", "")
     moment(lambda status: status["step"] > saved["step"])
     assert ctl(run, "drain") == (0, "draining: complete steps are learned, then the run ends", "")
-    _, err = train.communicate(timeout=300)
+    _, err = train.communicate(timeout=MOMENT_S)
     assert train.returncode == 0, err
     summary = json.loads((run / "summary.json").read_text())
     assert summary["exit"] == "drained"

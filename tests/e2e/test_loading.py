@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from wide import wide
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
@@ -47,26 +48,25 @@ def checkpoints(tmp_path_factory) -> Path:
     save(root / "window", "Mistral", tie_word_embeddings=False, sliding_window=4)
 
     tensors = load_file(root / "tied" / "model.safetensors")
-    for name in ("both", "equal", "prefix", "pickled"):
+    for name in ("equal", "prefix", "pickled"):
         shutil.copytree(root / "tied", root / name)
         (root / name / "model.safetensors").unlink()
-    embedding = tensors["model.embed_tokens.weight"]
-    for name, head in (("both", embedding.flip(0).contiguous()), ("equal", embedding.clone())):
-        save_file(tensors | {"lm_head.weight": head}, root / name / "model.safetensors", metadata={"format": "pt"})
+    head = {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    save_file(tensors | head, root / "equal" / "model.safetensors", metadata={"format": "pt"})
     less = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     save_file(less, root / "prefix" / "model.safetensors", metadata={"format": "pt"})
     torch.save(tensors, root / "pickled" / "pytorch_model.bin")
     return root
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [wide(1), 2])
 def test_a_model_in_partitions_is_the_whole_one_bit_for_bit(checkpoints, tmp_path, ranks):
     for found in run_ranks(ranks, "same", checkpoints, tmp_path):
-        assert len(found) == 16
+        assert len(found) == 2 * len(list(checkpoints.iterdir()))
         assert [(checkpoint, what) for checkpoint, of in found.items() for what, holds in of.items() if not holds] == []
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [wide(1), 2])
 def test_steps_after_it_are_those_after_a_plain_load_bit_for_bit(checkpoints, tmp_path, ranks):
     for found in run_ranks(ranks, "steps", checkpoints / "tied", tmp_path):
         assert len(found) == 6
@@ -75,21 +75,30 @@ def test_steps_after_it_are_those_after_a_plain_load_bit_for_bit(checkpoints, tm
 
 def test_what_cannot_be_loaded_is_refused_in_the_same_words(checkpoints, tmp_path):
     folder = tmp_path / "faulty"
-    for name in ("less", "other", "cut", "unheard-of"):
+    for name in ("less", "other", "cut", "unheard-of", "head", "bias"):
         shutil.copytree(checkpoints / "tied", folder / name)
     tensors = load_file(folder / "less" / "model.safetensors")
     norm = tensors.pop("model.norm.weight")
     save_file(tensors, folder / "less" / "model.safetensors", metadata={"format": "pt"})
     save_file(tensors | {"model.norm.weight": norm[:-1]}, folder / "other" / "model.safetensors", {"format": "pt"})
+    more = {
+        "head": {"lm_head.weight": tensors["model.embed_tokens.weight"].flip(0).contiguous()},
+        "bias": {"model.layers.0.self_attn.q_proj.bias": torch.ones(128)},
+    }
+    for name, one in more.items():
+        whole = tensors | {"model.norm.weight": norm} | one
+        save_file(whole, folder / name / "model.safetensors", metadata={"format": "pt"})
     with (folder / "cut" / "model.safetensors").open("r+b") as file:
         file.truncate(1000)
     (folder / "unheard-of" / "config.json").write_text('{"model_type": "unheard-of"}')
     (folder / "none").mkdir()
     (found,) = run_ranks(1, "refused", folder, tmp_path)
-    assert found.keys() == {"less", "other", "cut", "unheard-of", "none"}
+    assert found.keys() == {"less", "other", "cut", "unheard-of", "none", *more}
     for ours, theirs in found.values():
         assert ours == theirs != "not refused"
     assert "1 tensors are not in its files, model.norm.weight" in found["less"][0]
+    assert "its config.json ties the two" in found["head"][0]
+    assert "no place for 1 tensors of its files" in found["bias"][0]
     assert all("cannot be loaded (" in found[name][0] for name in ("other", "cut", "unheard-of", "none"))
 
 

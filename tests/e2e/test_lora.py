@@ -65,9 +65,9 @@ def sent(info) -> dict:
     [
         wide(1, 1, {}),
         wide(1, 2, {"checkpointing": "always"}),
-        (1, 3, {}),
+        wide(1, 3, {}),
         wide(2, 1, {}),
-        (2, 2, {"sequence_ranks": 2}),
+        wide(2, 2, {"sequence_ranks": 2}),
         (2, 3, {"checkpointing": "always"}),
         wide(2, 3, {"updates_per_step": 2}),
     ],
@@ -135,9 +135,9 @@ def distance(one, other) -> float:
 @pytest.mark.parametrize(
     ("wrote", "goes_on", "dtype"),
     [
-        ((1, 2), (1, 2), "float32"),
+        wide((1, 2), (1, 2), "float32"),
         wide((1, 2), (1, 2), "bfloat16"),
-        ((2, 3), (2, 3), "float32"),
+        wide((2, 3), (2, 3), "float32"),
         wide((2, 1), (1, 2), "float32"),
         wide((2, 3), (1, 3), "float32"),
         wide((1, 3), (2, 3), "float32"),

@@ -81,7 +81,7 @@ def awake(policy, tmp_path_factory) -> Steps:
     return Steps(policy, tmp_path_factory.mktemp("awake"))
 
 
-@pytest.mark.parametrize(("zero_stage", "dtype", "learn"), CASES)
+@pytest.mark.parametrize(("zero_stage", "dtype", "learn"), [CASES[0], wide(*CASES[1]), CASES[2], wide(*CASES[3])])
 def test_a_learner_that_sleeps_has_its_states_bit_for_bit_again_and_takes_the_steps_of_one_that_does_not(
     policy, tmp_path, monkeypatch, awake, zero_stage, dtype, learn
 ):

@@ -28,10 +28,10 @@ def policy(tmp_path_factory) -> Path:
 # (ranks, ZeRO stage) that wrote and that go on: all that are cut differently, in float32 for exactness. ZeRO 1 in
 # bfloat16 is a class of its own in DeepSpeed.
 RECUT = [
-    ((2, 1), (1, 1), "float32"),
-    ((1, 2), (2, 2), "float32"),
+    wide((2, 1), (1, 1), "float32"),
+    wide((1, 2), (2, 2), "float32"),
     wide((2, 3), (1, 3), "float32"),
-    ((1, 3), (2, 3), "float32"),
+    wide((1, 3), (2, 3), "float32"),
     ((2, 2), (2, 3), "bfloat16"),
     wide((2, 2), (1, 1), "bfloat16"),
     wide((2, 1), (1, 2), "bfloat16"),

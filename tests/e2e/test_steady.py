@@ -46,6 +46,7 @@ class SteadyBench(Bench):
         )
 
 
+@pytest.mark.wide
 def test_a_killed_engine_costs_no_sample_and_the_next_one_samples_from_newer_weights(tmp_path, monkeypatch):
     from overlap.policy import make_tiny_policy
 

@@ -224,9 +224,21 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_made_with_what_woul
     for flags in ([], ["--dry-run"]):
         assert cli.main(["train", *flags, *args]) == 2
         said, err = capsys.readouterr()
-        assert re.search(r"in phase 'actor' everything that is there wants \d\.\d GiB of machine, which has 1\.0", err)
+        assert re.search(r"in phase 'actor' \d\.\d GiB of the machine's memory are needed, and 1\.0 are free", err)
         assert len(err.splitlines()) == 1
         assert ("memory, GiB" in said) == bool(flags)
+    assert not out.exists()
+
+
+def test_an_engine_alone_that_cannot_fit_is_refused_before_it_starts(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 2**30)
+    monkeypatch.setattr("overlap.standalone.open_doors", None)  # nothing is opened
+    out = tmp_path / "rows.jsonl"
+    args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", "--out", str(out)]
+    assert cli.main(["rollout", *args]) == 2
+    assert "GiB of the machine's memory are needed, and 1.0 are free" in capsys.readouterr().err
     assert not out.exists()
 
 
@@ -237,8 +249,11 @@ def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alon
     asked = ["train", "--dry-run", "--devices", "1x80", f"model.policy={tmp_path}", "verify.workers=1000"]
     assert cli.main([*asked, "learn.advantage=gae", "learn.offload=sleep"]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[0].split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "there"]
-    assert "GPU 0 " in said
+    assert said.startswith(f"policy      {tmp_path} (1,777 M parameters, bfloat16)\ncritic ")
+    assert "\ndevices     1 engine(s) of 1 GPU(s) on GPU 0; 1 learner rank(s) on GPU 0; they take turns;" in said
+    header = said[said.index("memory, GiB") :].splitlines()[0]
+    assert header.split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "there"]
+    assert "\nGPU 0 " in said
     assert cli.main([*asked, "rollout.gpu_memory=0.9"]) == 2
     assert "it fits with learn.offload=sleep, or with rollout.gpu_memory=0.6" in (err := capsys.readouterr().err)
     assert len(err.splitlines()) == 1
@@ -268,7 +283,7 @@ def test_hardware_that_cannot_be_planned_for_is_one_line(
 
 def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    same = ["data.task=toy:ToyTask", f"run.dir={run}", "model.prompt_tokens=2000"]
+    same = ["data.task=toy:ToyTask", f"run.dir={run}", "model.prompt_tokens=1700"]
     cfg = load_config(None, same)
     opened = RunDir.create(str(run), cfg.to_dict())
     state = RunState(2, 2, config=cfg.to_dict(), data="of other problems")
@@ -306,7 +321,7 @@ def done(policy: Path, capfd: pytest.CaptureFixture):
     """Runs a command in this process: (exit code, stdout, stderr)."""
 
     def command(*args: str) -> tuple[int, str, str]:
-        more = ("model.prompt_tokens=2000", f"model.policy={policy}") if args[0] == "train" else ()
+        more = ("model.prompt_tokens=1700", f"model.policy={policy}") if args[0] == "train" else ()
         code = cli.main([*args, *more])
         return (code, *capfd.readouterr())
 
@@ -327,7 +342,7 @@ def test_prompts_that_are_too_long_are_counted_in_the_plan_and_stop_nothing(done
     code, out, _ = done("train", "--dry-run", f"data.train={data}")
     assert code == 0
     assert re.search(
-        rf"left out +train: \d prompt too long, first {data}:1\d: \d+ tokens, model.prompt_tokens=2000", out
+        rf"left out +train: \d prompt too long, first {data}:1\d: \d+ tokens, model.prompt_tokens=1700", out
     )
 
 

@@ -104,6 +104,15 @@ def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(
     assert done.returncode == 0  # of a pipe, that of its last command
 
 
+def test_a_dry_run_over_a_cluster_asks_it_and_says_in_one_line_what_it_needs(
+    light_policy: Path, tmp_path: Path
+) -> None:
+    done = dry_run(light_policy, tmp_path, "cluster.address=127.0.0.1:1", RAY_AUTH_MODE="disabled")
+    assert "cluster.address='127.0.0.1:1': the driver has no token for it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2
+
+
 def dry_run(policy: Path, tmp_path: Path, more: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     command = f"{sys.executable} -m overlap.cli train --dry-run data.task=toy:ToyTask model.policy={policy}"
     return subprocess.run(

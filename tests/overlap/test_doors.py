@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from overlap import core, fakes, saved
-from overlap.generate import SteadyGenerator, VllmGenerator
+from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 from overlap.learner import DeepSpeedLearner
 from overlap.verify import SandboxVerifier
 
@@ -19,6 +19,7 @@ from overlap.verify import SandboxVerifier
     [
         (core.Generator, VllmGenerator),
         (core.Generator, SteadyGenerator),
+        (core.Generator, Replicas),
         (core.Generator, saved.SavedGenerator),
         (core.Generator, fakes.FakeGenerator),
         (core.Verifier, SandboxVerifier),

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from overlap.config import Config, RolloutConfig
+from overlap.cluster import FarSite
+from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.fakes import FakeGenerator
 from overlap.generate import Replicas
 from overlap.parts import before_starts, serving_engines, steady_engines
-from overlap.placement import Devices, Placement, place
+from overlap.placement import Devices, NodeDevices, Placement, place, place_over
 
 
 @pytest.fixture
@@ -56,6 +57,15 @@ def test_each_of_several_engines_has_a_seat_and_a_log_of_its_own(
     assert [how.get("standalone", False) for how in made] == [not trained] * 3
 
 
+@pytest.mark.parametrize("backend", ["ipc", "nccl"])
+def test_several_engines_know_whether_they_take_turns(tmp_path: Path, made: list[dict[str, Any]], backend: str) -> None:
+    cfg = Config(rollout=RolloutConfig(replicas=2, weight_backend=backend), learn=LearnConfig(ranks=2))  # type: ignore[arg-type]
+    prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
+    placement, log = place(cfg, Devices.gpus(4)), tmp_path / "run.log"
+    engines = steady_engines(prepared, placement, tmp_path, log=log, tell=print, watch=print, went_on=print)
+    assert engines._sleeps == (backend == "ipc")  # type: ignore[attr-defined]
+
+
 def test_where_they_take_turns_the_engines_are_up_and_asleep_before_the_learner_begins():
     done = []
 
@@ -67,7 +77,23 @@ def test_where_they_take_turns_the_engines_are_up_and_asleep_before_the_learner_
             done.append("sleep")
 
     assert before_starts(Engine(), Placement()) == {}
-    waits = before_starts(Engine(), Placement("cuda", "ipc", shared=True))
+    waits = before_starts(Engine(), Placement("cuda", "ipc"))
     assert list(waits) == ["learner"]
     asyncio.run(waits["learner"]())
     assert done == ["start", "sleep"]
+
+
+def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Path, made: list[dict[str, Any]]) -> None:
+    pytest.importorskip("ray")
+    cfg = Config(rollout=RolloutConfig(replicas=3), cluster=ClusterConfig("10.0.0.0:6379"))
+    nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
+    prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
+    placement, log = place_over(cfg, nodes), tmp_path / "run.log"
+    assert isinstance(
+        steady_engines(prepared, placement, tmp_path, log=log, tell=print, watch=print, went_on=print), Replicas
+    )
+    first, second, third = [how["site"] for how in made]
+    assert isinstance(first, FarSite)
+    assert isinstance(second, FarSite)
+    assert first is not second
+    assert third is None

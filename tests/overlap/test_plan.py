@@ -10,15 +10,16 @@ import pytest
 
 from overlap.activations import DecoderShape
 from overlap.config import load_config
-from overlap.placement import ModelShape, seating_here
+from overlap.placement import ModelShape, Seats, memory_plan, memory_table, seating_here
 from overlap.plan import (
     _critic,
+    _nobody_sleeps,
     _uncorrected,
+    _verifier,
     _without_template,
     activations_line,
     adapters_lines,
     asked_for,
-    memory_lines,
     plan,
     prompts_line,
 )
@@ -43,6 +44,20 @@ def test_stale_samples_without_a_correction_are_told(staleness: int, correction:
     assert bool(_uncorrected(cfg)) == told
 
 
+@pytest.mark.parametrize(
+    ("offload", "turns", "told"), [("sleep", False, True), ("sleep", True, False), ("cpu", False, False)]
+)
+def test_an_offload_to_make_room_for_nobody_is_told(offload: str, turns: bool, told: bool):
+    cfg = load_config(None, [f"learn.offload={offload}"])
+    assert bool(_nobody_sleeps(cfg, Seats((0, 0), ((0,),), (1,), turns, "nccl"))) == told
+
+
+def test_a_run_on_a_cluster_tells_where_programs_are_judged():
+    ((_, line),) = _verifier(load_config(None, ["cluster.address=10.0.0.1:6379"]), None)
+    where = "1 worker(s) here, and the free cores of every further node of the cluster at 10.0.0.1:6379"
+    assert line == f"{where}, 4 s CPU per test"
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path, kept: bool):
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
@@ -50,9 +65,12 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     tokenizer = SimpleNamespace(chat_template="yes")
     prepared = Prepared(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
     rollouts = Rollouts(tmp_path / "rollouts.jsonl", "digest", {}, {}) if kept else None
-    lines = dict(plan(prepared, rollouts))
+    asked = asked_for(prepared, rollouts)
+    seats = seating_here(prepared.cfg)(prepared.cfg)
+    memory = memory_plan(asked, seats)
+    lines = dict(plan(prepared, asked, seats, memory, rollouts))
     assert lines["memory"].startswith("machine at most ")
-    told = "\n".join(memory_lines(asked_for(prepared, rollouts), seating_here(prepared.cfg)))
+    told = "\n".join(memory_table(memory))
     assert ("engine" in told) == (not kept)
     assert ("verifier" in lines, "rollouts" in lines) == (not kept, kept)
     assert not kept or "no engine, no verifier" in lines["rollouts"]

@@ -18,7 +18,7 @@ from overlap import keeping
 from overlap import session as session_module
 from overlap.atomic import partial_path
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
-from overlap.placement import Devices
+from overlap.placement import Devices, EngineSeat, Placement
 from overlap.record import RunDir, final_table, read_rows, reopen
 from overlap.record.place import check_free
 from overlap.session import Session
@@ -41,6 +41,15 @@ def cancel_at(step: int) -> Callable[[Any], None]:
     return on_step
 
 
+def cut_off(stage: Make) -> Stage:
+    """The stage for a run to go on from step 2: it was cut off while it took step 4."""
+    made = stage("run.save_every=2")
+    made.learner.on_step = cancel_at(4)
+    with pytest.raises(asyncio.CancelledError):
+        play(made.session())
+    return stage("run.save_every=2")
+
+
 def written(session: Session) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(session.run.summary.read_text())
     return summary
@@ -55,6 +64,25 @@ def test_a_finished_run_has_its_policy_its_rows_and_its_figures(stage: Make) -> 
     assert (session.run.policy / "policy").read_text() == "5\n"
     assert session.run.picture.is_file()
     assert written(session)["not_written"] == []
+
+
+def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seats = stage(), list[Placement]()
+
+    def engine(*_: Any, placement: Placement, **__: Any) -> Generator:
+        seats.append(placement)
+        return made.generator
+
+    def learner(*_: Any, placement: Placement, **__: Any) -> Any:
+        seats.append(placement)
+        return made.learner
+
+    monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
+    monkeypatch.setattr("overlap.learner.DeepSpeedLearner", learner)
+    session = made.session()
+    session.placement = Placement(engines=(EngineSeat(0, seed=7),))
+    play(session)
+    assert seats == [session.placement] * 2
 
 
 def test_a_run_with_two_engines_has_the_figures_of_one(
@@ -311,11 +339,7 @@ def test_checkpoints_are_kept_as_many_as_asked(stage: Make) -> None:
 
 def test_a_resumed_run_is_one_run(stage: Make) -> None:
     """Rows, figures, picture and trace of 5 steps, of which two runs took 3 and 2."""
-    made = stage("run.save_every=2")
-    made.learner.on_step = cancel_at(4)
-    with pytest.raises(asyncio.CancelledError):
-        play(made.session())
-    again = stage("run.save_every=2")
+    again = cut_off(stage)
     run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
     assert resumed.state.step == 2
     session = again.session(run, resumed)
@@ -331,11 +355,7 @@ def test_a_resumed_run_is_one_run(stage: Make) -> None:
 
 
 def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_that_has_its_policy(stage: Make) -> None:
-    made = stage("run.save_every=2")
-    made.learner.on_step = cancel_at(4)
-    with pytest.raises(asyncio.CancelledError):
-        play(made.session())
-    again = stage("run.save_every=2")
+    again = cut_off(stage)
     run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
     session = again.session(run, resumed)
 

@@ -31,11 +31,13 @@ started: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def doors(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fakes behind the commands; four prompts to train on, none held out."""
+    policy = tmp_path_factory.mktemp("policy")
+    (policy / "config.json").write_text("{}")
 
     def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, tmp_path, Tokenizer(), tuple(fake_prompts(4)), ())
+        return Prepared(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
 
     started.clear()
     monkeypatch.setattr(standalone, "prepare", prepare)

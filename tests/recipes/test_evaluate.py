@@ -232,6 +232,18 @@ class _Tokens:
         return {"input_ids": [1]}
 
 
+def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(source: str, judging: object, field: str, **_: object) -> None:
+        raise ConfigError(field, source, "cannot be loaded from the hub")
+
+    monkeypatch.setattr("recipes.code_rl.evaluation_sets.load_problems", unreachable)
+    for word, copied in (("mbpp+", True), ("mbpp+=/my/file.jsonl", False)):
+        (asked,) = asked_for([word], Window(), ())
+        with pytest.raises(ConfigError, match="cannot be loaded from the hub") as refused:
+            read_set(asked, load_config(None, []))
+        assert refused.value.way_out.endswith("; a copy of your own is named --set mbpp+=FILE") == copied
+
+
 # --- wrong words ----------------------------------------------------------------------------------------------
 
 
@@ -246,6 +258,8 @@ class _Tokens:
         (["--from", "yesterday"], "write a date as 2024-08-01"),
         (["--from", "2025-01-01", "--to", "2024-01-01"], "is after"),
         (["--set", "x="], "write NAME=SOURCE"),
+        (["--set", "human-eval"], "did you mean humaneval+?"),
+        (["--set", "mine"], "no such set and no such file; known are livecodebench"),
         (["/no/such/policy"], "no such directory"),
         (["learn.lrr=1"], "did you mean learn.lr?"),
         (["one", "two"], "unrecognized arguments: two"),
@@ -277,12 +291,31 @@ def test_a_dry_run_says_what_would_be_drawn_and_makes_nothing(
         f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}",
         f"lcb={dated(tmp_path, '2024-09-01', 'never')}",
     ]
-    words = [policy, "--dry-run", "--samples", "4", "data.max_bad_share=0.5", "--from", "2024-01-01"]
+    words = [
+        policy,
+        "--dry-run",
+        "--samples",
+        "4",
+        "--tokens",
+        "64",
+        "model.prompt_tokens=512",
+        "data.max_bad_share=0.5",
+        "--from",
+        "2024-01-01",
+    ]
     assert main([*words, "--set", sets[0], "--set", sets[1], "--limit", "2"]) == 0
     said = capsys.readouterr().out
     assert "12 answers to draw, 0 more to judge" in said
     assert "left out  lcb: 1 malformed" in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lcb.jsonl", "own.jsonl"]
+
+
+def test_answers_longer_than_the_policy_knows_are_refused_before_an_engine_is_started(
+    tmp_path: Path, policy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = f"own={jsonl(tmp_path / 'own.jsonl', *map(problem, range(3)))}"
+    assert main([policy, "--dry-run", "--tokens", "100000", "--set", own]) == 2
+    assert "model.policy has a context of" in capsys.readouterr().err
 
 
 def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from shapes import R1_DISTILL_14B
 from overlap.config import Config
 from overlap.policy import make_tiny_policy
 from overlap.record import RunDir, RunState, save_state, writing
+from overlap.session import ALL_SOLVED
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of
 
@@ -39,10 +41,11 @@ class Trainer:
         (folder / "metrics.jsonl").write_text("{}\n")
         if how != "early":
             self.checkpoint(folder, cfg, cfg.run.steps if how in ("finished", "late") else 1)
-        if how == "finished":
+        if how in ("finished", ALL_SOLVED):
             (folder / "policy").mkdir()
             (folder / "policy" / "config.json").write_text("{}")
-        (folder / "summary.json").write_text(json.dumps({"exit": how, "steps": cfg.run.steps}))
+        steps = 1 if how == ALL_SOLVED else cfg.run.steps
+        (folder / "summary.json").write_text(json.dumps({"exit": how, "steps": steps}))
         if how in ("early", "killed", "late"):
             raise KeyboardInterrupt(2)
         return {"exit": how}
@@ -125,6 +128,55 @@ def test_the_policy_of_a_stage_that_was_stopped_behind_its_last_step_is_that_of_
     assert trainer.calls == [("second", f"{tmp_path}/runs/first/policy-step-000003", False)]
 
 
+def test_a_stage_whose_prompts_are_all_solved_has_ended(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = Trainer(call0=ALL_SOLVED)
+    assert command(monkeypatch, trainer, *files) == 0
+    assert [name for name, _, _ in trainer.calls] == ["first", "second"]
+    assert command(monkeypatch, again := Trainer(), *files) == 0
+    assert again.calls == []
+
+
+def test_a_finished_stage_that_has_lost_its_policy_is_not_trained_again(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, Trainer(), *files) == 0
+    first = tmp_path / "runs" / "first"
+    shutil.rmtree(first / "policy")
+    shutil.rmtree(first / "checkpoints")
+    for words in (files, [*files, "--dry-run"]):
+        assert command(monkeypatch, trainer := Trainer(), *words) == 2
+        assert trainer.calls == []
+        assert "holds a finished stage without its policy/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_stage_that_began_with_a_policy_of_another_training_is_refused_before_anything_is_trained(
+    gone: bool, tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(monkeypatch, Trainer(), *files) == 0
+    if gone:
+        shutil.rmtree(tmp_path / "runs" / "first")
+    trainer = Trainer()
+    assert command(monkeypatch, trainer, *files, *([] if gone else ["run.steps=5"])) == 2
+    assert trainer.calls == []
+    assert "runs/first is going to leave: give it another name" in capsys.readouterr().err
+
+
+def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
+    tmp_path: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(monkeypatch, Trainer(call0="late"), *files) == 130
+    exported = tmp_path / "runs" / "first" / "policy-step-000003"
+    monkeypatch.setattr(stages, "export", lambda run: exported.mkdir())
+    assert command(monkeypatch, Trainer(call0="killed"), *files) == 130
+    seen = list[tuple[str, bool]]()
+    monkeypatch.setattr(
+        stages, "dry_run", lambda cfg, _, *, resume, with_changes: seen.append((cfg.model.policy, resume))
+    )
+    assert command(monkeypatch, Trainer(), *files, "--dry-run") == 0
+    assert seen == [(str(exported), True)]
+
+
 def test_a_run_that_was_asked_to_stop_begins_no_further_stage(
     files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +253,8 @@ def test_a_dry_run_plans_every_stage_and_makes_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 10**12)
     policy = make_tiny_policy(tmp_path / "tiny")
+    shape = json.loads((policy / "config.json").read_text()) | {"max_position_embeddings": 65536}
+    (policy / "config.json").write_text(json.dumps(shape))
     data = [
         f"data.{split}={jsonl(tmp_path / f'{split}.jsonl', {**OWN, 'statement': split})}"
         for split in ("train", "heldout")
@@ -237,6 +291,7 @@ def test_the_stages_of_deepcoder_are_planned_for_hardware_that_is_not_here(
         ([str(FILES[0]), "--resume"], "unrecognized arguments"),
         ([str(FILES[0]), "verify.workers=1", "learn.lrr=1"], "did you mean learn.lr?"),
         ([str(FILES[0]), str(FILES[0]), "verify.workers=1"], "two stages would write there"),
+        ([str(FILES[1]), str(FILES[0]), "verify.workers=1", "model.policy=x"], "put that right before it"),
         ([], "STAGE.yaml"),
     ],
 )

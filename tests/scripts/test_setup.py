@@ -306,7 +306,10 @@ WHOLE = f"{STAGES} {CONFIGS}/deepcoder_14b_16k.yaml {CONFIGS}/deepcoder_14b_32k.
         (8, "run.steps=3 --dry-run", f"{WHOLE} run.steps=3 --dry-run"),
         (1, "", f"{STAGES} {CONFIGS}/deepcoder_1.5b_1gpu.yaml"),
         (8, "--config mine.yaml", f"train --config {CONFIGS}/deepcoder_14b_16k.yaml --config mine.yaml"),
-        (8, "--resume run.dir=runs/a", f"train --config {CONFIGS}/deepcoder_14b_16k.yaml --resume run.dir=runs/a"),
+        (8, "--resume run.dir=runs/a", "train --resume run.dir=runs/a"),
+        (0, "--resume --config mine.yaml", f"train --config {CONFIGS}/cpu_smollm2.yaml --resume --config mine.yaml"),
+        (0, "--dry-run --devices 8x80", f"{WHOLE} --dry-run --devices 8x80"),
+        (8, "--dry-run --devices=2x24", f"{STAGES} {CONFIGS}/deepcoder_1.5b_1gpu.yaml --dry-run --devices=2x24"),
     ],
 )
 def test_the_default_run_is_the_one_that_fits_the_machine(
@@ -317,6 +320,18 @@ def test_the_default_run_is_the_one_that_fits_the_machine(
     shown = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(gpus))
     said = machine.run(*words.split(), script="train_deepcoder.sh", GPUS=shown, DRIVER="580.1")
     assert said.splitlines()[-1] == f"{machine.venv}/bin {expected}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("shown", "whole"), [("0,1,2,3", False), ("GPU-5e", False), ("", False), ("0,1,2,3,4,5,6,7", True)]
+)
+def test_gpus_that_are_hidden_are_not_counted(machine: Machine, shown: str, whole: bool) -> None:
+    shutil.copy(machine.clone / "requirements/cpu.txt", machine.clone / "requirements/cuda.txt")
+    machine.program("nvidia-smi", NVIDIA_SMI)
+    gpus = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(8))
+    said = machine.run(script="train_deepcoder.sh", GPUS=gpus, DRIVER="580.1", CUDA_VISIBLE_DEVICES=shown)
+    assert ("deepcoder_14b_16k" in said.splitlines()[-1]) == whole
+    assert ("deepcoder_1.5b_1gpu" in said.splitlines()[-1]) != whole
 
 
 @pytest.mark.parametrize(("script", "module"), [("eval_deepcoder.sh", "evaluate"), ("prepare_deepcoder.sh", "prepare")])

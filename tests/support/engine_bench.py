@@ -19,7 +19,7 @@ class Bench:
         self.runner = asyncio.Runner()
         self.generator = self.make(cfg, policy, scratch, host)
         self.model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
-        self.sender = open_sender("shm", rank=0, world=1)
+        self.sender = open_sender("shm", rank=0)
         self.version = -1
 
     def make(self, cfg, policy, scratch, host):

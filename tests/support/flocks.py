@@ -11,18 +11,18 @@ from overlap.generate import Patience, Replicas, SteadyGenerator
 class Flock:
     """Steady engines side by side, the doubles that they have had, and what they were told."""
 
-    def __init__(self, count=2, kind=Mortal, **patience):
+    def __init__(self, count=2, kind=Mortal, sleeps=False, **patience):
         self.lives = [[] for _ in range(count)]
-        self.told, self._kind = [], kind
+        self.told, self._kind, self._sleeps = [], kind, sleeps
         self.steady = [self._steady(index, Patience(**patience)) for index in range(count)]
-        self.door = Replicas(self.steady)
+        self.door = Replicas(self.steady, sleeps=sleeps)
 
     def _steady(self, index, patience):
         def make():
             self.lives[index].append(self._kind(10 * index + len(self.lives[index])))
             return self.lives[index][-1]
 
-        return SteadyGenerator(make, alone=False, patience=patience, tell=self.told.append)
+        return SteadyGenerator(make, alone=False, sleeps=self._sleeps, patience=patience, tell=self.told.append)
 
     def engine(self, index):
         return self.lives[index][-1]

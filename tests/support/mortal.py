@@ -97,10 +97,11 @@ class Mortal:
 class Nest:
     """A steady generator and all of its engines."""
 
-    def __init__(self, broken=(), **patience):
+    def __init__(self, broken=(), sleeps=False, **patience):
         self.engines, self.told, self.watched, self.outages, self._broken = [], [], [], [], dict(broken)
         self.steady = SteadyGenerator(
             self._make,
+            sleeps=sleeps,
             patience=Patience(**patience),
             tell=self.told.append,
             watch=self.watched.append,

@@ -26,6 +26,8 @@ from overlap.learner.optimizer import deepspeed_config
 from overlap.learner.processes import rank_environment
 from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
+from overlap.placement import Placement, RankSeat
+from overlap.process import leave
 from overlap.weights import full_tensors
 
 CPU = torch.device("cpu")
@@ -194,13 +196,14 @@ def peak(folder: Path, dtype: str) -> dict[str, int]:
 def main() -> None:
     case, folder, meet = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     mine = int(os.environ["RANK"])
-    spec = RankSpec(mine, WORLD, os.getppid(), meet, folder, folder, config(), 10)
+    placed = Placement(ranks=tuple(RankSeat(number, config().run.seed) for number in range(WORLD)))
+    spec = RankSpec(mine, WORLD, os.getppid(), meet, folder, folder, config(), 10, placed)
     rank._join(spec, rank._device(spec))
     cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
     cases["peak bfloat16"] = partial(peak, dtype="bfloat16")
     meet.with_name(f"{meet.name}-{mine}").write_text(json.dumps(cases[case](folder)))
     sys.stdout.flush()
-    os._exit(0)  # as a rank: threads of the process group may wait
+    leave(0)  # as a rank: threads of the process group may wait
 
 
 if __name__ == "__main__":

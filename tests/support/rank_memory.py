@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import load_config
+from overlap.process import leave
 
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072", "MALLOC_MMAP_MAX_": "1000000"}
 TOKENS = 256
@@ -165,4 +166,4 @@ def rank() -> dict[str, int]:
 
 if __name__ == "__main__":
     print(json.dumps(rank()), flush=True)
-    os._exit(0)
+    leave(0)

@@ -13,6 +13,7 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.placement import place_here
 from overlap.prepared import Prepared
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
@@ -96,7 +97,10 @@ class Stage:
         warden: Any = _Warden()
         prepared = Prepared(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
-        return Session(prepared, run, self._folder, Console(self.shown), warden, resumed=resumed, data="digest")
+        console = Console(self.shown)
+        return Session(
+            prepared, place_here(self.cfg), run, self._folder, console, warden, resumed=resumed, data="digest"
+        )
 
 
 def play(session: Session) -> dict[str, Any]:

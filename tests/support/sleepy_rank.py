@@ -1,12 +1,12 @@
 """A learner rank on a CPU that does what ranks do beside an engine on the same GPU: ``python -m sleepy_rank FD``."""
 
 import gc
-import os
 import sys
 
 import torch
 
 from overlap.learner import rank
+from overlap.process import leave
 
 
 def prepare():
@@ -17,7 +17,13 @@ def prepare():
     commands.take_turns = lambda trainer, leaves: take_turns(trainer, leaves=True)
     commands.Commands.held = held
     commands.Commands.digest = digest
-    commands.Commands.all_here = lambda self: self._turns.all_here()
+    commands.Commands.all_here = all_here
+
+
+def all_here(self):
+    for holding in (self._turns._policy, self._turns._critic):
+        if holding is not None:
+            holding.come_back()
 
 
 def held(self):
@@ -60,4 +66,4 @@ if __name__ == "__main__":
     rank._start = begin
     code = rank.main()
     sys.stdout.flush()
-    os._exit(code)
+    leave(code)

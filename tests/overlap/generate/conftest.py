@@ -13,7 +13,7 @@ def stub(monkeypatch):
     """Holds the engine once a generator has opened it; ``prepare`` is called with it first."""
     opened = SimpleNamespace(engine=None, seat=None, count=0, prepare=lambda engine: None)
 
-    async def open_host(life, module, seat):
+    async def open_host(life, module, seat, site):
         opened.count += 1
         opened.engine, opened.seat = StubEngine(life), seat
         opened.prepare(opened.engine)

@@ -1,5 +1,4 @@
 import asyncio
-import inspect
 import os
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import threading
 import pytest
 from engine_stub import CFG, UPDATE, request, run, turns
 
-from overlap.core import Generator, VersionSpan, WeightUpdate
+from overlap.core import VersionSpan, WeightUpdate
 from overlap.errors import EngineError
 from overlap.generate.generator import VllmGenerator
 from overlap.process import RemoteFault
@@ -32,15 +31,6 @@ def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_it_is_a_generator(generator):
-    assert isinstance(generator, VllmGenerator)
-    for name, _ in inspect.getmembers(Generator, inspect.isfunction):
-        if not name.startswith("_"):
-            assert list(inspect.signature(getattr(Generator, name)).parameters) == list(
-                inspect.signature(getattr(VllmGenerator, name)).parameters
-            )
 
 
 def test_nothing_is_sampled_before_a_version_is_loaded(generator, stub):

@@ -81,18 +81,61 @@ def test_an_error_of_the_source_is_raised_by_every_reader():
     assert [str(error) for error in run(main())] == ["no room", "no room"]
 
 
+def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer():
+    made, loaded = [], []
+
+    async def main():
+        async with lockstep(update(made), 2) as shares:
+            fast = asyncio.create_task(read(shares[0], 1, []))
+            slow = asyncio.create_task(read(shares[1], 10, loaded))
+            await asyncio.sleep(5)
+            fast.cancel()
+            await slow
+
+    run(main())
+    assert loaded == [0, 1, 2]
+
+
 def test_what_is_broken_off_is_closed():
     made = []
 
-    async def main():
+    async def broken_off():
         async with lockstep(update(made), 1) as shares:
             with shares[0] as own:
                 async for _ in own.chunks():
                     raise EngineError("stop")
 
-    with pytest.raises(EngineError, match="stop"):
-        run(main())
-    assert made == [0, "end"]
+    async def main():
+        with pytest.raises(EngineError, match="stop"):
+            await broken_off()
+        assert made == [0, "end"]
+
+    run(main())
+
+
+def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have_begun():
+    made = []
+
+    async def chunks():
+        try:
+            made.append("begun")
+            await asyncio.sleep(1000)
+            yield {}
+        finally:
+            made.append("end")
+
+    async def main():
+        async with lockstep(WeightUpdate(1, "ipc", {}, chunks), 1) as shares:
+            reader = asyncio.create_task(read(shares[0], 1, []))
+            await asyncio.sleep(5)
+            reader.cancel()
+        assert made == ["begun", "end"]
+        assert asyncio.get_running_loop().time() < 1000
+        async with lockstep(update(made), 2):
+            pass
+        assert made == ["begun", "end"]
+
+    run(main())
 
 
 def test_the_weights_are_read_once():

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 
 import pytest
 from flocks import Flock, request, update
 from mortal import turns
 
 from overlap.clock import run_virtual as run
-from overlap.core import Generator, WeightUpdate
 from overlap.errors import EngineError, EngineLost
-from overlap.generate import Replicas
-
-
-def test_it_is_a_generator():
-    for name, _ in inspect.getmembers(Generator, inspect.isfunction):
-        if not name.startswith("_"):
-            assert list(inspect.signature(getattr(Generator, name)).parameters) == list(
-                inspect.signature(getattr(Replicas, name)).parameters
-            )
 
 
 def test_no_request_is_sent_before_every_engine_has_the_version():
@@ -73,6 +62,73 @@ def test_a_group_stays_together_and_goes_where_the_fewest_requests_are():
 
     run(main())
     assert (flock.door._homes, flock.door._members) == ({}, {})
+
+
+def test_an_engine_that_has_answered_is_free_again():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.engine(1).release.clear()
+        one, other = flock.send((0,), (1,))
+        await one
+        for group in range(2, 5):
+            await asyncio.gather(*flock.send((group,)))
+        assert flock.sent == [["g0s0", "g2s0", "g3s0", "g4s0"], ["g1s0"]]
+        flock.engine(1).release.set()
+        await other
+        await flock.door.close()
+
+    run(main())
+
+
+def test_a_request_does_not_wait_for_an_engine_of_whose_death_nobody_has_been_told():
+    flock = Flock(2)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.load(update(0))
+        flock.engine(0).die()
+        await turns()
+        died, (task,) = loop.time(), flock.send((0,))
+        await task
+        assert (flock.sent, loop.time()) == ([[], ["g0s0"]], died)
+        await flock.door.close()
+
+    run(main())
+
+
+def test_requests_wait_where_no_engine_is_left_and_are_answered_by_the_first_that_has_weights_again():
+    flock = Flock(2)
+
+    async def main():
+        await flock.door.load(update(0))
+        flock.hold()
+        tasks = flock.send((0,), (1,))
+        await turns()
+        for index in range(2):
+            flock.engine(index).die()
+        await asyncio.sleep(100)
+        assert not any(task.done() for task in tasks)
+        probe = asyncio.create_task(flock.door.logprobs([1, 2]))
+        with pytest.raises(EngineLost, match="no engine is left"):
+            await probe
+        await flock.door.load(update(0))
+        await asyncio.gather(*tasks)
+        flock.hold()
+        load = asyncio.create_task(flock.door.load(update(1)))
+        await turns()
+        probe = asyncio.create_task(flock.door.logprobs([1, 2]))
+        await asyncio.sleep(10)
+        assert not probe.done()  # all are back: it waits for the weights
+        for index in range(2):
+            flock.engine(index).release.set()
+        await load
+        assert await probe == [1.0, 11.0]
+        await flock.door.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
 
 
 def test_requests_of_an_engine_that_dies_are_sent_to_another_at_once_and_it_gets_none_before_it_has_weights():
@@ -261,94 +317,21 @@ def test_close_ends_all_who_wait_and_no_process_is_forgotten():
     assert all(life.closed for lives in flock.lives for life in lives)
 
 
-def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_it_has_weights_again():
+def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed():
     flock = Flock(2)
 
     async def main():
-        await flock.door.sleep()
-        assert flock.sent == [["sleep"], ["sleep"]]  # nobody knows yet: the engines do
-        await flock.door.load(update(0))
-        await flock.door.sleep()
-        await flock.door.wake("weights")
-        await flock.door.load(update(1, "ipc"))
-        await flock.door.sleep()
-        assert flock.sent == [["sleep", "sleep"], ["sleep", "sleep"]]
-        (task,) = flock.send((0,))
-        await flock.door.wake("weights")
-        await flock.door.wake("cache")
-        await asyncio.sleep(10)
-        assert flock.sent == [["sleep", "sleep", "wake weights", "wake cache"]] * 2
-        await flock.door.load(update(1, "ipc"))
-        await task
-        await flock.door.close()
-
-    run(main())
-
-
-def in_chunks(version, made, count=3):
-    async def chunks():
-        for number in range(count):
-            made.append(number)
-            yield {"number": number}
-
-    return WeightUpdate(version, "ipc", {}, chunks)
-
-
-def test_one_buffer_serves_all_engines_and_is_filled_when_each_of_them_is_there():
-    flock, made = Flock(3), []
-
-    async def main():
         await flock.door.start()
-        slow = flock.engine(1)
-        slow.release.clear()
-        load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
-        await asyncio.sleep(10)
-        assert made == []
-        slow.release.set()
-        await load
-        assert made == [0, 1, 2]
-        assert [life[0].chunks for life in flock.lives] == [[0, 1, 2]] * 3
-        await flock.door.close()
+        close = flock.engine(0).close
+
+        async def closes():
+            await close()
+            raise EngineError("it does not end")
+
+        flock.engine(0).close = closes
+        with pytest.raises(EngineError, match="does not end"):
+            await flock.door.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(main())
-
-
-def test_an_engine_that_dies_over_it_is_not_waited_for():
-    flock, made = Flock(2), []
-
-    async def main():
-        await flock.door.start()
-        flock.engine(1).release.clear()
-        load = asyncio.create_task(flock.door.load(in_chunks(0, made)))
-        await asyncio.sleep(10)
-        assert made == []
-        flock.engine(1).die()
-        await load
-        assert made == [0, 1, 2]
-        assert flock.engine(0).version == 0
-        again = in_chunks(0, made)
-        await flock.door.wants_weights()
-        await flock.door.load(again)
-        assert made == [0, 1, 2] * 2
-        assert flock.engine(1).chunks == [0, 1, 2]
-        await flock.door.close()
-
-    run(main())
-
-
-def test_every_engine_is_probed_and_one_that_is_lost_is_left_out():
-    flock = Flock(2)
-
-    async def main():
-        await flock.door.load(update(0))
-        assert await flock.door.logprobs([1, 2]) == [0.0, 10.0]
-        flock.engine(0).die()
-        assert await flock.door.logprobs([1, 2]) == [10.0]
-        flock.engine(1).die()
-        with pytest.raises(EngineLost, match="no engine is left"):
-            await flock.door.logprobs([1, 2])
-        with pytest.raises(EngineLost, match="no engine is left"):
-            await flock.door.logprobs([1, 2])
-        await flock.door.close()
-
-    run(main())
+    assert all(life.closed for lives in flock.lives for life in lives)

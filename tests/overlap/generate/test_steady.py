@@ -1,23 +1,12 @@
 """An engine that comes up again, with doubles for engines, on a clock that jumps."""
 
 import asyncio
-import inspect
 
 import pytest
 from mortal import Nest, begun, reload, request, turns, update
 
 from overlap.clock import run_virtual as run
-from overlap.core import Generator
 from overlap.errors import ConfigError, EngineError, EngineLost
-from overlap.generate.steady import SteadyGenerator
-
-
-def test_it_is_a_generator():
-    for name, _ in inspect.getmembers(Generator, inspect.isfunction):
-        if not name.startswith("_"):
-            assert list(inspect.signature(getattr(Generator, name)).parameters) == list(
-                inspect.signature(getattr(SteadyGenerator, name)).parameters
-            )
 
 
 def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_weights_of_the_next_engine():
@@ -296,25 +285,60 @@ def test_a_probe_whose_engine_dies_is_lost_and_waits_for_no_weights():
     run(main())
 
 
-def test_sleep_goes_to_an_engine_that_shares_its_device_and_to_no_other():
-    nest = Nest()
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_sleeping_and_waking_go_to_an_engine_that_takes_turns(sleeps):
+    nest = Nest(sleeps=sleeps)
 
     async def main():
-        await nest.steady.sleep()
-        assert nest.last.sent == ["sleep"]  # nobody knows yet: the engine does
-        nest.last.sent.clear()
-        await nest.steady.load(update(0))
-        await nest.steady.sleep()
-        await nest.steady.wake("weights")
-        assert nest.last.sent == []
-        await nest.steady.load(update(2, "ipc"))
+        await nest.steady.start()
         await nest.steady.sleep()
         await nest.steady.wake("weights")
         await nest.steady.wake("cache")
-        assert nest.last.sent == ["sleep", "wake weights", "wake cache"]
+        assert nest.last.sent == (["sleep", "wake weights", "wake cache"] if sleeps else [])
         await nest.steady.close()
 
     run(main())
+
+
+def test_one_that_dies_in_its_sleep_leaves_the_device_to_the_learner_until_it_is_to_wake():
+    nest = Nest(sleeps=True)
+
+    async def main():
+        await nest.steady.load(update(1, "ipc"))
+        await nest.steady.sleep()
+        nest.last.die()
+        await asyncio.sleep(600)
+        assert len(nest.engines) == 1
+        await nest.steady.sleep()  # as the loop does before it wakes it
+        await nest.steady.wake("weights")
+        assert [engine.number for engine in nest.engines] == [0, 1]
+        await nest.steady.load(update(2, "ipc"))
+        await nest.steady.wake("cache")
+        assert nest.last.sent == ["sleep", "wake weights", "wake cache"]
+        (done,) = await asyncio.gather(*nest.send())
+        assert done.spans[0].version == 2
+        await nest.steady.close()
+
+    run(main())
+
+
+def test_a_death_in_sleep_that_is_the_last_to_be_borne_ends_it_at_once_and_close_waits_for_no_waking():
+    for restarts, ended in ((0, True), (3, False)):
+        nest = Nest(sleeps=True, restarts=restarts)
+
+        async def main(nest=nest, ended=ended):
+            await nest.steady.load(update(1, "ipc"))
+            await nest.steady.sleep()
+            nest.last.die()
+            await asyncio.sleep(600)
+            if ended:
+                for call in (nest.steady.sleep(), nest.steady.wake("weights"), nest.steady.wait_dead()):
+                    with pytest.raises(EngineError, match="1 deaths of the engine"):
+                        await call
+            await nest.steady.close()
+
+        run(main())
+        assert len(nest.engines) == 1
 
 
 def test_close_ends_all_who_wait_at_any_moment():

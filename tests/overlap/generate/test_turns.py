@@ -1,6 +1,7 @@
 """An engine that shares GPUs: it sleeps and wakes in parts, and takes its weights in chunks."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from engine_stub import CFG, UPDATE, request, run, turns
@@ -85,6 +86,71 @@ def test_a_cache_that_wakes_over_weights_that_did_not_come_opens_no_gate(generat
         await generator.load(in_chunks())
         await generator.wake("cache")
         await task
+        await generator.close()
+
+    run(main())
+
+
+async def served(generator):
+    """Whole weights and a cache, and a request that was answered by them."""
+    await generator.load(in_chunks())
+    await generator.wake("cache")
+    await generator.generate(request())
+
+
+def test_while_it_sleeps_and_until_it_has_weights_again_requests_wait(generator, stub):
+    stub.prepare = sharing
+
+    async def main():
+        await served(generator)
+        await generator.sleep()
+        task = asyncio.create_task(generator.generate(request(1)))
+        await turns()
+        await generator.wake("weights")
+        await generator.wake("cache")  # what it had is lost
+        await turns()
+        assert "sample g7s1" not in stub.engine.calls
+        await generator.load(in_chunks())
+        await generator.wake("cache")
+        await task
+        await generator.close()
+
+    run(main())
+
+
+def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(generator, stub):
+    stub.prepare = sharing
+
+    async def main():
+        await served(generator)
+        stub.engine.broken_loads = 1
+        with pytest.raises(EngineError, match="no such file"):
+            await generator.load(in_chunks())
+        await generator.wake("cache")
+        task = asyncio.create_task(generator.generate(request(1)))
+        await turns()
+        assert "sample g7s1" not in stub.engine.calls
+        task.cancel()
+        await generator.close()
+
+    run(main())
+
+
+def test_a_load_does_not_wait_for_requests_that_sleep_with_the_engine(tmp_path, stub):
+    stub.prepare = sharing
+    generator = VllmGenerator(replace(CFG, rollout=replace(CFG.rollout, landing="drain")), tmp_path, tmp_path)
+
+    async def main():
+        await served(generator)
+        stub.engine.release.clear()
+        asleep = asyncio.create_task(generator.generate(request(1)))
+        await turns()
+        await generator.sleep()
+        await generator.wake("weights")
+        await generator.load(in_chunks())
+        await generator.wake("cache")
+        stub.engine.release.set()
+        await asleep
         await generator.close()
 
     run(main())

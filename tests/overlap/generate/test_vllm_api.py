@@ -59,9 +59,13 @@ def test_the_engine_draws_by_the_law_of_the_request(top_p):
         TokensPrompt=lambda **prompt: prompt,
         RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
     )
-    engine = generate_api.Engine(Drawing(), vllm, True, "shm", "recompute")
+    engine = generate_api.Engine(Drawing(), vllm, spec(), True)
     asyncio.run(engine.sample((1, 2), "g0s0", Sampling(0.6, 5, (), 0, 1, top_p)))
     assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
+
+
+def spec(landing="recompute", *, sleeps=False):
+    return SimpleNamespace(backend="ipc" if sleeps else "shm", sleeps=sleeps, landing=landing)
 
 
 class Llm:
@@ -85,10 +89,10 @@ class Llm:
 def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
     llm = Llm()
     vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    asyncio.run(generate_api.Engine(llm, vllm, True, "shm", landing).replace_weights({}, 3))
+    asyncio.run(generate_api.Engine(llm, vllm, spec(landing), True).replace_weights({}, 3))
     assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
     assert llm.calls[0] == "start_weight_update"
-    forgetful = generate_api.Engine(Llm(forgets=False), vllm, True, "shm", landing)
+    forgetful = generate_api.Engine(Llm(forgets=False), vllm, spec(landing), True)
     with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
         asyncio.run(forgetful.replace_weights({}, 3))
 
@@ -97,7 +101,7 @@ def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(lan
 def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
     llm = Llm()
     vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    engine = generate_api.Engine(llm, vllm, False, "ipc", landing)
+    engine = generate_api.Engine(llm, vllm, spec(landing, sleeps=True), False)
 
     async def main():
         for _ in range(2):
@@ -117,7 +121,7 @@ def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_th
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():
-    engine = generate_api.Engine(Llm(forgets=False), None, False, "ipc", "recompute")
+    engine = generate_api.Engine(Llm(forgets=False), None, spec(sleeps=True), False)
     with pytest.raises(EngineError, match="did not forget what its KV cache held"):
         asyncio.run(engine.wake("cache"))
 
@@ -174,7 +178,7 @@ def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
     )
     driver_code = (
         "import os, subprocess, sys\n"
-        "env = os.environ | {'OVERLAP_ENGINE_DRIVER': str(os.getpid())}\n"
+        "env = os.environ | {'OVERLAP_ENGINE': '1', 'OVERLAP_PARENT': str(os.getpid())}\n"
         f"child = subprocess.Popen([sys.executable, '-uc', {code!r}], env=env, stdout=-1)\n"
         "print(child.stdout.readline(), child.pid, flush=True)\n"
         "sys.stdin.read()\n"

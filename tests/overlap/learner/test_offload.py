@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from overlap.errors import RunDirError  # noqa: E402
 from overlap.learner import offload  # noqa: E402
+from overlap.learner.commands import Commands  # noqa: E402
 from overlap.learner.offload import Holding, Host, Part, Turns  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -153,17 +156,41 @@ def test_before_the_first_step_the_first_version_is_sent_without_the_rest(both):
     policy, critic, turns = both
     turns.send()
     assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
+    with turns.critic():  # whatever nobody has put to sleep makes room
+        assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
 
 
-def test_states_that_are_away_are_saved_from_the_host_and_restored_on_the_device(both):
+def test_what_was_gathered_is_let_go_while_there_is_something_to_gather(both):
+    policy, _, turns = both
+    for count, move in ((1, turns.send), (2, turns.sleep), (2, turns.sleep)):
+        move()
+        assert policy.emptied == count
+
+
+def test_free_memory_is_told_of_the_moments_since_the_last_time(both, monkeypatch):
+    _, _, turns = both
+    monkeypatch.setattr(offload, "free_gib", lambda device, moment: float(len(moment)))
+    with turns.critic():
+        pass
+    with turns.policy():
+        pass
+    assert turns.told() == {"memory/critic_left_free_gib": 11.0, "memory/states_left_free_gib": 11.0}
+    assert turns.told() == {}
+
+
+def test_states_that_are_away_are_saved_from_the_host_and_restored_on_the_device_one_after_the_other(both):
     policy, critic, turns = both
     turns.sleep()
     with turns.all_readable():
         assert policy.master.numel() == len(policy.master.tolist())
         assert used(policy.gradients) == 0
     assert policy.parts() == NOTHING
-    turns.all_here()
-    assert (policy.parts(), critic.parts()) == (ALL, ALL)
+    with turns.restoring(critic=False):
+        assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
+    with turns.restoring(critic=True):
+        assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
+    with turns.policy():
+        assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
 
 
 def test_without_holdings_every_turn_leaves_all_in_its_place():
@@ -172,8 +199,8 @@ def test_without_holdings_every_turn_leaves_all_in_its_place():
         done.append(turns.told())
     turns.send()
     turns.sleep()
-    turns.all_here()
-    assert done == [{}]
+    with turns.restoring(critic=False), turns.restoring(critic=True):
+        assert done == [{}]
 
 
 def test_where_there_is_no_room_the_error_says_for_what(both, monkeypatch):
@@ -193,3 +220,28 @@ def test_free_memory_is_told_of_a_gpu_alone(monkeypatch, capsys):
     assert offload.free_gib(CPU, "states_left") is None
     assert offload.free_gib(torch.device("cuda", 1), "states_left") == 3.0
     assert capsys.readouterr().out == "memory: states left: 3.00 of 80.00 GiB free on cuda:1\n"
+
+
+@pytest.mark.parametrize("kind", ["policy", "state"])
+def test_only_a_failure_to_write_lets_a_rank_go_on(both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind):
+    """The others would wait for a rank that has no room for what it is to write."""
+    commands = Commands.__new__(Commands)
+    _, _, turns = both
+    commands._turns, commands._version = turns, 4
+
+    def full(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    for name in ("_save_policy", "_save_state"):
+        monkeypatch.setattr(commands, name, full)
+    with pytest.raises(RunDirError, match="No space left"):
+        commands.save(tmp_path / "x", kind)
+    turns.sleep()
+    monkeypatch.setattr(Part, "come_back", lambda self: out_of_memory())
+    with pytest.raises(RuntimeError, match=r"while .*come back: out of memory") as died:
+        commands.save(tmp_path / "x", kind)
+    assert not isinstance(died.value, RunDirError)
+
+
+def out_of_memory() -> None:
+    raise RuntimeError("out of memory")

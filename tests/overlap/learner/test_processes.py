@@ -19,7 +19,7 @@ from overlap.learner import processes
 from overlap.learner.learner import DeepSpeedLearner
 from overlap.learner.processes import RankLife, RankProcesses, rank_environment
 from overlap.learner.spec import RankSpec
-from overlap.placement import Devices, place
+from overlap.placement import Devices, Placement, RankSeat, place
 from overlap.process import Pid, alive, identify
 
 Use = Callable[[RankProcesses], Awaitable[Any]]
@@ -34,7 +34,9 @@ def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], An
 
     async def started(use: Use) -> tuple[Any, list[Pid | None]]:
         life = RankLife(scratch, tmp_path / "log")
-        made = RankProcesses(RankSpec(0, 2, 1, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1), life)
+        placed = Placement(ranks=(RankSeat(0, seed=1), RankSeat(1, seed=1)))
+        spec = RankSpec(0, 2, 1, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1, placed)
+        made = RankProcesses(spec, life)
         try:
             async with asyncio.timeout(60):
                 await made.start(60.0)

@@ -26,8 +26,16 @@ def verify_time(rng: random.Random) -> float:
     return REWARD_S * WORKERS / (GROUPS * SAMPLES) * (0.5 + rng.random())
 
 
-def measured(staleness: int, learn_s: float = LEARN_S) -> tuple[float, float]:
-    """Seconds from step to step, and mean age, once the pipeline is full."""
+class Elsewhere(FakeVerifier):
+    """Judges on machines that no configuration counts."""
+
+    at_once = WORKERS
+
+
+def measured(staleness: int, learn_s: float = LEARN_S, *, elsewhere: bool = False) -> tuple[float, float]:
+    """Seconds from step to step, and mean age, once the pipeline is full. ``elsewhere``: the configuration knows of
+    one verifier alone.
+    """
     cfg = load_config(
         None,
         [
@@ -38,10 +46,10 @@ def measured(staleness: int, learn_s: float = LEARN_S) -> tuple[float, float]:
             f"run.steps={STEPS}",
         ],
     )
-    object.__setattr__(cfg.verify, "workers", WORKERS)  # more than this machine may have cores
+    object.__setattr__(cfg.verify, "workers", 1 if elsewhere else WORKERS)  # more than this machine may have cores
     doors = Doors(
         FakeGenerator(seconds=long_tail),
-        FakeVerifier(seconds=verify_time, workers=WORKERS),
+        (Elsewhere if elsewhere else FakeVerifier)(seconds=verify_time, workers=WORKERS),
         FakeLearner(seconds=lambda _: learn_s),
     )
     ends, ages = list[float](), list[float]()
@@ -65,6 +73,10 @@ def best(staleness: int) -> float:
 def test_the_schedule_is_near_the_best_there_can_be(staleness: int) -> None:
     seconds, _ = measured(staleness)
     assert best(staleness) / seconds >= 0.95
+
+
+def test_verifiers_on_other_machines_count_as_those_of_this_one() -> None:
+    assert measured(2, elsewhere=True) == measured(2)
 
 
 @pytest.mark.parametrize("learn_s", [20.0, 120.0, 200.0])

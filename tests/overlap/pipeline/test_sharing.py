@@ -102,8 +102,8 @@ class SharingLearner(FakeLearner):
         await super().retire(update)
 
     async def logprobs(self, token_ids):  # type: ignore[no-untyped-def]
-        if self.device.held.get("learner"):
-            self.device.happens("learner's log-probs")
+        assert self.device.held["learner"], "it would have to come back beside the KV cache"
+        self.device.happens("learner's log-probs")
         return await super().logprobs(token_ids)
 
     async def sleep(self) -> None:
@@ -118,13 +118,13 @@ def config(**overrides: Any) -> Config:
     return load_config(None, [f"{k}={v}" for k, v in base.items()])
 
 
-async def run(loop, device: Device) -> tuple[list[StepResult], SharingLearner]:
+async def run(loop, device: Device, learner: SharingLearner | None = None) -> tuple[list[StepResult], SharingLearner]:
     results: list[StepResult] = []
 
     async def on_step(result: StepResult) -> None:
         results.append(result)
 
-    learner = SharingLearner(device)
+    learner = learner or SharingLearner(device)
     doors = Doors(SharingEngine(device), FakeVerifier(), learner)
     cfg = config()
     await loop(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
@@ -140,9 +140,10 @@ STEP = ["sleep", "learn", "states leave", *SENT, "learner's log-probs", *SERVES]
 def test_each_has_the_device_in_its_turn_and_the_cache_wakes_when_nothing_of_the_learner_is_left(loop) -> None:
     device = Device()
     results, learner = run_virtual(run(loop, device))
-    assert device.seen == ["sleep", "parameters leave", *SENT, *SERVES, *STEP, *STEP]
+    checked = ["sleep", *SENT, "learner's log-probs", *SERVES]
+    assert device.seen == ["sleep", "parameters leave", *SENT, *SERVES, *checked, *STEP, *STEP]
     assert [r.parity for r in results] == [0.0, 0.0]
-    assert learner.told == [True, True, True]
+    assert learner.told == [True] * 4
 
 
 def test_free_memory_of_every_moment_is_in_the_row_of_the_step() -> None:
@@ -161,6 +162,7 @@ PHASES = {
     "wake weights": "waking the engine's weights",
     "publish": "sending the weights",
     "chunk 1": "sending the weights",
+    "learner's log-probs": "computing the learner's log-probs",
     "parameters leave": "the learner's parameters leave",
     "wake cache": "waking the KV cache",
     "reset prefix": "waking the KV cache",
@@ -170,10 +172,25 @@ PHASES = {
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_failure_names_its_phase(loop, phase: str) -> None:
-    cause: Exception = LearnerError("no room") if phase in ("publish", "parameters leave") else EngineError("no room")
-    with pytest.raises(StageError, match=rf"version 0, while {PHASES[phase]}: \w+Error: no room") as caught:
+    learners = phase in ("publish", "learner's log-probs", "parameters leave")
+    cause: Exception = LearnerError("no room") if learners else EngineError("no room")
+    with pytest.raises(StageError, match=rf"version [01], while {PHASES[phase]}: \w+Error: no room") as caught:
         run_virtual(run(loop, Device({phase: cause})))
     assert type(caught.value.__cause__) is type(cause)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_engine_that_came_up_again_while_the_learner_learned_sleeps_before_its_weights_wake(loop) -> None:
+    class Restarted(SharingLearner):
+        async def step(self, batch):  # type: ignore[no-untyped-def]
+            report = await super().step(batch)
+            self.device.held |= {"engine": WEIGHTS, "cache": CACHE}
+            return report
+
+    device = Device()
+    run_virtual(run(loop, device, Restarted(device)))
+    first, second = STEP[:3], ["sleep", *STEP[3:]]
+    assert device.seen[-2 * len(STEP) - 2 :] == [*first, *second] * 2
 
 
 def test_weights_that_did_not_arrive_are_retired_as_such() -> None:

@@ -46,6 +46,8 @@ def test_gpus_are_counted_and_the_smallest_gives_the_bytes(machine) -> None:
         ("", ()),
         ("NoDevFiles", ()),
         ("1,1", ()),
+        ("0,00", ()),
+        ("\u00b2", ()),
         ("GPU-5e,GPU-6f", ("GPU-5e", "GPU-6f")),
     ],
 )
@@ -57,6 +59,21 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(given: str | None, names:
 def test_of_a_part_of_a_gpu_nobody_knows_the_bytes(machine) -> None:
     machine(80 * GIB)
     assert devices_here("auto", {"CUDA_VISIBLE_DEVICES": "MIG-1"}) == Devices(("MIG-1",), 0, devices_here().cores)
+
+
+@pytest.mark.parametrize(
+    ("environ", "gib"),
+    [
+        ({}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 80),
+        ({"CUDA_VISIBLE_DEVICES": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 4),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-5e", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, 0),
+    ],
+)
+def test_a_small_gpu_that_is_hidden_bounds_nothing(machine, environ: dict[str, str], gib: int) -> None:
+    machine(80 * GIB, 80 * GIB, 4 * GIB)
+    assert devices_here("auto", environ).bytes == gib * GIB
 
 
 def test_a_gpu_that_is_asked_for_and_not_there_is_refused_with_the_reason(machine) -> None:

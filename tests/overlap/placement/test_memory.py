@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from shapes import LARGE, SMALL
 
-from overlap.activations import trained_parameters
+from overlap.activations import activation_bytes, trained_parameters
 from overlap.config import load_config
 from overlap.placement.memory import (
     ASLEEP,
@@ -28,6 +28,7 @@ from overlap.placement.memory import (
 GB = 1e9
 SHARED = Seats((80 * 10**9,) * 8, tuple((e, e + 1) for e in range(0, 8, 2)), tuple(range(8)), True, "ipc")
 SETTINGS = ["learn.ranks=8", "learn.zero_stage=3", "rollout.tensor_parallel=2", "run.device=cuda"]
+NOTHING = replace(SMALL, parameters=0, vocabulary=0)
 LONG = ["model.prompt_tokens=2048", "model.response_tokens=16384", "learn.micro_batch_tokens=18432"]
 
 
@@ -68,6 +69,14 @@ def test_gradients_of_a_pass_are_whole_under_zero_1_and_in_float32_and_shared_un
     assert grown("learn.zero_stage=3") == pytest.approx(0.5)
 
 
+def test_with_an_optimizer_on_the_host_zero_1_alone_sums_gradients_on_the_gpu_whole_and_in_float32():
+    """So DeepSpeed does: of ZeRO 1 in bfloat16 it makes another optimizer then."""
+    for stage, numbers in ((1, 4), (2, 0), (3, 0)):
+        model = asked(f"learn.zero_stage={stage}", "learn.offload=cpu").trained("actor", reserves=True)
+        assert model.here().get("gradients", 0) + model._summed()["gradients"] == numbers * LARGE.parameters
+        assert model.states()["gradients"] == pytest.approx(4 * LARGE.parameters / 8)  # on the host
+
+
 def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
     model = asked("learn.lora_rank=16").trained("actor", reserves=True)
     adapters = trained_parameters(LARGE.decoder, LARGE.parameters, 16)
@@ -82,18 +91,30 @@ def test_frozen_weights_have_no_gradients_and_no_optimizer_states():
     ("offload", "phase", "there", "away"),
     [
         ("none", "generate", 33.2, 0),
-        ("sleep", "generate", 0, 206.8),
+        ("sleep", "critic", 0, 206.8),
+        ("sleep", "generate", 3.7, 206.8),
         ("sleep", "sync", 3.7, 206.8),
-        ("cpu", "generate", 0, 265.9),
+        ("cpu", "critic", 0, 265.9),
+        ("cpu", "generate", 3.7, 265.9),
         ("cpu", "sync", 3.7, 265.9),
     ],
 )
 def test_what_of_the_states_is_on_a_gpu_while_another_has_it(offload, phase, there: float, away: float):
-    plan = memory_plan(asked(f"learn.offload={offload}"), SHARED)
-    states = ("parameters", "gradients", "float32 master", "Adam")
+    plan = memory_plan(asked(f"learn.offload={offload}", "learn.advantage=gae", critic=NOTHING), SHARED)
+    states = ("parameters", "gradients", "float32 master", "Adam", "policy's states")
     found = held(plan, phase, "rank")
     assert sum(found.get(name, 0) for name in states) / GB == pytest.approx(there, abs=0.05)
     assert plan.total(HOST, phase) / GB == pytest.approx(away, abs=0.1)
+
+
+@pytest.mark.parametrize(("stage", "gathered"), [(3, 2 * 152064 * 5120), (2, 0)])
+def test_while_the_engine_samples_there_is_room_for_what_writing_a_checkpoint_brings_back(stage: int, gathered: int):
+    settings = ["learn.advantage=gae", "learn.kl_coef=0.1", "learn.offload=sleep", f"learn.zero_stage={stage}"]
+    own = 2 * LARGE.parameters // (8 if stage == 3 else 1)
+    critic = 2 * SMALL.trunk // (8 if stage == 3 else 1)
+    assert held(memory_plan(asked(*settings, critic=SMALL), SHARED), "generate", "rank") == {
+        "parameters": own, "reference": own, "gather bucket": gathered, "critic's states": critic, "own": GPU_OWN
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("critic", "states"), [(LARGE, 31.5), (SMALL, 3.5)])
@@ -145,13 +166,35 @@ def test_engines_that_take_turns_sleep_with_weights_on_the_host_while_the_learne
     assert plan.total("GPU 0", "start") < plan.total("GPU 0", "generate")
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_an_optimizer_on_the_host_is_never_on_a_gpu_not_even_at_the_start(stage: int):
+    settings = [f"learn.zero_stage={stage}", "learn.offload=cpu"]
+    plan = memory_plan(asked(*settings), SHARED)
+    for phase in PHASES:
+        found = held(plan, phase, "rank") if phase != "critic" else {}
+        assert not found.get("float32 master", 0) + found.get("Adam", 0)
+    start = sum(held(plan, "start", "rank").values())
+    whole = 2 * LARGE.parameters
+    expected = {1: 2 * whole, 2: 2 * whole, 3: whole / 8 + 2 * LARGE.largest}[stage]
+    assert (start - GPU_OWN) / GB == pytest.approx(expected / GB, abs=2.1)  # and a bucket
+
+
+def test_what_is_trained_alone_is_there_twice_while_it_is_laid_out():
+    plain = asked("learn.zero_stage=1", "learn.ranks=8").trained("actor", reserves=True)
+    laid = (2 + 4 + 4 / 8) * LARGE.parameters
+    assert sum(plain.made().values()) / GB == pytest.approx(laid / GB, abs=0.1)  # float32 states come after the copy
+    adapters = asked("learn.zero_stage=1", "learn.lora_rank=16").trained("actor", reserves=True)
+    assert sum(adapters.made().values()) < 1.05 * adapters.whole
+
+
 def test_activations_of_long_passes_are_those_of_layer_inputs_and_one_layer():
     model = asked().trained("actor", reserves=True)
     inputs = 491_520 * 18_432
     assert inputs / GB == pytest.approx(9.1, abs=0.05)
     largest = held(memory_plan(asked("learn.offload=sleep"), SHARED), "actor", "rank")
     assert model.checkpointing
-    assert inputs < largest["activations"] < 2 * inputs
+    assert inputs < largest["activations"] + largest["a layer's backward"] < 2 * inputs
+    assert largest["activations"] == activation_bytes(LARGE.decoder, 18_432, width=2, checkpointing=True)
     halved = asked("learn.sequence_ranks=2").trained("actor", reserves=True)
     assert halved.tokens == model.tokens // 2
 
@@ -169,9 +212,58 @@ def test_a_reference_policy_is_shared_by_the_ranks_under_zero_3_alone():
     for stage, size in ((3, 3.7), (2, 29.5)):
         plan = memory_plan(asked("learn.kl_coef=0.1", f"learn.zero_stage={stage}"), SHARED)
         assert held(plan, "actor", "rank")["reference"] / GB == pytest.approx(size, abs=0.05)
-    asleep = memory_plan(asked("learn.kl_coef=0.1", "learn.offload=sleep"), SHARED)
-    assert "reference" not in held(asleep, "generate", "rank")
-    assert "reference" in held(asleep, "actor", "rank")
+    adapters = memory_plan(asked("learn.kl_coef=0.1", "learn.lora_rank=16"), SHARED)
+    assert "reference" not in held(adapters, "actor", "rank")  # it is the policy without them
+
+
+def test_the_worst_of_several_shortages_is_told():
+    plan = memory_plan(asked(), replace(SHARED, devices=(80 * 10**9,) * 7 + (70 * 10**9,), host=10**9))
+    missing = {
+        (place, phase): plan.total(place, phase) - there for place, there in plan.there.items() for phase in PHASES
+    }
+    shortage = plan.shortage()
+    assert shortage is not None
+    assert (shortage.place, shortage.phase) == max(missing, key=missing.__getitem__) == ("host", "start")
+    assert shortage.wanted - shortage.there == max(missing.values())
+    assert plan.places == (*(f"GPU {number}" for number in range(8)), HOST)
+
+
+def test_an_engine_has_the_share_of_its_smallest_gpu_and_wants_room_for_one_sequence_on_each():
+    devices = (80 * 10**9, 60 * 10**9, *SHARED.devices[2:])
+    shortage = memory_plan(asked("rollout.gpu_memory=0.25"), replace(SHARED, devices=devices)).engine_shortage
+    assert shortage is not None
+    assert (shortage.phase, shortage.place, shortage.there) == ("generate", "GPU 0", 15 * 10**9)
+    assert shortage.wanted == LARGE.parameters + WORKSPACE + 96 * 1024 * (2048 + 16384)
+
+
+def test_a_rank_starts_with_what_loading_takes_and_sends_with_what_is_larger_of_probe_and_transfer():
+    settings = ["learn.kl_coef=0.1", "learn.offload=sleep"]
+    plan, model = memory_plan(asked(*settings), SHARED), asked(*settings).trained("actor", reserves=True)
+    own = {"reference": 2 * LARGE.parameters // 8, "own": GPU_OWN}
+    assert held(plan, "start", "rank") == model.made() | own
+    assert not [use for use in plan.at(HOST, "start") if use.process.startswith("rank")]
+    assert held(plan, "sync", "rank") == {"parameters": 2 * LARGE.parameters // 8, **model.probed(), **own}
+    short = ["model.prompt_tokens=64", "model.response_tokens=64", "learn.micro_batch_tokens=128"]
+    sending = held(memory_plan(asked(*settings, *short), SHARED), "sync", "rank")
+    assert (sending["transfer buffer"], sending["gather bucket"]) == (2**30, 2 * 152064 * 5120)
+
+
+def test_without_a_critic_there_is_no_phase_of_its_own():
+    assert memory_plan(asked(), SHARED).at("GPU 0", "critic") == ()
+    assert on_cpu().at(MACHINE, "critic") == ()
+
+
+def test_a_gpu_reserves_a_bucket_that_a_cpu_fills_as_it_comes():
+    small = 4 * trained_parameters(SMALL.decoder, SMALL.parameters, 16)
+    adapters = ["learn.lora_rank=16", "learn.ranks=8", "learn.zero_stage=3"]
+    on_gpu = held(memory_plan(asked(*adapters), SHARED), "generate", "rank")
+    assert on_gpu["gradient bucket"] == 2 * 10**9
+    assert held(on_cpu(*adapters), "generate", "rank 0", MACHINE)["gradient bucket"] == small
+
+
+def test_on_a_gpu_of_which_nobody_knows_the_bytes_an_engine_has_a_cache_for_all_its_sequences():
+    run = asked("rollout.max_sequences=4")
+    assert kv_room(run, 0) == 96 * 1024 * 4 * (2048 + 16384)
 
 
 # --- on a CPU -----------------------------------------------------------------------------------------------

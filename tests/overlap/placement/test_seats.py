@@ -81,8 +81,6 @@ def test_every_process_has_its_gpus(
     assert placed.backend == backend
     assert [list(seat.devices) for seat in placed.engines] == engines
     assert [list(seat.devices) for seat in placed.ranks] == [[device] for device in learner]
-    taken = [device for seat in placed.engines for device in seat.devices]
-    assert placed.shared == bool(set(taken) & set(learner))
     assert placed.sleeps == (backend == "ipc")
     check_laws(placed, count, parallel)
 
@@ -158,7 +156,7 @@ def test_the_names_that_the_user_made_visible_are_handed_on() -> None:
 def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
     alone = place(config(2, 0, 8, "ipc", max_staleness=0), Devices.gpus(4), learner=False)
     assert [seat.devices for seat in alone.engines] == [(0, 1), (2, 3)]
-    assert (alone.backend, alone.ranks, alone.shared) == ("shm", (), False)
+    assert (alone.backend, alone.ranks) == ("shm", ())
     ahead = place(config(max_staleness=2), Devices.gpus(1), learner=False)  # nobody learns, so nobody sleeps
     assert len(ahead.engines) == 1
     learner = place(config(4, 1, 2), Devices.gpus(2), engine=False)
@@ -172,7 +170,7 @@ def test_engines_alone_have_all_gpus_and_a_learner_alone_its_own() -> None:
 def test_on_a_cpu_one_engine_is_left_to_vllm_and_nobody_is_given_a_device() -> None:
     for replicas in (0, 1):
         placed = place(config(2, replicas, 2), Devices(cores=(0, 1)))
-        assert (placed.kind, placed.backend, placed.shared) == ("cpu", "shm", False)
+        assert (placed.kind, placed.backend) == ("cpu", "shm")
         assert [seat.environment for seat in placed.engines] == [{}]
         assert [seat.environment for seat in placed.ranks] == [{}, {}]
         assert [seat.seed for seat in placed.engines] == [7]

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from shapes import LARGE, R1_DISTILL_14B, SMALL
 
-from overlap.placement import read_shape, shape_of
+from overlap.config import load_config
+from overlap.errors import ConfigError
+from overlap.placement import Asked, read_shape, shape_of
 
 
 def test_parameters_follow_from_the_configuration():
@@ -54,3 +56,49 @@ def test_what_the_files_hold_counts(tmp_path: Path, tied: bool):
 @pytest.mark.parametrize(("parts", "evenly"), [(1, True), (2, True), (8, True), (3, False), (16, False)])
 def test_heads_are_shared_evenly_or_not_at_all(parts: int, evenly: bool):
     assert LARGE.divides(parts) == evenly
+
+
+def write_tensors(file: Path, **shapes: list[int]) -> None:
+    head = json.dumps({name: {"shape": shape} for name, shape in shapes.items()}).encode()
+    file.write_bytes(len(head).to_bytes(8, "little") + head)
+
+
+def test_weights_that_lie_there_twice_count_once(tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps({"num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 100}))
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    write_tensors(tmp_path / "consolidated.safetensors", a=[100, 8], b=[7])
+    for name, shapes in zip(names, ({"a": [100, 8]}, {"b": [7]}), strict=True):
+        write_tensors(tmp_path / name, **shapes)
+    assert read_shape(tmp_path).parameters == 807
+    index = {"weight_map": {"a": names[0], "b": names[1]}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    write_tensors(tmp_path / "model-old.safetensors", a=[100, 8])
+    assert read_shape(tmp_path).parameters == 807
+    write_tensors(tmp_path / "model.safetensors", a=[100, 8])
+    assert read_shape(tmp_path).parameters == 800
+
+
+@pytest.mark.parametrize("config", ["{nope", "[1]", '{"vocab_size": "many"}', "\udcff"])
+def test_a_configuration_that_cannot_be_read_is_refused(tmp_path: Path, config: str):
+    (tmp_path / "config.json").write_bytes(config.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match="its files say nothing of its sizes"):
+        read_shape(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 9, (2).to_bytes(8, "little") + b"{}" * 9, b"\x09" + bytes(7) + b"{"]
+)
+def test_weights_that_are_not_whole_are_refused_or_count_nothing(tmp_path: Path, content: bytes):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(content)
+    if b"{}" in content:
+        assert read_shape(tmp_path).parameters == 0
+        return
+    with pytest.raises(ConfigError, match="download it anew"):
+        read_shape(tmp_path)
+
+
+@pytest.mark.parametrize(("parts", "possible", "shares"), [(1, True, 1), (2, True, 2), (4, True, 2), (8, False, 2)])
+def test_devices_beyond_the_key_heads_have_these_twice(parts: int, possible: bool, shares: int):
+    assert SMALL.splits(parts) == possible
+    assert Asked(load_config(None, [f"rollout.tensor_parallel={parts}"]), SMALL).kv_parts == shares

@@ -5,7 +5,17 @@ from __future__ import annotations
 from shapes import LARGE, SMALL
 
 from overlap.config import load_config
-from overlap.placement import Asked, memory_line, memory_plan, memory_table, named_devices, seating_on
+from overlap.placement import (
+    Asked,
+    Devices,
+    cache_line,
+    memory_line,
+    memory_plan,
+    memory_table,
+    named_devices,
+    seating_on,
+    seats_line,
+)
 from overlap.placement.memory import MemoryPlan, Use
 
 GIB = 2**30
@@ -40,8 +50,10 @@ def test_items_and_phases_add_up_to_what_is_told_in_one_line():
         "  generate: KV cache 30.0, rank's own 2.0, engine's own 1.0",
         "host                 7.0       0.0         ?",
         "  generate: offloaded states 7.0",
+        "  generate: samples are drawn; actor: the policy's optimizer step",
+        "  there: what the GPU has, of the machine what is free (?: not known)",
     ]
-    assert memory_line(made) == "GPU 0 at most 33.0 of 40 GiB (generate); host at most 7.0 GiB (generate)"
+    assert memory_line(made) == "GPU 0 at most 33.0 of 40.0 GiB (generate); host at most 7.0 GiB (generate)"
 
 
 def test_gpus_that_are_not_neighbours_are_named_one_by_one():
@@ -54,3 +66,38 @@ def test_gpus_that_are_not_neighbours_are_named_one_by_one():
 def test_one_gpu_is_one_row():
     rows = memory_table(plan("learn.offload=sleep", devices="1x80", shape=SMALL))
     assert [row.split("  ")[0] for row in rows if not row.startswith("  ")] == ["memory, GiB", "GPU 0", "host"]
+
+
+def test_holes_in_the_heap_are_told_apart_from_what_a_run_is_refused_for():
+    uses = (Use("rank 0", "machine", "actor", {"Adam": 3 * GIB, "heap": 2 * GIB}),)
+    made = MemoryPlan(uses, {"machine": 4 * GIB})
+    assert made.shortage() is None
+    assert memory_table(made)[1:4] == [
+        "machine              3.0       4.0",
+        "  actor: Adam 3.0",
+        "  and up to 2.0 of holes in the heap of ranks, for which no run is refused",
+    ]
+    assert memory_line(made) == "machine at most 3.0 of 4.0 GiB (actor), and 2.0 of heap"
+
+
+def test_who_sits_where_is_told_and_who_has_nothing_to_do():
+    shared = ["rollout.tensor_parallel=2", "rollout.replicas=0", "learn.ranks=8", "run.device=cuda"]
+    lines = {
+        "8x80": (shared, "4 engine(s) of 2 GPU(s) on GPU 0-7; 8 learner rank(s) on GPU 0-7; they take turns; "
+                         "weights go by ipc"),
+        "4x80": (shared[-1:], "1 engine(s) of 1 GPU(s) on GPU 0; 1 learner rank(s) on GPU 1; weights go by nccl; "
+                              "nobody on GPU 2-3"),
+    }  # fmt: skip
+    for devices, (settings, line) in lines.items():
+        assert seats_line(seating_on(named_devices(devices))(load_config(None, settings))) == line
+    cpu = seating_on(Devices())(load_config(None, []))
+    assert seats_line(cpu) == "1 engine(s) on the CPU; 1 learner rank(s) on the CPU; weights go by shm"
+
+
+def test_what_an_engines_cache_holds_is_told_in_sequences_of_full_length():
+    settings = ["rollout.tensor_parallel=2", "rollout.gpu_memory=0.8", "run.device=cuda", "learn.ranks=6"]
+    settings += ["model.prompt_tokens=2048", "model.response_tokens=32768", "learn.micro_batch_tokens=34816"]
+    cfg = load_config(None, settings)
+    told = "523,374 tokens an engine: 15 sequences of 34,816 at once, more of them while they are short "
+    assert cache_line(Asked(cfg, LARGE), seating_on(named_devices("8x80"))(cfg)) == told + "(rollout.max_sequences=64)"
+    assert not cache_line(Asked(cfg, LARGE), seating_on(Devices.gpus(8))(cfg))

@@ -49,6 +49,12 @@ def cached_entries(cache: Path) -> list[str]:
 # --- names ----------------------------------------------------------------------------------------------
 
 
+def test_a_folder_of_adapters_alone_is_refused_with_what_makes_a_policy_of_it(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"adapters alone .*merge_and_unload"):
+        resolve_policy(str(tmp_path))
+
+
 def test_a_local_checkpoint_is_taken_as_it_is(tiny: Path) -> None:
     assert resolve_policy(str(tiny)) == tiny.resolve()
 
@@ -169,7 +175,8 @@ def test_a_hub_id_out_of_reach_is_one_line_with_a_way_out(tmp_path: Path) -> Non
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
     )
     assert result.stderr.splitlines()[-1] == (
-        "overlap.errors.ConfigError: model.policy='nobody/no-such-policy': not in the local cache, "
+        "overlap.errors.ConfigError: model.policy='nobody/no-such-policy': there is no such directory, "
+        "it is not in the local cache, "
         "and the hub cannot be reached: download it first, or give a directory"
     )
 

@@ -129,6 +129,40 @@ signal.pause()
     assert lifeline.await_end(processes, SOON_S) == []
 
 
+def test_a_bound_process_that_leaves_while_its_lifeline_kills_leaves_no_stopped_child() -> None:
+    child = f"""{CHILD}
+import subprocess, threading
+from overlap.process import lifeline, leave
+stopped, send = threading.Event(), lifeline._send
+def send_and_stand_still(fd, number):
+    send(fd, number)
+    if threading.current_thread().name.startswith("lifeline"):
+        stopped.set()
+        threading.Event().wait()
+lifeline._send = send_and_stand_still
+print(os.getpid(), *(subprocess.Popen(["sleep", "600"], stdout=-3).pid for _ in range(3)), flush=True)
+sys.stdin.read()
+stopped.wait()
+leave(3)
+"""
+    parent = python(f"""
+import os, subprocess, sys
+subprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())], stdin=subprocess.PIPE)
+""")
+    processes = [known(pid) for pid in line(parent).split()]
+    finish(parent)
+    assert lifeline.await_end(processes, SOON_S) == []
+
+
+def test_leaving_ends_with_the_code_and_ends_the_children_though_the_parent_lives() -> None:
+    child = f"{CHILD} import subprocess; from overlap.process import leave;"
+    child += " print(subprocess.Popen(['sleep', '600'], stdout=2).pid, flush=True); leave(3)"
+    left = subprocess.run([sys.executable, "-c", child, str(os.getpid())], cwd=ROOT, stdout=-1, timeout=SOON_S)
+    assert left.returncode == 3
+    child_of_it = identify(int(left.stdout))
+    assert child_of_it is None or not lifeline.alive(child_of_it)
+
+
 @pytest.mark.parametrize("pid_of", [lambda: 0, lambda: -1, os.getpid], ids=["zero", "negative", "our own"])
 def test_a_pid_that_cannot_be_a_parent_is_refused(pid_of: Callable[[], int]) -> None:
     with pytest.raises(ValueError, match="pid="):

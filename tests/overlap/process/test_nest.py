@@ -77,8 +77,10 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
             if _changes(node):
                 changes.append(where)
     assert without == []
-    own = ("overlap/generate/child.py", "overlap/generate/vllm_api.py", "overlap/learner/rank.py", LOADING)
-    assert [where for where in changes if not where.startswith(own)] == []  # these run in processes of their own
+    actors = ("overlap/cluster/ray_hosts.py", "overlap/cluster/ray_members.py")
+    own = ("overlap/generate/child.py", "overlap/generate/vllm_api.py", "overlap/learner/rank.py", LOADING, *actors)
+    told = "overlap/cluster/ray_cluster.py"  # Ray reads the driver's own, and no child of ours is told
+    assert [where for where in changes if not where.startswith((*own, told))] == []  # processes of their own
 
 
 def _starts(node: ast.AST) -> TypeGuard[ast.Call]:
@@ -104,6 +106,14 @@ def test_the_environment_of_a_start_has_our_package_and_our_tools_first(monkeypa
     assert made["PYTHONPATH"].split(":") == [str(ROOT), str(Path("here").absolute())]
     assert made["PATH"].endswith(":/bin")
     assert os.environ["PATH"] == "/bin"
+
+
+def test_nothing_that_is_started_is_told_how_to_get_into_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways_in = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+    for name in (*ways_in, "RAY_DEDUP_LOGS"):
+        monkeypatch.setenv(name, "1")
+    assert not ways_in & environment().keys()
+    assert "RAY_DEDUP_LOGS" in environment()
 
 
 def test_a_run_is_named_after_its_scratch_however_that_is_written(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from engine_stub import wait_until
 from places import ROOT
 
 from overlap.process import lifeline
@@ -75,6 +76,31 @@ input()
     assert not scratch.exists()
     assert tmp_path.exists()
     assert lifeline.alive(bystander)
+
+
+def test_one_that_is_apart_outlives_the_children_of_its_driver_and_clears_up_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    run = driver(f"""
+apart = Warden("ovl-apart-" + str(os.getpid()), apart=True).start()
+apart.watch_path(Path({str(tmp_path / "scratch")!r}))
+print(warden.pid, flush=True)
+input()
+""")
+    (guard,) = map(known, line(run))
+    assert lifeline.children(run.pid) == [guard]
+    os.kill(guard.pid, signal.SIGKILL)
+    run.kill()
+    run.communicate()  # until the one that is apart has let go of its pipe, too
+    wait_until(lambda: not (tmp_path / "scratch").exists())
+
+
+def test_one_that_is_apart_says_what_it_found() -> None:
+    warden = Warden(f"{MINE}-apart", apart=True).start()
+    found = sleeper(dict(os.environ) | {RUN: warden.run})
+    assert warden.pid is None
+    assert warden.close() == Swept((found.pid,))
+    found.wait()
+    assert warden.close() == Swept()
 
 
 def test_a_forked_child_that_holds_the_pipe_does_not_keep_the_warden_waiting() -> None:

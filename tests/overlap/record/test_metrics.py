@@ -20,7 +20,9 @@ from overlap.pipeline import LoopState, StepResult
 from overlap.record import metrics
 from overlap.record.looplag import Lag, LagHistogram, LoopLag
 from overlap.record.metrics import StepClock, clip, mean, merge, quantile, slug, step_row, step_timing, union_s
+from overlap.record.nodes import nodes_row
 from overlap.record.traffic import BusyClock, Traffic
+from overlap.verify import ClusterFigures
 
 PROMPT = Prompt("p", (1, 2))
 NOWHERE = (0.0, 0.0)
@@ -31,7 +33,7 @@ spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda s:
 def scored(group: int, sample: int, reward: float | None, **fields: Any) -> Scored:
     """A sample whose generation took [started, ended] and whose verification [verify, verdict]."""
     at = {"started": 0.0, "ended": 1.0, "verify": 1.0, "verdict": 2.0, "tokens": 4, "finish": "stop", "version": 0}
-    at |= fields
+    at |= {"node": "", "run_s": 1.0} | fields
     trajectory = Trajectory(
         request=Request(group, sample, PROMPT),
         token_ids=(7,) * at["tokens"],
@@ -42,7 +44,7 @@ def scored(group: int, sample: int, reward: float | None, **fields: Any) -> Scor
         started_s=at["started"],
         finished_s=at["ended"],
     )
-    judgement: Any = SimpleNamespace(verdict=at["says"]) if "says" in at else None
+    judgement: Any = SimpleNamespace(verdict=at["says"], node=at["node"], run_s=at["run_s"]) if "says" in at else None
     failure = "" if reward is not None else "worker died"
     return Scored(trajectory, reward, judgement, failure, at["ended"], at["verify"], at["verdict"])
 
@@ -206,8 +208,11 @@ def test_every_metric_has_its_line_in_the_readme():
     learned = dict.fromkeys(trainer_metrics(), 0.5)
     state = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
     kept = replace(group(0, scored(0, 0, 1.0, says="AC")), punishments=(-0.1,))
-    made = result(kept, lost, report=StepReport(1, 1, 1.0, learned), loop=state)
-    row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3))
+    away = group(2, scored(2, 0, 1.0, says="AC", node="n1"))
+    made = result(kept, lost, away, report=StepReport(1, 1, 1.0, learned), loop=state)
+    beside = nodes_row(ClusterFigures(1.0, ()))
+    row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra=beside)
+    assert {"verify/back_s_mean", *beside} <= row.keys()
     assert [name for name in row if not documented(name)] == []
     assert not documented("reward/unheard_of")
 
@@ -250,6 +255,15 @@ def test_a_verification_that_failed_before_it_began_takes_no_time():
     made = result(group(0, scored(0, 0, 1.0, started=10.0, ended=14.0, verify=14.0, verdict=15.0), lost))
     row = step_row(made, StepClock(10).step(made))
     assert (row["time/reward_s"], row["time/exposed_reward_s"], row["verify/run_s_max"]) == (1, 1, 1)
+
+
+def test_the_way_back_from_a_node_is_no_part_of_what_a_judgement_took():
+    away = scored(0, 0, 1.0, says="AC", node="n1", run_s=3.0, verify=10.0, verdict=15.0)
+    here = scored(0, 1, 1.0, says="AC", run_s=3.0, verify=10.0, verdict=15.0)
+    made = result(group(0, away, here))
+    row = step_row(made, StepClock(0).step(made))
+    assert (row["verify/run_s_p50"], row["verify/run_s_max"], row["verify/back_s_mean"]) == (3.0, 5.0, 2.0)
+    assert row["time/reward_s"] == 5.0  # nobody has a verdict before it is back
 
 
 def test_how_full_the_loop_is_and_who_waited_is_in_the_row():

@@ -18,6 +18,7 @@ from overlap.record.looplag import LoopLag
 from overlap.record.progress import Progress
 from overlap.record.recorder import Recorder
 from overlap.record.rundir import RunDir
+from overlap.verify import ClusterFigures, NodeFigures
 
 
 def result(step: int, ended_s: float) -> StepResult:
@@ -50,3 +51,44 @@ def test_an_evaluation_between_two_steps_is_in_the_row_and_not_in_the_time_of_ei
     spans = [event for event in json.loads((tmp_path / "run" / "trace.json").read_text()) if event["ph"] == "X"]
     assert [(s["name"], s["dur"]) for s in spans if s["cat"] == "evaluate"] == [("after step 1", 38e6)]
     assert [row.get("eval/pass_at_1") for row in rows] == [0.5, None, None]
+
+
+class OverNodes:
+    """A verifier whose nodes have done what ``figures`` say."""
+
+    def __init__(self, *figures: ClusterFigures) -> None:
+        self._figures = list(figures)
+
+    async def score(self, trajectory: object) -> None: ...
+
+    def take_nodes(self) -> ClusterFigures:
+        return self._figures.pop(0)
+
+
+def test_what_nodes_did_in_a_step_is_in_its_row_and_names_them_in_a_file(tmp_path: Path) -> None:
+    run = RunDir.create(str(tmp_path / "run"), {})
+    recorder = Recorder(run, Progress(Console(StringIO()), 1), LoopLag(), lambda prompt: "")
+    before, step = (ClusterFigures(10.0, (NodeFigures("n", 2, "A", judged=j, run_s=10.0),)) for j in (77, 5))
+    recorder.traffic.verifier(OverNodes(before, step))  # type: ignore[arg-type]
+
+    async def steps() -> None:
+        recorder.begin()
+        await recorder.step(result(1, 110.0))
+
+    asyncio.run(steps())
+    recorder.close()
+    run.close()
+    (row,) = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert (row["nodes/judged"], row["nodes/busy_share"]) == (5, 0.5)
+    (line,) = [json.loads(line) for line in run.nodes.read_text().splitlines()]
+    assert [(node["node"], node["judged"]) for node in line["worst"]] == [("n", 5)]
+
+
+def test_without_a_cluster_there_is_no_file_of_nodes(tmp_path: Path) -> None:
+    run = RunDir.create(str(tmp_path / "run"), {})
+    recorder = Recorder(run, Progress(Console(StringIO()), 1), LoopLag(), lambda prompt: "")
+    asyncio.run(recorder.step(result(1, 110.0)))
+    recorder.close()
+    run.close()
+    assert not run.nodes.exists()
+    assert "nodes/" not in run.metrics.read_text()

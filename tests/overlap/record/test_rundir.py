@@ -34,9 +34,9 @@ def run(tmp_path: Path) -> Iterator[RunDir]:
     made.close()
 
 
-def batch(step: int = 1, groups: int = 2, size: int = 4) -> Batch:
+def batch(step: int = 1, groups: int = 2, size: int = 4, node: str = "") -> Batch:
     cases = (SimpleNamespace(index=0, verdict="WA", cpu_s=0.1, message="differs at token 3"),)
-    judgement: Any = SimpleNamespace(verdict="WA", cases=cases)
+    judgement: Any = SimpleNamespace(verdict="WA", cases=cases, node=node)
 
     def sample(group: int, k: int, prompt: Prompt) -> Scored:
         trajectory = Trajectory(
@@ -57,7 +57,7 @@ def test_a_new_run_holds_the_resolved_config_as_plain_yaml(run):
     stored = yaml.safe_load(run.config.read_text())
     assert stored["rollout"]["stop"] == []
     assert stored["learn"]["lr"] == 1e-6
-    assert list(stored) == ["model", "data", "rollout", "verify", "learn", "critic", "run", "history"]
+    assert list(stored) == ["model", "data", "rollout", "verify", "learn", "critic", "run", "cluster", "history"]
     assert [(entry["step"], entry["changes"]) for entry in stored["history"]] == [(0, {})]
 
 
@@ -129,6 +129,11 @@ def test_a_sampled_trajectory_tells_the_whole_story(run):
         "tokens": 2, "finish": "stop", "versions": [[2, 0, 2]], "generate_s": 2.0, "verify_s": 0.5,
     }  # fmt: skip
     assert rows[-1]["dropped"] == "equal rewards"
+
+
+def test_a_sampled_trajectory_tells_which_node_judged_it(run):
+    run.sample(batch(node="10.0.0.2-9c41d0aa"))
+    assert {row["node"] for row in read_rows(run.trajectories)} == {"10.0.0.2-9c41d0aa"}
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.01, 1), (0.25, 10), (1.0, 40)])

@@ -20,6 +20,8 @@ from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Traj
 from overlap.errors import RunDirError
 from overlap.pipeline import StepResult
 from overlap.record.trace import STAGES, Tracer
+from overlap.verify import ClusterFigures, NodeFigures
+from sandbox.core import Judgement, Verdict
 
 REQUIRED = {
     "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
@@ -267,6 +269,22 @@ def test_a_finished_step_is_drawn_in_all_of_its_lanes(tmp_path):
         ("load", "version 1", 7.0, 0.5),
         ("load", "parity of version 1", 7.5, 0.5),
     }
+
+
+def test_a_judgement_of_another_machine_is_drawn_as_it_ran_there_with_its_node_and_the_error_of_its_clock(tmp_path):
+    prompt = Prompt("p", (1,))
+    trajectory = Trajectory(Request(0, 0, prompt), (1,), (-1.0,), "t", "stop", (VersionSpan(0, 0, 1),), 1.0, 2.0)
+    judgement = Judgement("p", Verdict.AC, (), 1, 1, False, "A", "python", "3", "", 0.5, 1.5, node="10.0.0.2-9c41d0aa")
+    scored = Scored(trajectory, 1.0, judgement, "", 2.0, 2.5, 4.25)
+    batch = Batch(1, 0, (Group(0, prompt, (scored,), (0.0,)),))
+    nodes = ClusterFigures(1.0, (NodeFigures("10.0.0.2-9c41d0aa", 4, "A", error_s=0.003),))
+    tracer = Tracer(tmp_path / "trace.json", origin_s=0.0)
+    tracer.step(StepResult(batch, None, (5.0, 5.0), (5.0, 5.0), (5.0, 5.0), 0.0), nodes)
+    tracer.close()
+    (drawn,) = [event for event in load(tracer_path(tmp_path)) if event.get("cat") == "verify"]
+    assert (drawn["ts"], drawn["dur"]) == (2.5e6, 1.5e6)
+    told = {name: drawn["args"][name] for name in ("node", "queue_s", "back_s", "clock_error_s")}
+    assert told == {"node": "10.0.0.2-9c41d0aa", "queue_s": 0.5, "back_s": 0.25, "clock_error_s": 0.003}
 
 
 def tracer_path(folder: Path) -> Path:

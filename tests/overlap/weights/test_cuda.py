@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("vllm")
 
-from overlap.errors import ConfigError, LearnerError  # noqa: E402
+from overlap.errors import LearnerError  # noqa: E402
 from overlap.weights import cuda, full_tensors  # noqa: E402
 from overlap.weights.cuda import IpcSender, NcclSender, open_cuda_sender  # noqa: E402
 
@@ -20,10 +20,13 @@ pytestmark = pytest.mark.e2e  # vLLM is imported, which takes as long as a thous
 
 
 class Gpu:
-    """Its memory is a list of buffers, each filled by the algorithm of vLLM's packed producer."""
+    """Its memory is a list of buffers, each filled by the algorithm of vLLM's packed producer. What is let go is freed
+    when it is collected and no engine has it open.
+    """
 
     def __init__(self, uuid: str = "GPU-0") -> None:
-        self.name, self.buffers, self.collected = uuid, [], 0
+        self.name, self.buffers = uuid, []
+        self.let_go, self.open = set[int](), set[int]()
 
     def uuid(self) -> str:
         return self.name
@@ -47,7 +50,7 @@ class Gpu:
             if held:
                 yield self._chunk(held, place)
         finally:
-            self.buffers[place] = None
+            self.let_go.add(place)
 
     def _chunk(self, held, place):
         return SimpleNamespace(
@@ -59,11 +62,17 @@ class Gpu:
         )
 
     def collect(self) -> None:
-        self.collected += 1
+        for place in self.let_go - self.open:
+            self.buffers[place] = None
+
+    def commit(self) -> None:
+        """The engine has loaded all, and closes what it had opened."""
+        self.open.clear()
 
     def read(self, chunk: dict[str, Any]) -> dict[str, Any]:
         """What an engine on this GPU finds: copies, for the buffer is filled again."""
         handles = pickle.loads(base64.b64decode(chunk["handles"]))
+        self.open.add(handles[self.name])
         start, found = 0, {}
         rows = zip(chunk["names"], chunk["shapes"], chunk["dtype_names"], chunk["tensor_sizes"], strict=True)
         for name, shape, dtype, size in rows:
@@ -106,6 +115,7 @@ def test_the_whole_policy_goes_through_one_bounded_buffer(monkeypatch):
         found, most = sent(sender, gpu)
         assert equal(found, model)
         assert most == 130
+        gpu.commit()
         sender.retire({})
         assert gpu.held == 0
         with torch.no_grad():
@@ -129,12 +139,25 @@ def test_a_transfer_that_was_broken_off_leaves_nothing_to_the_next(monkeypatch):
     sender = IpcSender(0, gpu)
     sender.prepare(full_tensors(model, 2), 1)
     assert sender.chunk(True) is not None
+    sender.prepare(full_tensors(model, 2), 1)  # nobody has retired it
+    assert gpu.held == 0
+    assert sender.chunk(True) is not None
     sender.retire({}, loaded=False)
     assert gpu.held == 0
     with pytest.raises(LearnerError, match="nothing was prepared"):
         sender.chunk(False)
     sender.prepare(full_tensors(model, 2), 2)
     assert equal(sent(sender, gpu)[0], model)
+
+
+def test_what_has_been_sent_to_its_end_is_let_go_at_once():
+    gpu = Gpu()
+    sender = IpcSender(0, gpu)
+    sender.prepare(full_tensors(module(), 2), 1)
+    assert sender.chunk(True) is not None
+    assert gpu.held > 0
+    assert sender.chunk(False) is None
+    assert gpu.held == 0
 
 
 def test_another_engine_gets_all_of_it_from_the_beginning(monkeypatch):
@@ -190,23 +213,26 @@ def test_a_chunk_has_the_handles_of_all_gpus_and_serves_every_engine(monkeypatch
     assert [sender.chunk(False) for sender in senders] == [None, None]
 
 
-def test_engines_on_gpus_without_a_rank_are_refused():
-    with pytest.raises(ConfigError, match=r"learn\.ranks=1: each of the 2 GPUs that engines work on needs a rank"):
-        open_cuda_sender("ipc", rank=0, world=1, engine_devices=2, address="", port=0)
+def test_a_backend_that_is_not_known_is_refused():
     with pytest.raises(LearnerError, match="'pigeon' is not known"):
-        open_cuda_sender("pigeon", rank=0, world=1, engine_devices=1, address="", port=0)
+        open_cuda_sender("pigeon", rank=0, engine_devices=1, address="", port=0)
 
 
 class Trainer:
     """vLLM's trainer engine; fails at what it is told to."""
 
-    def __init__(self, meeting, fails=""):
-        self.meeting, self.fails, self.sent, self.ended = meeting, fails, 0, 0
+    def __init__(self, meeting, source, fails=""):
+        self.meeting, self.source, self.fails, self.ended = meeting, source, fails, 0
+        self.tensors = []
 
     def send_weights(self):
         if self.fails:
             raise RuntimeError(self.fails)
-        self.sent += 1
+        self.tensors.append(self.source._tensors)
+
+    @property
+    def sent(self):
+        return len(self.tensors)
 
     def shutdown(self):
         self.ended += 1
@@ -218,7 +244,7 @@ def trainers(monkeypatch):
     made, ports = SimpleNamespace(all=[], failures=[]), iter(range(5000, 6000))
 
     def init(meeting, *, client, source):
-        made.all.append(Trainer(meeting, made.failures.pop(0) if made.failures else ""))
+        made.all.append(Trainer(meeting, source, made.failures.pop(0) if made.failures else ""))
         return made.all[-1]
 
     monkeypatch.setattr(cuda, "get_open_port", lambda: next(ports))
@@ -227,13 +253,13 @@ def trainers(monkeypatch):
 
 
 def test_a_group_that_is_met_once_serves_every_version(trainers):
-    sender, infos = NcclSender(0, 2, "127.0.0.1", 0), []
-    for version in range(3):
-        infos.append(sender.prepare(full_tensors(module(), 2), version))
+    sender, infos, versions = NcclSender(0, 2, "127.0.0.1", 0), [], [full_tensors(module(), 2) for _ in range(3)]
+    for version, tensors in enumerate(versions):
+        infos.append(sender.prepare(tensors, version))
         sender.transmit(infos[-1])
         sender.retire(infos[-1])
     assert [info["init"]["master_port"] for info in infos] == [5000] * 3
-    assert [one.sent for one in trainers.all] == [3]
+    assert [one.tensors for one in trainers.all] == [versions]
     sender.close()
     sender.close()
     assert [one.ended for one in trainers.all] == [1]
@@ -245,6 +271,7 @@ def test_after_a_broadcast_that_failed_another_group_is_met(trainers):
     first = sender.prepare(full_tensors(module(), 2), 1)
     with pytest.raises(RuntimeError, match="link down"):
         sender.transmit(first)
+    assert trainers.all[0].ended == 1  # it holds up nobody who still waits in it
     sender.retire(first, loaded=False)
     again = sender.prepare(full_tensors(module(), 2), 1)
     sender.transmit(again)

@@ -39,7 +39,7 @@ def received(info):
 
 @pytest.fixture
 def sender():
-    sender = open_sender("shm", rank=0, world=1)
+    sender = open_sender("shm", rank=0)
     yield sender
     sender.close()
 
@@ -69,7 +69,7 @@ def test_the_memory_is_used_again_for_the_next_version(sender):
 
 def test_closing_leaves_no_descriptor_and_nothing_in_dev_shm():
     fds, shm = open_fds(), sorted(os.listdir("/dev/shm"))
-    sender = open_sender("shm", rank=0, world=1)
+    sender = open_sender("shm", rank=0)
     info = sender.prepare(full_tensors(Tied(), 1), 1)
     assert sorted(os.listdir("/dev/shm")) == shm
     sender.close()
@@ -137,7 +137,7 @@ def test_under_zero_3_shards_are_gathered_bucket_by_bucket(sender, gathers, monk
 
 
 def test_other_ranks_gather_too_and_send_nothing(gathers):
-    sender = open_sender("shm", rank=1, world=2)
+    sender = open_sender("shm", rank=1)
     assert sender.prepare(full_tensors(sharded(Tied(torch.float32)), 3), 1) == {}
     assert gathers == [3]
     sender.close()

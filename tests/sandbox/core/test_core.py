@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,7 +82,10 @@ def test_a_malformed_problem_file_is_refused_by_name(data: Any, word: str) -> No
 def test_a_judgement_survives_json() -> None:
     case = CaseResult(0, Verdict.WA, 0.1, 0.2, 3, "wrong output")
     judgement = Judgement("p", Verdict.WA, (case,), 0, 2, False, "A", "python", "cpython 3.11", "", 0.0, 0.1)
-    assert Judgement.from_json(json.loads(json.dumps(judgement.to_json()))) == judgement
+    for made in (judgement, replace(judgement, node="n1")):
+        written = json.loads(json.dumps(made.to_json()))
+        assert Judgement.from_json(written) == made
+        assert ("node" in written) == bool(made.node)  # one machine says nothing of others
 
 
 def test_errors_keep_their_type_and_text_across_processes() -> None:

@@ -234,12 +234,14 @@ def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, mo
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mine = Path(reserve_directory())
-    dead = tmp_path / f"overlap-sandbox-{os.getpid()}-1-abc"
+    pid, _, namespace = mine.name.removeprefix("overlap-sandbox-").split("-")[:3]
+    dead = tmp_path / f"overlap-sandbox-{pid}-1-{namespace}-abc"
+    containers = tmp_path / f"overlap-sandbox-{pid}-1-{int(namespace) + 1}-abc"  # its pid 1 may live
     other = tmp_path / "something-else"
-    for path in (mine, dead, other):
+    for path in (mine, dead, containers, other):
         path.mkdir()
     sweep()
-    assert sorted(tmp_path.iterdir()) == sorted([mine, other])
+    assert sorted(tmp_path.iterdir()) == sorted([mine, containers, other])
 
 
 def test_a_pools_own_folder_lies_where_it_is_told_to(tmp_path: Path) -> None:

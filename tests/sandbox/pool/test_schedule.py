@@ -14,7 +14,7 @@ from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
 from sandbox.pool.counts import Counts, Histogram
 from sandbox.pool.once import Once, repeatable
-from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, cores, longest_s
+from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, longest_s
 from sandbox.pool.split import judge_apart, lanes, merge
 
 LIMITS = Limits(cpu_s=2, wall_s=10)
@@ -143,10 +143,6 @@ def test_the_history_is_bounded_and_forgets_the_one_used_longest_ago() -> None:
     for key in ("a", "b", "a", "c"):
         history.record(key, "python", judged(ran()))
     assert [history.case_s(key, "python") is None for key in "abc"] == [False, True, False]
-
-
-def test_there_is_at_least_one_core() -> None:
-    assert cores() >= 1
 
 
 # Sharing.

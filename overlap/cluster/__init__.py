@@ -1,0 +1,71 @@
+"""Many machines: programs judged on every node of a Ray cluster, and processes of ours on some of them.
+
+What for: ``ClusterPool`` stands where ``sandbox.Pool`` does, ``start_far`` where ``Peer.start`` does, ``FarSite`` where
+an engine's own machine does; the rest knows no difference. Routing, accounting and retries are the driver's; an agent
+on each node owns what runs there. Ray is imported when a cluster is joined.
+"""
+
+from typing import TYPE_CHECKING
+
+from overlap.cluster.addresses import own_addresses
+from overlap.cluster.asking import NodeRow, Roll, call_roll
+from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, start_node
+from overlap.cluster.far_peer import Host, start_far
+from overlap.cluster.nodes import Answer, Facts, Job, Members, Node, NodeLost, NodeRefused, Parcel, code_digest
+from overlap.cluster.pool import ClusterPool
+from overlap.cluster.sites import Berths, FarSite, Fleet
+from overlap.cluster.state import NodeState, token_path
+
+if TYPE_CHECKING:
+    from overlap.cluster.fake_nodes import FakeMembers, FakeNode
+    from overlap.cluster.ray_cluster import RayCluster
+    from overlap.cluster.ray_hosts import RayFleet, RayHost, survey
+    from overlap.cluster.ray_members import RayMembers
+else:
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            "fake_nodes": ("FakeMembers", "FakeNode"),
+            "ray_cluster": ("RayCluster",),
+            "ray_hosts": ("RayFleet", "RayHost", "survey"),
+            "ray_members": ("RayMembers",),
+        },
+    )
+
+__all__ = [
+    "Answer",
+    "Asked",
+    "Berths",
+    "ClusterPool",
+    "Facts",
+    "FakeMembers",
+    "FakeNode",
+    "FarSite",
+    "Fleet",
+    "Host",
+    "Job",
+    "Members",
+    "Node",
+    "NodeLost",
+    "NodeRefused",
+    "NodeRow",
+    "NodeState",
+    "Parcel",
+    "RayCluster",
+    "RayFleet",
+    "RayHost",
+    "RayMembers",
+    "Roll",
+    "await_node",
+    "call_roll",
+    "code_digest",
+    "end_node",
+    "own_addresses",
+    "owned_node",
+    "start_far",
+    "start_node",
+    "survey",
+    "token_path",
+]

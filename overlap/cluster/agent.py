@@ -1,0 +1,107 @@
+"""What runs on a node: a sandbox of its own, and the jobs that the driver sent. No Ray in here.
+
+consumes  parcels of jobs            produces  an answer to each, in the order in which they end
+waits     in ``collect`` for the first answer, for ``BEAT_S`` at most; woken by it
+ends      with ``close``, or with its process: the sandbox's processes watch for that; its owner ends it if ``orphaned``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Callable
+
+from overlap.clock import now
+from overlap.cluster.nodes import BEAT_S, GRACE_S, NOTHING, ORPHAN_S, Answer, Facts, Job, Parcel, Reply, code_digest
+from overlap.verify import PROBE, PROBE_PROGRAM, Pool, Watched
+from sandbox.core import Problem
+from sandbox.errors import ProblemLost, to_wire
+from sandbox.pool import cores
+
+
+class Agent:
+    """``make_pool`` makes a ``sandbox.Pool`` or its like, which judges ``workers`` programs at once."""
+
+    def __init__(self, make_pool: Callable[[], Pool], workers: int) -> None:
+        self._pool, self._workers = Watched(make_pool()), workers
+        self._problems: dict[str, Problem] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._answers: list[Answer] = []
+        self._some = asyncio.Event()
+        self._called_s = 0.0
+
+    async def hello(self) -> Facts:
+        """Facts of this node; the tier is that of a program that was judged. Raises SandboxError."""
+        await self._pool.open()
+        judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
+        self._called_s = now()
+        return Facts(platform.node(), cores(), self._workers, judged.tier, code_digest())
+
+    async def clock(self) -> float:
+        """This machine's monotonic clock, s."""
+        return now()
+
+    async def send(self, parcel: Parcel) -> None:
+        """Take jobs in, and take back those that nobody wants."""
+        self._called_s = now()
+        self._problems |= parcel.problems
+        for number in parcel.withdrawn:
+            if (task := self._tasks.pop(number, None)) is not None:
+                task.cancel()
+        for job in parcel.jobs:
+            problem = self._problems.get(job.problem)
+            self._tasks[job.number] = asyncio.create_task(self._judge(job, problem), name=f"job {job.number}")
+        for digest in parcel.forgotten:
+            self._problems.pop(digest, None)
+
+    async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+        """Take jobs in; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
+        asked_s, some = now(), self._some
+        await self.send(parcel)
+        try:
+            async with asyncio.timeout(BEAT_S):
+                await some.wait()
+        except TimeoutError:
+            return Reply((), asked_s, now())
+        if some is not self._some:
+            return Reply((), asked_s, now())  # asked before a reset: nobody hears this any more
+        answers, self._answers = self._answers, []
+        self._some.clear()
+        return Reply(answers, asked_s, now())
+
+    async def reset(self) -> None:
+        """Drop every job, answer and problem."""
+        self._called_s = now()
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._problems.clear()
+        self._answers.clear()
+        self._some.set()
+        self._some = asyncio.Event()
+
+    async def orphaned(self) -> None:
+        """Return when nobody has called for ``ORPHAN_S``."""
+        while (left := self._called_s + ORPHAN_S - now()) > 0:
+            await asyncio.sleep(left)
+            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+
+    async def close(self) -> None:
+        """End the sandbox."""
+        await self.reset()
+        await self._pool.close()
+
+    async def _judge(self, job: Job, problem: Problem | None) -> None:
+        try:
+            if problem is None:
+                raise ProblemLost(f"the problem {job.problem[:12]} did not reach the node")
+            judgement = await self._pool.judge(problem, job.program, turn=job.turn)
+            answer = Answer(job.number, job.attempt, judgement, None, now())
+        except Exception as error:  # also one that is no SandboxError: a job without an answer waits for ever
+            answer = Answer(job.number, job.attempt, None, to_wire(error), now())
+        if self._tasks.get(job.number) is asyncio.current_task():
+            del self._tasks[job.number]
+        self._answers.append(answer)
+        self._some.set()

@@ -1,0 +1,206 @@
+"""A process of ours on this machine for a driver on another one: started here, watched here, called from there. No Ray.
+
+consumes  bytes of calls, as ``Peer`` writes them       produces  bytes of replies, what it prints, how it ended
+waits     in ``collect`` for any of these, for ``BEAT_S`` at most; woken by it
+ends      with ``close``, or with this process: the warden clears up; its owner ends it if ``orphaned``
+
+Both streams count their bytes, so that a call that may have been lost on its way is made again: nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from overlap.clock import now
+from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, code_digest
+from overlap.errors import ConfigError, OverlapError
+from overlap.placement import Devices, devices_here, free_memory
+from overlap.policy import policy_digest
+from overlap.process import Life, connect
+from overlap.scratch import scratch_directory
+
+PIECE = 4 << 20
+"""Bytes of a stream in one call, at most."""
+LOG_PIECE = 256 << 10
+_LAST_WORDS_S = 0.5  # what a process said before its end may come a moment after that
+
+
+class Delivery(NamedTuple):
+    """What has come since: bytes of replies and of the log, and, behind the last of them, who died with which exit code
+    (negative: by that signal).
+    """
+
+    replies: bytes = b""
+    log: bytes = b""
+    death: tuple[str, int | None] | None = None
+
+
+class Hosted:
+    """One process, started once. ``name`` is what its life is called ("engine-1")."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._stack = name, ExitStack()
+        self._life: _Watched | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._noting: asyncio.Task[None] | None = None
+        self._taken = self._given = 0
+        self._replies, self._some = bytearray(), asyncio.Event()
+        self._log: Path | None = None
+        self._death: tuple[str, int | None] | None = None
+        self._weights = -1
+        self._called_s = 0.0
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        """Start ``python -m module FD`` in a scratch directory of its own. Why that cannot be, "" where it is done."""
+        self._called_s = now()
+        try:
+            scratch, _ = self._stack.enter_context(
+                scratch_directory(apart=True)
+            )  # Ray kills all children of a worker that it ends
+            self._log = scratch / "log"
+            self._life = _Watched(self._name, scratch, self._log, self._died)
+            reader, self._writer = await connect(self._life, title, module, environment)
+        except OverlapError as error:
+            return str(error)
+        self._reading = asyncio.create_task(self._read(reader), name=f"listen to {title}")
+        return ""
+
+    async def clock(self) -> float:
+        """This machine's monotonic clock, s."""
+        return time.monotonic()
+
+    async def send(self, at: int, data: bytes) -> None:
+        """Hand on bytes of calls; ``at`` is how many were sent before these. Such as have come before are left out."""
+        self._called_s = now()
+        if at > self._taken:
+            raise ValueError(f"bytes {self._taken} to {at} of the calls are missing")
+        if self._writer is not None and (new := data[self._taken - at :]):
+            self._taken += len(new)
+            self._writer.write(new)
+
+    async def collect(self, replies: int, log: int) -> Delivery:
+        """What has come behind the first ``replies`` bytes of replies and ``log`` bytes of the log, which need not be
+        kept any longer; nothing after ``BEAT_S``.
+        """
+        self._called_s = now()
+        del self._replies[: max(0, replies - self._given)]
+        self._given = max(self._given, replies)
+        if not self._replies and self._death is None:
+            self._some.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S):
+                    await self._some.wait()
+        printed = self._printed(log)
+        whole = len(self._replies) <= PIECE and len(printed) < LOG_PIECE
+        return Delivery(bytes(self._replies[:PIECE]), printed, self._death if whole else None)
+
+    async def hello(self) -> str:
+        """The digest of the code here."""
+        self._called_s = now()
+        return code_digest()
+
+    async def facts(self, device: str) -> tuple[Devices, int]:
+        """What this machine has for engines of a run with ``run.device`` = ``device``, and its memory that is free,
+        bytes. One without a GPU refuses nothing: it has none.
+        """
+        self._called_s = now()
+        return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
+
+    async def digest(self, policy: Path) -> str:
+        """Of a checkpoint, as ``policy_digest`` makes it; "" where there is none."""
+        self._called_s = now()
+        try:
+            return await asyncio.to_thread(policy_digest, policy)
+        except ConfigError:
+            return ""
+
+    async def room(self, size: int) -> str:
+        """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it."""
+        self._called_s = now()
+        await self.free()
+        self._weights = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
+        os.ftruncate(self._weights, max(size, 1))
+        return f"/proc/{os.getpid()}/fd/{self._weights}"
+
+    async def fill(self, at: int, data: bytes | memoryview) -> None:
+        """Write some of them there."""
+        self._called_s = now()
+        fd = self._weights
+        await asyncio.to_thread(_write, fd, at, data)
+
+    async def free(self) -> None:
+        """Give that memory back."""
+        if self._weights >= 0:
+            os.close(self._weights)
+            self._weights = -1
+
+    async def orphaned(self) -> None:
+        """Return when nobody has called for ``ORPHAN_S``."""
+        while (left := self._called_s + ORPHAN_S - now()) > 0:
+            await asyncio.sleep(left)
+            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+
+    async def close(self) -> None:
+        """End the process and what it has started, and remove all that is theirs."""
+        if self._life is not None:
+            await self._life.close()
+        tasks = [task for task in (self._reading, self._noting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._writer is not None:
+            self._writer.close()
+        await self.free()
+        await asyncio.to_thread(self._stack.close)
+
+    def _died(self, who: str, code: int | None) -> None:
+        self._noting = asyncio.create_task(self._note_death(who, code), name="note a death")
+
+    async def _note_death(self, who: str, code: int | None) -> None:
+        if self._reading is not None:
+            await asyncio.wait([self._reading], timeout=_LAST_WORDS_S)
+        self._death = who, code
+        self._some.set()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):  # its end is seen by its life
+            while data := await reader.read(PIECE):
+                self._replies += data
+                self._some.set()
+
+    def _printed(self, log: int) -> bytes:
+        if self._log is None:
+            return b""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(log)
+                return file.read(LOG_PIECE)
+        except OSError:
+            return b""
+
+
+class _Watched(Life):
+    """A life that tells of a death."""
+
+    def __init__(self, name: str, scratch: Path, log: Path, tell: Callable[[str, int | None], None]) -> None:
+        super().__init__(name, OverlapError, scratch, log)
+        self._tell = tell
+
+    def died(self, who: str, code: int | None) -> None:
+        self._tell(who, code)
+        super().died(who, code)
+
+
+def _write(fd: int, at: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while len(view):
+        done = os.pwrite(fd, view, at)
+        view, at = view[done:], at + done

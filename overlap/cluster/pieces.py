@@ -1,0 +1,62 @@
+"""Weights on their way to several nodes: each piece is put where all of them find it once, and not for longer than they
+take it one after the other. No Ray in here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+PIECE_BYTES = 16 << 20
+KEPT = 4
+"""Pieces that stay: a node that is further behind than these has them put there once more."""
+
+Put = Callable[[bytes], Awaitable[Any]]
+Key = tuple[str, int, int]
+
+
+class Pieces:
+    """``put`` puts bytes where every node finds them by what it returns, for as long as that is held."""
+
+    def __init__(self, put: Put) -> None:
+        self._put, self._readers = put, 0
+        self._made: OrderedDict[Key, asyncio.Task[Any]] = OrderedDict()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Somebody takes pieces; with the last one none is held any more."""
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._made.clear()
+
+    async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
+        """What ``put`` made of the piece at ``at`` of the memory that an update describes."""
+        key = str(info["path"]), version, at
+        if key not in self._made:
+            length = min(PIECE_BYTES, int(info["size"]) - at)
+            self._made[key] = asyncio.create_task(self._make(key[0], at, length), name="put weights")
+            if len(self._made) > KEPT:
+                self._made.popitem(last=False)
+        return await asyncio.shield(self._made[key])
+
+    async def _make(self, path: str, at: int, length: int) -> Any:
+        return await self._put(await asyncio.to_thread(_read, path, at, length))
+
+
+def _read(path: str, at: int, length: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        data = os.pread(fd, length, at)
+    finally:
+        os.close(fd)
+    if len(data) < length:
+        raise ValueError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
+    return data

@@ -1,0 +1,256 @@
+"""Agents on nodes of a Ray cluster that have one process of ours each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from overlap.cluster.hosted import Delivery, Hosted
+from overlap.cluster.nodes import NodeLost, NodeRefused, NodeSilent, code_digest
+from overlap.cluster.pieces import Pieces
+from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end
+from overlap.cluster.ray_members import forget_ray
+from overlap.errors import ConfigError
+from overlap.placement import Devices, NodeDevices
+from overlap.policy import policy_digest
+from overlap.process import read_proc
+
+CLOSE_S = 12.0
+"""A killed process of many GiB ends within 10 s."""
+ABOUT_S = PUT_S = 60.0
+_RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
+"""Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
+
+
+def as_before_ray() -> None:
+    """Set what Ray has changed for this process to what it was when the node was started."""
+    raylet = dict(entry.partition(b"=")[::2] for entry in read_proc(os.getppid(), "environ").split(b"\0"))
+    for name in _RAYS_OWN:
+        os.environ.pop(name, None)
+        if (value := raylet.get(name.encode())) is not None:
+            os.environ[name] = value.decode()
+
+
+class RayHosted:
+    """:class:`Hosted` as a Ray actor: made where the process shall live."""
+
+    def __init__(self, name: str) -> None:
+        self._authenticated = forget_ray()
+        as_before_ray()
+        self._hosted = Hosted(name)
+        self._alone: asyncio.Task[None] | None = None
+
+    async def hello(self) -> tuple[bool, str]:
+        """Whether its Ray asks for a token, and the digest of its code."""
+        code = await self._hosted.hello()
+        self._alone = self._alone or asyncio.create_task(self._end_alone())
+        return self._authenticated, code
+
+    async def facts(self, device: str) -> tuple[Devices, int]:
+        return await self._hosted.facts(device)
+
+    async def digest(self, policy: Path) -> str:
+        return await self._hosted.digest(policy)
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        return await self._hosted.start(title, module, environment)
+
+    async def _end_alone(self) -> None:
+        await self._hosted.orphaned()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._hosted.close()
+        os._exit(1)  # the warden ends what is left
+
+    async def send(self, at: int, data: bytes) -> None:
+        await self._hosted.send(at, data)
+
+    async def collect(self, replies: int, log: int) -> Delivery:
+        return await self._hosted.collect(replies, log)
+
+    async def room(self, size: int) -> str:
+        return await self._hosted.room(size)
+
+    async def fill(self, at: int, piece: Any) -> None:
+        await self._hosted.fill(at, piece)
+
+    async def free(self) -> None:
+        await self._hosted.free()
+
+    async def close(self) -> None:
+        await self._hosted.close()
+
+
+class RayHost:
+    """A :class:`~overlap.cluster.far_peer.Host` at ``place``; ``owner`` is what the life there is called. A ``policy``,
+    a path and what its digest is here, must be there too.
+    """
+
+    def __init__(
+        self,
+        cluster: RayCluster,
+        place: Place,
+        owner: str,
+        *,
+        policy: tuple[Path, str] | None = None,
+        closed: Callable[[bool], None] = lambda sure: None,
+    ) -> None:
+        self._cluster, self._place, self._owner = cluster, place, owner
+        self._policy, self._closed = policy, closed
+        self.name = place.name
+        self._actor: Any = None
+        self._entered = False
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        self._entered = True
+        await self._cluster.enter()
+        self._actor = self._cluster.actor(self._place, RayHosted, self._owner)
+        if fault := await strangeness(self._cluster, self._actor):
+            return fault
+        if self._policy is not None:
+            path, digest = self._policy
+            if (there := await call(self._actor.digest.remote(path))) != digest:
+                what = "has other files" if there else "is not there"
+                return f"the policy {path} {what}: put the same one at the same path of every node, or share the path"
+        started: str = await call(self._actor.start.remote(title, module, dict(environment)))
+        return started
+
+    async def send(self, at: int, data: bytes) -> None:
+        await call(self._actor.send.remote(at, data))
+
+    async def collect(self, replies: int, log: int) -> Delivery:
+        came: Delivery = await call(self._actor.collect.remote(replies, log))
+        return came
+
+    async def room(self, size: int) -> str:
+        path: str = await call(self._actor.room.remote(size))
+        return path
+
+    async def fill(self, at: int, piece: Any) -> None:
+        await call(self._actor.fill.remote(at, piece))
+
+    async def free(self) -> None:
+        await call(self._actor.free.remote())
+
+    async def close(self) -> bool:
+        if not self._entered:
+            return True
+        self._entered, sure = False, True
+        try:
+            if self._actor is not None:
+                closing = _Closing(self._actor.close.remote())
+                await end(self._actor, closing.done(), CLOSE_S)
+                sure = closing.sure
+        finally:
+            self._closed(sure)
+            await self._cluster.leave()
+        return sure
+
+
+class _Closing:
+    """The end of an agent, and whether it was seen: of one that was gone before, everything has ended with it."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer, self.sure = answer, False
+
+    async def done(self) -> None:
+        with contextlib.suppress(NodeLost):
+            await call(self._answer)
+        self.sure = True
+
+
+async def strangeness(cluster: RayCluster, actor: Any) -> str:
+    """Why an agent's node cannot be used, "" where it can."""
+    authenticated, code = await call(actor.hello.remote())
+    if not (authenticated or cluster.unauthenticated):
+        return "its Ray lets everybody in; see cluster.unauthenticated"
+    return "" if code == code_digest() else "another version of this package, or of Python, is installed there"
+
+
+class RayFleet:
+    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and this policy."""
+
+    def __init__(self, cluster: RayCluster, device: str, policy: Path) -> None:
+        self._cluster, self._device, self._path = cluster, device, policy
+        self._policy: tuple[Path, str] | None = None
+        self._places: dict[str, Place] = {}
+        self._known: dict[str, NodeDevices] = {}
+        self.pieces = Pieces(put)
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        try:
+            await self._cluster.enter()
+            if self._policy is None:
+                self._policy = self._path, await asyncio.to_thread(policy_digest, self._path)
+            yield
+        finally:
+            await self._cluster.leave()
+
+    async def alive(self) -> Sequence[str]:
+        look = await self._cluster.look()
+        self._places = {place.name: place for place in look if place.alive and not place.drains}
+        return list(self._places)
+
+    async def about(self, name: str) -> NodeDevices:
+        if name not in self._known:
+            self._known[name] = await about(self._cluster, self._places[name], self._device)
+        return self._known[name]
+
+    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> RayHost:
+        return RayHost(self._cluster, self._places[name], owner, policy=self._policy, closed=closed)
+
+
+async def about(cluster: RayCluster, place: Place, device: str) -> NodeDevices:
+    """What a node has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
+    actor = cluster.actor(place, RayHosted, "survey")
+    try:
+        async with asyncio.timeout(ABOUT_S):
+            if fault := await strangeness(cluster, actor):
+                raise NodeRefused(fault)
+            devices, memory = await call(actor.facts.remote(device))
+    except TimeoutError:
+        raise NodeSilent(f"no answer within {ABOUT_S:g} s") from None
+    finally:
+        await end(actor, actor.close.remote(), CLOSE_S)
+    if not place.here:  # what its owner keeps from Ray is not ours either
+        devices = replace(devices, names=devices.names[: place.gpus])
+    return NodeDevices(place.name, place.address, devices, memory, here=place.here)
+
+
+async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) -> list[NodeDevices]:
+    """What each node has for the engines of a run with ``run.device`` = ``device``; tells of those that cannot be used.
+    Raises ConfigError where the driver's is one of these, NodeLost where the head does not answer.
+    """
+    try:
+        await cluster.enter()
+        places = [place for place in await cluster.look() if place.alive]
+        said = await asyncio.gather(*(about(cluster, place, device) for place in places), return_exceptions=True)
+    finally:
+        await cluster.leave()
+    found = []
+    for place, node in zip(places, said, strict=True):
+        if isinstance(node, NodeLost | NodeSilent | NodeRefused):
+            tell(f"node {place.name} is not used: {node}")
+        elif isinstance(node, BaseException):
+            raise node
+        else:
+            found.append(node)
+    if not any(node.here for node in found):
+        raise ConfigError("cluster.address", cluster.address, "this machine's own node cannot be used: see above")
+    return found
+
+
+async def put(data: bytes) -> Any:
+    """A reference to these bytes in the object store, as an array that is read there without a copy."""
+    import numpy
+
+    return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)), PUT_S)

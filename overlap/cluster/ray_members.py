@@ -1,0 +1,207 @@
+"""The nodes of a Ray cluster as those that judge programs, with an agent of ours on each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from overlap.cluster.agent import Agent
+from overlap.cluster.capacity import capacity
+from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeSilent, Parcel, Reply, code_digest
+from overlap.cluster.ray_cluster import Place, RayCluster, call, end, offset
+from overlap.verify import Pool
+from sandbox.core import Isolation
+from sandbox.errors import IsolationUnavailable, SandboxError
+
+LOOK_S = 1.0
+"""Between two looks at who is there."""
+AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
+"""A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
+CLOSE_S = 6.0
+"""A sandbox ends within 5 s, or is killed."""
+
+
+class NodePool(Pool, Protocol):
+    """What an agent judges with; ``workers`` programs at once."""
+
+    workers: int
+
+
+MakePool = Callable[[int], NodePool]
+"""Called on the node, with the most programs that it may judge at once."""
+
+
+def sandbox_pool(isolation: Isolation, packages: tuple[str, ...], judge_once: bool, workers: int) -> NodePool:
+    """A sandbox with so many workers, at most one for every core that this process may use."""
+    from sandbox.pool import Pool as SandboxPool
+
+    return SandboxPool(workers, isolation=isolation, packages=packages, judge_once=judge_once)
+
+
+def forget_ray() -> bool:
+    """Take all that this process was told of the cluster out of its environment: nothing that it starts shall know how
+    to get in. Whether there was a token.
+    """
+    authenticated = os.environ.get("RAY_AUTH_MODE") == "token"
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        del os.environ[name]
+    return authenticated
+
+
+class RayAgent:
+    """An :class:`Agent` as a Ray actor: made where it shall live."""
+
+    def __init__(self, make_pool: MakePool, workers: int) -> None:
+        self._alone: asyncio.Task[None] | None = None
+        self._authenticated = forget_ray()
+        pool = make_pool(workers)
+        self._agent = Agent(lambda: pool, pool.workers)
+
+    async def authenticated(self) -> bool:
+        return self._authenticated
+
+    async def hello(self) -> Facts:
+        facts = await self._agent.hello()
+        self._alone = asyncio.create_task(self._end_alone())
+        return facts
+
+    async def _end_alone(self) -> None:
+        await self._agent.orphaned()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._agent.close()
+        os._exit(1)  # what is left of the sandbox ends with it
+
+    async def clock(self) -> float:
+        return await self._agent.clock()
+
+    async def send(self, parcel: Parcel) -> None:
+        await self._agent.send(parcel)
+
+    async def collect(self, parcel: Parcel) -> Reply:
+        return await self._agent.collect(parcel)
+
+    async def reset(self) -> None:
+        await self._agent.reset()
+
+    async def close(self) -> None:
+        await self._agent.close()
+
+
+class RayNode:
+    """A :class:`~overlap.cluster.nodes.Node`; one without an actor, which it gets not for the reason ``why``."""
+
+    drains = False
+
+    def __init__(self, name: str, actor: Any, *, authenticated: bool, why: str = "") -> None:
+        self.name, self._actor, self._authenticated, self._why = name, actor, authenticated, why
+        self.made_s, self.lost_s = time.monotonic(), float("inf")
+        self.tries = 0
+        """Agents that its machine had before, none of which lived long."""
+
+    async def hello(self) -> Facts:
+        if self._why:
+            raise NodeRefused(self._why)
+        if self._authenticated and not await call(self._actor.authenticated.remote()):
+            raise NodeRefused("its Ray lets everybody in; see cluster.unauthenticated")
+        try:
+            facts: Facts = await call(self._actor.hello.remote())
+        except IsolationUnavailable as error:
+            raise NodeRefused(f"it cannot isolate programs as verify.isolation asks: {error}") from error
+        except SandboxError as error:
+            raise NodeRefused(f"its sandbox does not work: {type(error).__name__}: {error}") from error
+        if facts.version != code_digest():
+            raise NodeRefused("another version of this package, or of Python, is installed there")
+        clock_s, error_s = await offset(self._actor.clock.remote)
+        return facts._replace(clock_s=clock_s, error_s=error_s)
+
+    async def send(self, parcel: Parcel) -> None:
+        await call(self._actor.send.remote(parcel))
+
+    async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+        reply: Reply = await call(self._actor.collect.remote(parcel))
+        return reply
+
+    async def reset(self) -> None:
+        while True:
+            try:
+                return await call(self._actor.reset.remote())
+            except NodeSilent:
+                await asyncio.sleep(LOOK_S)
+
+    async def close(self) -> None:
+        self.lost_s = time.monotonic()
+        if self._actor is not None:
+            await end(self._actor, self._actor.close.remote(), CLOSE_S)
+
+    @property
+    def rests(self) -> bool:
+        """Whether its machine gets another agent, but not yet."""
+        return time.monotonic() - self.lost_s < float(min(AGAIN_MAX_S, AGAIN_S * 2.0**self.tries))
+
+
+class RayMembers:
+    """:class:`~overlap.cluster.nodes.Members` of a cluster. ``make_pool`` makes what judges on each node, a sandbox
+    without it. ``workers``: what this machine judges at once; each further one judges with all of its cores that are
+    free, and ``bound`` says how many of those an engine or learner rank of ours uses there.
+    """
+
+    def __init__(
+        self,
+        cluster: RayCluster,
+        *,
+        isolation: Isolation = "auto",
+        packages: Sequence[str] = (),
+        judge_once: bool = True,
+        workers: int | None = None,
+        bound: Callable[[Place], int] = lambda place: 0,
+        make_pool: MakePool | None = None,
+    ) -> None:
+        self._cluster, self._entered = cluster, False
+        self._workers, self._bound = workers, bound
+        self._make_pool = make_pool or partial(sandbox_pool, isolation, tuple(packages), judge_once)
+        self._nodes: dict[str, RayNode] = {}
+
+    async def joined(self) -> AsyncIterator[Node]:
+        self._entered = True
+        await self._cluster.enter()
+        while True:
+            places = [place for place in await self._cluster.look() if self._lacks(place)]
+            free = await self._cluster.free() if places else {}
+            for place in places:
+                yield self._meet(place, free.get(place.key, 0))
+            await asyncio.sleep(LOOK_S)
+
+    def _lacks(self, place: Place) -> bool:
+        """Whether it shall get an agent now. What is known of its node is brought up to date."""
+        if not place.alive:
+            self._nodes.pop(place.key, None)
+            return False
+        known = self._nodes.get(place.key)
+        if known:
+            known.drains = place.drains
+        return not place.drains and (known is None or (known.lost_s != float("inf") and not known.rests))
+
+    def _meet(self, place: Place, free: int) -> RayNode:
+        """An agent for a node that lacks one."""
+        known, why, actor = self._nodes.get(place.key), "", None
+        try:
+            workers, cpus = capacity(place.cpus, free, self._bound(place), self._workers if place.here else None)
+            actor = self._cluster.actor(place, RayAgent, self._make_pool, workers, cpus=cpus)
+        except NodeRefused as error:
+            why = str(error)
+        made = RayNode(place.name, actor, authenticated=not self._cluster.unauthenticated, why=why)
+        self._nodes[place.key] = made
+        if known and actor and known.lost_s - known.made_s < STEADY_S:
+            made.tries = known.tries + 1
+        return made
+
+    async def close(self) -> None:
+        if self._entered:
+            self._entered = False
+            await self._cluster.leave()

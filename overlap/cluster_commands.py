@@ -1,0 +1,112 @@
+"""The commands ``overlap cluster up | status | down``: a cluster of a few machines, by hand."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overlap.cluster import NodeState, Roll
+
+_MORE = """\
+On one machine `overlap cluster up`, which prints the line for the others; `overlap cluster down` on each when done.
+A cluster asks for a token, and has no dashboard. Words behind -- go to `ray start`: -- --num-gpus=2
+Exit codes: 0 done, 1 Ray did not start, end or answer, 2 bad input.
+"""
+
+
+def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
+    """Add the parser of ``overlap cluster`` to those of the command line; ``lines`` runs what it has read."""
+    text = "start, show or end a cluster of machines for cluster.address, by hand"
+    layout = argparse.RawDescriptionHelpFormatter
+    cluster = commands.add_parser("cluster", help=text, description=text, epilog=_MORE, formatter_class=layout)
+    kinds = cluster.add_subparsers(required=True, metavar="up|status|down")
+    text = "start a node on this machine: the head of a new cluster, or, with --join, one more of it"
+    up = kinds.add_parser("up", help=text, description=text, epilog=_MORE, formatter_class=layout)
+    text = "address of this machine by which others reach it (the only one that it has), and the head's port (6379)"
+    up.add_argument("--address", default="", metavar="HOST[:PORT]", help=text)
+    up.add_argument("--join", default="", metavar="HOST:PORT", help="where the head listens")
+    text = "the cluster's token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH; at the head a new one)"
+    up.add_argument("--token-file", default="", metavar="FILE", help=text)
+    up.add_argument("--loopback", action="store_true", help="take 127.0.0.1: a cluster of this machine alone")
+    up.add_argument("--block", action="store_true", help="stay until a signal comes, and end the node then")
+    up.add_argument("words", nargs="*", metavar="-- --NAME=VALUE", help="options of `ray start`")
+    up.set_defaults(lines=_up)
+    text = (
+        "print the nodes of a cluster: alive or not, cores, GPUs, version of this package; whether it asks for a token"
+    )
+    status = kinds.add_parser("status", help=text, description=text)
+    status.add_argument("address", nargs="?", default="", metavar="HOST:PORT", help="of the head (this machine's)")
+    status.add_argument("--token-file", default="", metavar="FILE", help="the cluster's token")
+    status.set_defaults(lines=_status)
+    text = "end the node that `up` started on this machine, and all that belongs to it"
+    down = kinds.add_parser("down", help=text, description=text)
+    down.set_defaults(lines=_down)
+
+
+def _up(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.cluster import Asked, await_node, owned_node, start_node
+
+    state = start_node(Asked(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
+    with owned_node() if args.block else nullcontext():
+        yield from _head_lines(state) if state.head else _node_lines(state)
+        if args.block:
+            await_node(state)
+
+
+def _head_lines(state: NodeState) -> Iterator[str]:
+    from overlap.cluster import own_addresses, token_path
+
+    token = shlex.quote(str(token_path()))
+    others = [address for address in own_addresses() if address != state.node]
+    yield f"the head of a cluster runs at {state.address}; its token is in {token}"
+    if not state.node.startswith("127."):
+        yield "on each further machine, which has the same version of this package:"
+        yield f"    scp {state.node}:{token} cluster-token  # where it is not the same file there"
+        yield f"    overlap cluster up --join {state.address} --token-file cluster-token"
+    yield "a run over it, from this machine:"
+    yield f"    overlap train ... cluster.address={state.address}"
+    if others:
+        yield f"Ray listens on this machine's other addresses too, {', '.join(others)}: keep strangers away from them"
+
+
+def _node_lines(state: NodeState) -> Iterator[str]:
+    yield f"node {state.node} has joined the cluster at {state.address}; `overlap cluster down` ends it"
+
+
+def _status(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.cluster import call_roll
+
+    yield from _table(call_roll(args.address, args.token_file))
+
+
+def _table(roll: Roll) -> Iterator[str]:
+    from overlap.cluster import code_digest
+
+    asks = "asks for a token" if roll.authenticated else "asks for NO token: whoever reaches it runs anything there"
+    alive = [node for node in roll.nodes if node.alive]
+    cores, gpus = sum(node.cores for node in alive), sum(node.gpus for node in alive)
+    yield f"cluster at {roll.address}: {len(alive)} nodes, {cores} cores, {gpus} GPUs; {asks}"
+    yield f"{'node':<26} {'state':<5} {'cores':>5} {'GPUs':>4}  version"
+    for node in sorted(roll.nodes, key=lambda node: (not node.alive, node.name)):
+        version = node.version or "?"
+        if node.alive and node.version and node.version != code_digest():
+            version += ", another than here: it will be refused"
+        row = f"{node.name:<26} {'alive' if node.alive else 'dead':<5} {node.cores:>5} {node.gpus:>4}  {version}"
+        yield row if node.alive or not node.why else f"{row}  ({node.why})"
+    yield f"version here: {code_digest()}"
+
+
+def _down(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.cluster import end_node
+
+    state = end_node()
+    if state is None:
+        yield "no node was started here by `overlap cluster up`"
+    elif state.head:
+        yield f"the head at {state.address} has ended; further machines: `overlap cluster down` there, too"
+    else:
+        yield f"node {state.node} has ended"

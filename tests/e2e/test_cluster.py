@@ -1,0 +1,357 @@
+"""Programs judged over machines of a real Ray cluster that die, freeze, are cut off and come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reaching
+from machines import PORT, RAYLET, Machine, Machines, wait_until, why_not
+from places import ROOT
+from wide import wide
+
+from overlap.cluster.nodes import ORPHAN_S
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.skipif(bool(why_not()), reason=why_not())]
+MACHINES = 3
+NOTICED_S, LOST_S = 12.0, 40.0
+CLEAN_S = 15.0
+
+
+class Driver:
+    """``cluster_driver.py`` on the head, or ``on`` another machine, and what it has said."""
+
+    def __init__(self, machines: Machines, *args: str, on: Machine | None = None, **environment: str) -> None:
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
+        script = str(ROOT / "tests" / "support" / "cluster_driver.py")
+        command = [sys.executable, script, machines.address, *args]
+        self.machine = on or machines.head
+        self.process: subprocess.Popen[str] = self.machine.start(command, PYTHONPATH=path, **environment)
+        self.said: list[dict[str, Any]] = []
+        self.raw: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.raw.append(line)
+            if line.startswith("{") and line.endswith("}\n"):
+                self.said.append(json.loads(line))
+
+    def close(self) -> None:
+        kill(self.machine, "cluster_driver.py")
+        self.process.kill()
+        self.process.wait(10)
+        self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def find(self, what: str) -> list[dict[str, Any]]:
+        return [event for event in self.said if event["what"] == what]
+
+    def lines(self, word: str) -> list[dict[str, Any]]:
+        return [event for event in self.find("told") if word in event["line"]]
+
+    def until(self, true: Callable[[], Any], seconds: float = 60.0) -> None:
+        try:
+            wait_until(lambda: true() or self.process.poll() is not None, seconds)
+            assert true(), "the driver ended before"
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{''.join(self.raw[-30:])}") from None
+
+    def end(self) -> None:
+        self.until(lambda: self.find("closed"))
+        self.process.wait(20)
+        self._reader.join(20)
+        numbers = sorted(event["number"] for event in self.find("judged"))
+        assert numbers == list(range(len(numbers)))
+        assert {event["verdict"] for event in self.find("judged")} == {"AC"}
+        assert self.find("all")[0]["waiting"] == self.find("all")[0]["held"] == 0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Machines]:
+    with Machines(MACHINES) as made:
+        yield made
+
+
+@pytest.fixture
+def machines(cluster: Machines) -> Machines:
+    """All of them, whatever happened to them before."""
+    cluster.mend(MACHINES)
+    return cluster
+
+
+@pytest.fixture
+def driver(machines: Machines) -> Iterator[Callable[..., Driver]]:
+    made: list[Driver] = []
+
+    def start(*args: str, **environment: str) -> Driver:
+        made.append(Driver(machines, *args, **environment))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def kill(machine: Machine, word: str) -> None:
+    """What has this word in its command line there."""
+    for pid in machine.find(word) if machine.lives else ():
+        os.kill(pid, signal.SIGKILL)
+
+
+def judges(machine: Machine) -> list[str]:
+    """Command lines of what the sandbox runs there."""
+    return [text for text in machine.find("from sandbox.").values() if "cluster_driver" not in text]
+
+
+def clean(machines: Sequence[Machine], seconds: float = CLEAN_S) -> None:
+    """Wait until the sandbox has nothing there; fails with what is left, and where."""
+    try:
+        wait_until(lambda: not any(judges(machine) for machine in machines), seconds)
+    except AssertionError:
+        left = {machine.address: machine.find("from sandbox.") | machine.find("ray::") for machine in machines}
+        raise AssertionError(f"left: {json.dumps(left, indent=1)}") from None
+
+
+def test_programs_are_judged_on_every_node_and_nothing_stays_there(machines, driver) -> None:
+    run = driver("--count", "30")
+    run.until(lambda: run.find("ready"))
+    facts = run.find("ready")[0]["nodes"]
+    assert {host for host, *_ in facts.values()} == {f"node{machine.number}" for machine in machines.all}
+    assert all(abs(clock) <= error + 0.001 for *_, clock, error in facts.values())  # one clock on one machine
+    (signals,) = run.find("signals")
+    assert signals["before"] == signals["after"]
+    run.end()
+    (closed,) = run.find("closed")
+    assert (closed["children"], closed["threads"]) == ([], ["MainThread"])
+    clean(machines.all)
+
+
+def test_what_judges_programs_knows_no_token_and_nothing_else_of_ray(machines, driver) -> None:
+    run = driver("--count", "60")
+    run.until(lambda: len(run.find("judged")) > 5)
+    token, looked = machines.environment["RAY_AUTH_TOKEN"].encode(), 0
+    for machine in machines.all:
+        for pid in machine.find("from sandbox."):
+            try:
+                environment = Path(f"/proc/{pid}/environ").read_bytes()
+                open_there = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+            except OSError:
+                continue
+            looked += 1
+            assert token not in environment
+            assert b"RAY_" not in environment
+            assert not [name for name in open_there if "ray" in name]
+    assert looked >= 3
+    run.end()
+
+
+@pytest.mark.parametrize("asked", ["A", wide("B")])
+def test_a_program_on_a_node_reaches_no_agent_no_port_of_rays_and_no_other_node(
+    machines, driver, asked, tmp_path
+) -> None:
+    at = {machine.address: machine for machine in machines.all}
+    before = {host: reaching.ports(machine) for host, machine in at.items()}
+    source = tmp_path / "program.py"
+    run = driver("--count", "12", "--isolation", asked, "--program", str(source))
+    run.until(lambda: run.find("ready"))
+    assert {tier for _, _, _, tier, *_ in run.find("ready")[0]["nodes"].values()} == {asked}
+    tries = reaching.program(machines.all)
+    bare = machines.all[1].run([sys.executable, "-c", f"{tries}\nprint(json.dumps(reached))"])
+    reached = json.loads(bare.splitlines()[-1])  # what is not in a jail gets at all of them
+    agents = [[host, port] for host in before for port in set(reaching.ports(at[host])) - set(before[host])]
+    assert {host for host, _ in agents} == set(before)
+    for place in ("RAY_AUTH_TOKEN", "/proc", "/mnt/ray", [machines.head.address, PORT], *agents):
+        assert place in reached
+    (tmp_path / "made").write_text(f"{tries}\nprint(input(), *reached)")
+    (tmp_path / "made").rename(source)
+    run.end()  # a program that got at anything prints it, which is wrong
+
+
+@pytest.mark.wide
+def test_a_driver_that_stands_still_for_long_loses_no_node(machines, driver) -> None:
+    run = driver("--count", "90")
+    run.until(lambda: len(run.find("judged")) > 5)
+    pids = machines.head.find("cluster_driver.py")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(10.0)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    run.process.send_signal(signal.SIGCONT)  # nsenter stops with its child
+    run.end()
+    assert not run.lines("silent")
+    assert not run.lines("lost")
+
+
+@pytest.mark.wide
+def test_an_agent_that_is_killed_loses_its_jobs_to_others_and_its_node_gets_another_one(machines, driver) -> None:
+    run, node = driver("--count", "400"), machines.all[1]
+    run.until(lambda: len(run.find("judged")) > 5)
+    before = run.said[-1]["at"]
+    (agent,) = node.find("ray::RayAgent")
+    os.kill(agent, signal.SIGKILL)
+    run.until(lambda: run.lines("go elsewhere"))
+    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    run.until(lambda: len(run.lines(f"node {node.address}-")) == 3)  # judges, lost, judges
+    run.end()
+    clean([node])
+
+
+def test_a_frozen_node_loses_its_jobs_to_others_and_gets_new_ones_when_it_thaws(machines, driver) -> None:
+    run, frozen = driver("--count", "150"), machines.all[1]
+    run.until(lambda: len(run.find("judged")) > 5)
+    before = run.said[-1]["at"]
+    frozen.freeze()
+    run.until(lambda: run.lines("is silent"))
+    assert run.lines("is silent")[0]["at"] - before <= NOTICED_S
+    frozen.thaw()
+    run.until(lambda: run.lines("speaks again"))
+    run.end()
+
+
+@pytest.mark.wide
+def test_a_node_that_is_cut_off_and_comes_back_changes_nothing(machines, driver) -> None:
+    run, away = driver("--count", "150"), machines.all[2]
+    run.until(lambda: len(run.find("judged")) > 5)
+    before = run.said[-1]["at"]
+    machines.cut(away)
+    run.until(lambda: run.lines("go elsewhere"))
+    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    machines.heal(away)
+    run.end()
+    clean(machines.all, ORPHAN_S + CLEAN_S)  # Ray may hold its agent for dead, and not end it
+
+
+def test_a_driver_that_is_killed_leaves_nothing_on_any_node(machines, driver) -> None:
+    run = driver("--count", "400", "--nodes", "2")
+    run.until(lambda: len(run.find("judged")) > 5)
+    run.until(lambda: sum(bool(judges(machine)) for machine in machines.all) >= 2)
+    kill(machines.head, "cluster_driver.py")
+    clean(machines.all)
+
+
+def test_a_driver_without_a_token_is_told_how_to_get_in(driver) -> None:
+    run = driver(RAY_AUTH_MODE="disabled")
+    run.process.wait(60)
+    run.until(lambda: "cluster.address=" in "".join(run.raw))
+    assert "RAY_AUTH_MODE=token" in "".join(run.raw)
+
+
+def drain(machines: Machines, node: Machine) -> None:
+    """As one tells Ray that a node is about to go."""
+    ask = f"import ray; ray.init({machines.address!r}, log_to_driver=False); "
+    ask += f"print(*(n['NodeID'] for n in ray.nodes() if n['Alive'] and n['NodeManagerAddress'] == {node.address!r}))"
+    key = machines.head.run([sys.executable, "-c", ask]).split()[-1]
+    command = [sys.executable, "-m", "ray.scripts.scripts", "drain-node", f"--address={machines.address}"]
+    command += [f"--node-id={key}", "--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=it goes"]
+    machines.head.run([*command, "--deadline-remaining-seconds=120"])
+
+
+def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joins_works_until_it_is_drained(
+    machines, driver
+) -> None:
+    run, lost = driver("--count", "5000", "--nodes", "2"), machines.all[1]
+    run.until(lambda: len(run.find("judged")) > 5)
+    before = run.said[-1]["at"]
+    lost.kill()
+    run.until(lambda: run.lines("go elsewhere"))
+    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    joined = machines.add()
+    run.until(lambda: run.lines(f"{joined.address}-"), 90.0)
+    there = [event["line"].split()[1] for event in run.lines(f"{joined.address}-")]
+    run.until(lambda: [event for event in run.find("judged") if event["node"] in there])
+    drain(machines, joined)
+    run.until(lambda: run.lines("is drained, and let go"))
+    assert not [event for event in run.lines("go elsewhere") if joined.address in event["line"]]
+    wait_until(lambda: not joined.find("raylet/raylet "), 30.0)  # Ray ends a node that is drained and idle
+    numbers = [event["number"] for event in run.find("judged")]
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.wide
+def test_a_node_whose_raylet_is_frozen_is_lost_and_what_it_says_later_changes_nothing(machines, driver) -> None:
+    node = machines.add()
+    run = driver("--count", "500", "--nodes", "3")
+    run.until(lambda: run.lines(f"node {node.address}-") and len(run.find("judged")) > 5)
+    before = run.said[-1]["at"]
+    (raylet,) = node.find(RAYLET)
+    os.kill(raylet, signal.SIGSTOP)
+    run.until(lambda: run.lines("go elsewhere"))
+    assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
+    os.kill(raylet, signal.SIGCONT)
+    run.end()
+    clean([node], ORPHAN_S + CLEAN_S)  # Ray holds its agent for dead, and does not end it
+
+
+@pytest.mark.wide
+def test_a_node_that_isolates_less_than_asked_for_is_refused_by_name_with_what_it_lacks(machines, driver) -> None:
+    weak = machines.add("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+    run = driver("--count", "60", "--nodes", "1", "--isolation", "A")
+    run.until(lambda: run.lines(f"node {weak.address}-"))
+    (told,) = run.lines(f"node {weak.address}-")
+    assert "is not used: it cannot isolate programs as verify.isolation asks: tier A: " in told["line"]
+    assert "uid" in told["line"]  # what it lacks
+    run.end()
+    assert not [event for event in run.find("judged") if weak.address in event["node"]]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("gone", ["the head's service", "the head's machine", "Ray where the driver is"])
+def test_a_cluster_that_is_lost_is_told_to_who_runs_over_it_in_time_and_nothing_stays_on_a_node(gone) -> None:
+    with Machines(2) as machines:
+        head, other = machines.all
+        run = Driver(machines, "--count", "5000", "--nodes", "2", on=other if "machine" in gone else head)
+        run.until(lambda: len(run.find("judged")) > 5)
+        before = run.said[-1]["at"]
+        if "machine" in gone:
+            head.kill()
+        else:
+            kill(head, RAYLET if "driver" in gone else "gcs_server ")
+        run.until(lambda: run.lines("the cluster is lost"))
+        assert run.lines("the cluster is lost")[0]["at"] - before <= LOST_S
+        assert run.process.wait(30) == 1
+        run.close()
+        assert "VerifierError: the cluster is lost: " in "".join(run.raw)
+        assert "The program will terminate" not in "".join(run.raw)  # so says Ray where it ends a process itself
+        clean(machines.all, ORPHAN_S + CLEAN_S)
+
+
+@pytest.mark.wide
+def test_a_training_run_goes_on_when_a_node_dies_in_a_step_and_every_sample_is_scored_once(machines, tmp_path) -> None:
+    config, steps = ROOT / "recipes" / "code_rl" / "configs" / "smoke.yaml", 2
+    lost = machines.all[1]
+    settings = [f"cluster.address={machines.address}", f"run.dir={tmp_path / 'run'}", f"run.steps={steps}"]
+    settings += ["run.eval_samples=0", "run.keep_rollouts=true"]
+    command = [sys.executable, "-m", "overlap.cli", "train", "--config", str(config), *settings]
+    with machines.head.start(command, PYTHONPATH=str(ROOT)) as train:
+        assert train.stdout is not None
+        said = []
+        for line in train.stdout:
+            said.append(line)
+            if line.startswith(f"step 1/{steps}"):
+                lost.kill()
+        train.wait(60)
+    text = "".join(said)
+    assert train.returncode == 0, text
+    assert f"node {lost.address}-" in text
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rollouts.jsonl").read_text().splitlines()[1:]]
+    places = [(row["step"], row["group"], row["sample"]) for row in rows]
+    assert len(places) == len(set(places)) == steps * 8
+    assert all(row["reward"] is not None for row in rows)
+    assert all(row["judgement"]["node"] for row in rows if row["judgement"])
+    named = [json.loads(line) for line in (tmp_path / "run" / "nodes.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in named] == [1, 2]
+    assert sum(node["judged"] for line in named for node in line["worst"]) > 0

@@ -1,0 +1,139 @@
+"""A cluster by hand: ``overlap cluster up`` on two machines, programs judged over them, ``down``; nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from machines import Machine, Machines, wait_until, why_not
+from places import ROOT
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.skipif(bool(why_not()), reason=why_not())]
+OVERLAP = [sys.executable, "-m", "overlap.cli", "cluster"]
+DRIVER = [sys.executable, str(ROOT / "tests" / "support" / "cluster_driver.py")]
+FEW = ["--", "--num-cpus=1", "--object-store-memory=100000000"]
+HOSTILE = """
+import glob, os, socket
+found = []
+def tries(what, do):
+    try:
+        if do() is not False:
+            found.append(what)
+    except (OSError, ValueError):
+        pass
+def knows(path):
+    with open(path, "rb") as file:
+        text = file.read()
+    return b"RAY_" in text or b"OVERLAP_CLUSTER" in text
+for path in FILES + glob.glob("/mnt/*") + glob.glob("/tmp/ovc-*"):
+    tries(path, lambda: os.listdir(path) if os.path.isdir(path) else open(path).close())
+for path in glob.glob("/proc/[0-9]*/environ"):
+    tries(path, lambda: knows(path))
+for address in ADDRESSES:
+    tries(address, lambda: socket.create_connection(tuple(address), 0.2))
+for path in glob.glob("/mnt/ovc-*/ray/session_*/sockets/*"):
+    tries(path, lambda: socket.socket(socket.AF_UNIX).connect(path))
+print(found or input())
+"""
+"""Says the number that it was given where it finds no way to the cluster: token, files, sockets, nodes."""
+
+
+class Bare(Machines):
+    """Machines on which nothing runs yet."""
+
+    def _begin(self, made: Machine) -> None:
+        pass
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Bare]:
+    with Bare(2) as made:
+        for name in [name for name in made.environment if name.startswith("RAY_")]:
+            del made.environment[name]
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
+        home = {"HOME": str(tmp_path), "XDG_STATE_HOME": "", "TMPDIR": "/mnt", "PYTHONPATH": path}
+        made.environment.update(home)  # a home for all, as in many clusters
+        yield made
+
+
+def left(machine: Machine) -> list[str]:
+    """What there is on a machine beside its first process, which takes no note of those that have ended."""
+    files = machine.run(["find", "/mnt", "/dev/shm", "-mindepth", "1"]).splitlines()
+    return [*files, *(text for pid, text in machine.find().items() if text and pid != machine.init)]
+
+
+def verdicts(said: str) -> list[str]:
+    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [event["verdict"] for event in events if event["what"] == "judged"]
+
+
+def listening(machine: Machine) -> list[int]:
+    """Ports of TCP."""
+    rows = machine.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"]).splitlines()
+    return sorted({int(row.split()[1].rpartition(":")[2], 16) for row in rows if row.split()[3] == "0A"})
+
+
+def up(machine: Machine, *words: str) -> str:
+    return machine.run([*OVERLAP, "up", *words, *FEW], 100.0)
+
+
+def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machines: Bare, tmp_path: Path) -> None:
+    head, other = machines.all
+    said = up(head)  # its only address
+    assert f"cluster.address={machines.address}" in said
+    assert f"overlap cluster up --join {machines.address} --token-file" in said
+    token = tmp_path / ".local" / "state" / "overlap" / "cluster" / "node0" / "token"
+    assert str(token) in said
+    assert "has joined" in up(other, "--join", machines.address, "--token-file", str(token))
+
+    for machine in machines.all:
+        rows = machine.run([*OVERLAP, "status"]).splitlines()
+        assert "2 nodes, 2 cores, 0 GPUs; asks for a token" in rows[0]
+        assert [row.split("-")[0] for row in rows[2:4]] == [head.address, other.address]
+        assert not [row for row in rows if "another" in row]
+
+    assert verdicts(head.run([*DRIVER, machines.address, "--nodes=2", "--count=8"])) == ["AC"] * 8
+
+    addresses = [[each, port] for each in ("127.0.0.1", head.address, other.address) for port in listening(head)]
+    program = f"FILES, ADDRESSES = {[str(token), str(token.parent)]}, {addresses}\n{HOSTILE}"
+    command = [*DRIVER, machines.address, "--nodes=2", "--count=4", "--isolation=A", "--source", program]
+    assert verdicts(head.run(command)) == ["AC"] * 4
+
+    with other.start([*DRIVER, machines.address, "--nodes=2", "--count=4000"]) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            if '"judged"' in line and json.loads(line)["ended"] > 5:
+                break
+        assert "the head at" in head.run([*OVERLAP, "down"])  # with agents and programs on it
+        assert left(head) == []
+        for pid in other.find("cluster_driver.py"):
+            os.kill(pid, signal.SIGKILL)
+        run.stdout.read()
+    assert f"node {other.address} has ended" in other.run([*OVERLAP, "down"])
+    assert left(other) == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.wide
+def test_a_head_that_is_gone_is_told_and_its_nodes_end_in_order(machines: Bare, tmp_path: Path) -> None:
+    head, other = machines.all
+    up(head, f"--address={head.address}:7000")
+    token = tmp_path / ".local" / "state" / "overlap" / "cluster" / "node0" / "token"
+    with other.start(
+        [*OVERLAP, "up", "--join", f"{head.address}:7000", "--token-file", str(token), "--block", *FEW]
+    ) as up_:
+        assert up_.stdout is not None
+        assert "has joined" in up_.stdout.readline()
+        head.run([*OVERLAP, "down"])
+        status = other.start([*OVERLAP, "status"])
+        assert "nobody answers there" in status.communicate(timeout=60)[0]
+        assert status.returncode == 2
+        for pid in other.find("overlap.cli", "--block"):
+            os.kill(pid, signal.SIGTERM)
+        up_.communicate(timeout=60)
+    wait_until(lambda: left(other) == [], 10.0)

@@ -1,0 +1,338 @@
+"""Engines on nodes: which node an engine gets when its own is gone, and how weights come to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overlap.clock import now, run_virtual
+from overlap.cluster import pieces as pieces_module
+from overlap.cluster import sites
+from overlap.cluster.far_peer import Host
+from overlap.cluster.hosted import Delivery
+from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, NodeSilent
+from overlap.cluster.pieces import KEPT, Pieces
+from overlap.cluster.sites import NODE_S, REST_S, Berths, FarSite
+from overlap.config import Config, RolloutConfig
+from overlap.errors import EngineError
+from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
+from overlap.process import Life
+
+CFG = Config(rollout=RolloutConfig(replicas=2))
+
+
+class Agent:
+    """A host of a process that says nothing; keeps the weights that it is given."""
+
+    def __init__(self, name: str, closed: Callable[[bool], None]) -> None:
+        self.name, self._closed = name, closed
+        self.environment: Mapping[str, str] = {}
+        self.sure, self.lost = True, False
+        self.memory: bytearray | None = None
+        self.fills = 0
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        self.environment = environment
+        return ""
+
+    async def send(self, at: int, data: bytes) -> None:
+        return None
+
+    async def collect(self, replies: int, log: int) -> Delivery:
+        await asyncio.sleep(BEAT_S)
+        return Delivery()
+
+    async def room(self, size: int) -> str:
+        self.memory = bytearray(size)
+        return f"/there/{self.name}"
+
+    async def fill(self, at: int, piece: bytes) -> None:
+        if self.lost:
+            raise NodeLost("the actor died")
+        await asyncio.sleep(0.001)
+        assert self.memory is not None
+        self.memory[at : at + len(piece)] = piece
+        self.fills += 1
+
+    async def free(self) -> None:
+        self.memory = None
+
+    async def close(self) -> bool:
+        self._closed(self.sure)
+        return self.sure
+
+
+class Fleet:
+    """Nodes that come and go."""
+
+    def __init__(self, *cores: int) -> None:
+        self.nodes = {f"n{i}": self.node(i, count) for i, count in enumerate(cores)}
+        self.hosts: list[Agent] = []
+        self.puts: list[int] = []
+        self.pieces = Pieces(self._put)
+        self.users = 0
+        self.refused: set[str] = set()
+
+    @staticmethod
+    def node(number: int, cores: int) -> NodeDevices:
+        devices = Devices(cores=tuple(range(cores)))
+        return NodeDevices(f"n{number}", f"10.0.0.{number}", devices, here=number == 0)
+
+    async def _put(self, data: bytes) -> bytes:
+        self.puts.append(len(data))
+        return data
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        self.users += 1
+        try:
+            yield
+        finally:
+            self.users -= 1
+
+    async def alive(self) -> Sequence[str]:
+        return list(self.nodes)
+
+    async def about(self, name: str) -> NodeDevices:
+        if name in self.refused:
+            raise NodeRefused("another version")
+        return self.nodes[name]
+
+    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
+        self.hosts.append(Agent(name, closed))
+        return self.hosts[-1]
+
+
+def seats(fleet: Fleet, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
+    return place_over(cfg, list(fleet.nodes.values())).engines
+
+
+def played(main: Callable[[], Awaitable[Any]]) -> None:
+    async def play() -> None:
+        await main()
+
+    run_virtual(play())
+
+
+def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> None:
+    async def main() -> None:
+        fleet, told = Fleet(4, 4, 4, 4), list[str]()
+        berths, (first, second) = Berths(CFG, fleet, told.append), seats(fleet)
+        assert (await berths.take(first), await berths.take(second)) == (first, second)
+        assert await berths.take(first) == first
+        assert told == []
+
+    played(main)
+
+
+def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
+    async def main() -> None:
+        cfg = replace(CFG, rollout=replace(CFG.rollout, tensor_parallel=2))
+        fleet, told = Fleet(4, 4, 4, 1, 3, 2), list[str]()
+        first, second = seats(fleet, cfg)
+        berths = Berths(cfg, fleet, told.append)
+        await berths.take(first)
+        await berths.take(second)
+        fleet.refused.add("n4")
+        del fleet.nodes[first.node]
+        moved = await berths.take(first)
+        assert (moved.node, moved.index, moved.cores) == ("n5", first.index, ((0,), (1,)))
+        assert told == [f"engine 0 moves from node {first.node} to node n5"]
+        fleet.nodes[first.node] = Fleet.node(1, 4)
+        assert await berths.take(first) == first
+
+    played(main)
+
+
+def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
+    async def main() -> None:
+        fleet, told = Fleet(4, 4, 4), list[str]()
+        berths, (first, second) = Berths(CFG, fleet, told.append), seats(fleet)
+        await berths.take(second)
+        del fleet.nodes[first.node]
+        asyncio.get_running_loop().call_later(100.0, fleet.nodes.update, {"n7": Fleet.node(7, 4)})
+        assert (await berths.take(first)).node == "n7"
+        assert 100.0 <= now() <= 102.0
+        del fleet.nodes["n7"]
+        with pytest.raises(NodeLost, match="no node had room for it"):
+            await berths.take(first)
+        assert now() == pytest.approx(100.0 + NODE_S, abs=5.0)
+        assert told[0] == f"engine 0 waits for node {first.node}, or one as large that has no engine"
+
+    played(main)
+
+
+def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        berths, (first, _) = Berths(CFG, fleet, print), seats(fleet)
+        site = FarSite(fleet, berths)
+        life = Life("engine-0", EngineError, tmp_path)
+        peer = await site.start(life, "the engine process", "host", {"A": "1"}, first)
+        assert (fleet.hosts[0].name, fleet.hosts[0].environment) == (first.node, {"A": "1", **first.environment})
+        fleet.hosts[0].sure = False
+        life.fail("silent")
+        await peer.close()
+        del fleet.nodes["n2" if first.node == "n1" else "n1"]
+        began = now()
+        assert await berths.take(first) == first
+        assert now() - began == pytest.approx(REST_S, abs=2.0)
+        assert fleet.users == 0
+
+    played(main)
+
+
+def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        first, _ = seats(fleet)
+        fleet.nodes.clear()
+        site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine-0", EngineError, tmp_path)
+        with pytest.raises(EngineError, match="the engine process cannot be started: no node had room"):
+            await site.start(life, "the engine process", "host", {}, first)
+        life = Life("engine-0", EngineError, tmp_path)
+        starts = asyncio.create_task(site.start(life, "the engine process", "host", {}, first))
+        await asyncio.sleep(5.0)
+        life.fail("it is no longer wanted")
+        with pytest.raises(EngineError, match="no longer wanted"):
+            await starts
+        assert fleet.users == 0
+
+    played(main)
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 10)
+    monkeypatch.setattr(sites, "PIECE_BYTES", 10)
+    (tmp_path / "weights").write_bytes(os.urandom(95))
+    return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
+
+
+async def started(fleet: Fleet, folder: Path) -> list[tuple[FarSite, Life]]:
+    berths, made = Berths(CFG, fleet, print), []
+    for seat in seats(fleet):
+        site, life = FarSite(fleet, berths), Life("engine", EngineError, folder)
+        await site.start(life, "the engine process", "host", {}, seat)
+        made.append((site, life))
+    return made
+
+
+async def closed(made: Sequence[tuple[FarSite, Life]]) -> None:
+    for site, life in made:
+        await life.close()
+        assert site._host is not None
+
+
+def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_loaded(
+    tmp_path: Path, weights: dict[str, Any]
+) -> None:
+    sent = Path(weights["path"]).read_bytes()
+
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        made = await started(fleet, tmp_path)
+
+        async def load(site: FarSite, life: Life) -> None:
+            async with site.brought(life, weights, 3) as found:
+                host = next(host for host in fleet.hosts if found["path"].endswith(host.name))
+                assert host.memory == sent
+                assert {**found, "path": weights["path"]} == weights
+            assert host.memory is None
+
+        await asyncio.gather(*(load(*one) for one in made))
+        assert fleet.puts == [10] * 9 + [5]
+        assert not fleet.pieces._made
+        await closed(made)
+
+    asyncio.run(main())
+
+
+def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path: Path, weights: dict[str, Any]) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        made = await started(fleet, tmp_path)
+
+        async def load(site: FarSite, life: Life, after: int) -> None:
+            while len(fleet.puts) < after:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            async with site.brought(life, weights, 3):
+                assert len(fleet.pieces._made) <= KEPT
+
+        await asyncio.gather(*(load(*one, after) for one, after in zip(made, (0, 7), strict=True)))
+        assert len(fleet.puts) > 10
+        assert [host.fills for host in fleet.hosts] == [10, 10]
+        await closed(made)
+
+    asyncio.run(main())
+
+
+def test_another_version_is_read_anew_from_the_same_memory(tmp_path: Path, weights: dict[str, Any]) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        (first, life), _ = made = await started(fleet, tmp_path)
+        with fleet.pieces.reading():
+            for version in (3, 4):
+                await asyncio.to_thread((tmp_path / "weights").write_bytes, bytes([version]) * 95)
+                async with first.brought(life, weights, version):
+                    assert fleet.hosts[0].memory == bytes([version]) * 95
+        await closed(made)
+
+    asyncio.run(main())
+
+
+def test_weights_that_come_another_way_are_left_alone_and_a_node_that_is_lost_meanwhile_ends_the_life(
+    tmp_path: Path, weights: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        (site, life), _ = made = await started(fleet, tmp_path)
+        async with site.brought(life, {"names": []}, 3) as found:
+            assert found == {"names": []}
+        fleet.hosts[0].lost = True
+        with pytest.raises(EngineError, match="the engine on node n1 is lost: the actor died"):
+            async with site.brought(life, weights, 3):
+                pass
+        await closed(made)
+
+    asyncio.run(main())
+
+
+def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost() -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        first, _ = seats(fleet)
+
+        async def lost() -> Sequence[str]:
+            raise HeadLost("its head does not answer")
+
+        fleet.alive = lost  # type: ignore[method-assign]
+        with pytest.raises(HeadLost):
+            await Berths(CFG, fleet, print).take(first)
+        assert now() == 0.0
+
+    played(main)
+
+
+def test_a_silent_head_is_waited_for() -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        first, _ = seats(fleet)
+        until, alive = 30.0, fleet.alive
+
+        async def unsure() -> Sequence[str]:
+            if now() < until:
+                raise NodeLost("the cluster's head does not answer") if now() < 15.0 else NodeSilent("no answer")
+            return await alive()
+
+        fleet.alive = unsure  # type: ignore[method-assign]
+        assert await Berths(CFG, fleet, print).take(first) == first
+
+    played(main)

@@ -1,0 +1,69 @@
+"""What a person who does not know the fields finds out about them at a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import get_type_hints
+
+import pytest
+
+from overlap import cli
+from overlap.config import Config, field_lines, load_config
+from overlap.config.docs import field_docs, known_fields
+from overlap.config.foreign import ADVANTAGES, FOREIGN
+from overlap.errors import ConfigError
+
+
+def test_every_field_has_a_meaning_that_is_told():
+    for section, kind in get_type_hints(Config).items():
+        docs = field_docs(kind)
+        assert set(docs) >= set(known_fields(kind)), section
+        for field in fields(kind):
+            head, *meaning = field_lines(f"{section}.{field.name}")
+            assert head.startswith(f"{section}.{field.name}=")
+            assert " ".join(line.strip() for line in meaning) == docs[field.name] != ""
+
+
+def test_a_default_is_told_as_it_is_written():
+    told = field_lines()
+    for line in ("learn.lr=1e-06", "learn.clip_low=null", "critic.bounded=true", "rollout.stop=[]", "data.heldout="):
+        assert line in told
+        assert load_config(None, [line]) == Config()
+    assert "learn.offload=none  (none | sleep | cpu)" in told
+
+
+def test_the_command_lists_a_section_and_refuses_what_is_none(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["fields", "critic"]) == 0
+    assert all(line.startswith(("critic.", "    ")) for line in capsys.readouterr().out.splitlines())
+    assert cli.main(["fields", "learn.advantag"]) == 2
+    assert "did you mean learn.advantage?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learn.section=x", r"learn\.section='x': is not a field"),
+        ("algorithm.adv_estimator=gae", r"here it is learn\.advantage"),
+        ("actor_rollout_ref.rollout.n=8", r"here it is rollout\.samples_per_group"),
+        ("model.path=x", r"here it is model\.policy"),
+        ("learn.gamma=0.9", "is not discounted"),
+        ("learn.temperature=1", r"did you mean rollout\.temperature\?"),
+        ("actor.lr=1", r"did you mean learn\.lr or critic\.lr\?"),
+        ("learn.advantage=gae critic.lambda=0.9", r"did you mean critic\.lambda_value or critic\.lambda_policy\?"),
+        ("learn.foo=1", "`overlap fields learn` says what each is"),
+        ("learn.advantage=PPO", r"here that is learn\.advantage=gae"),
+        ("recipes/code_rl/configs/smoke.yaml", "with --config FILE"),
+    ],
+)
+def test_who_comes_from_elsewhere_is_told_what_it_is_called_here(override: str, message: str):
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, override.split())
+
+
+def test_names_of_elsewhere_lead_to_fields_that_there_are():
+    for name, here in FOREIGN.items():
+        if not here.startswith("none: "):
+            for part in here.partition(" (")[0].removesuffix(" above 0").split(" and "):
+                assert field_lines(part.partition("=")[0]), name
+    for algorithm in ADVANTAGES.values():
+        load_config(None, [f"learn.advantage={algorithm}"])

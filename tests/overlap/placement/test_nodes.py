@@ -1,0 +1,171 @@
+"""Engines over the nodes of a cluster: a table of nodes x replicas x tensor parallelism x ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from shapes import SMALL
+
+from overlap.config import Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.errors import ConfigError
+from overlap.placement import (
+    Asked,
+    Devices,
+    NodeDevices,
+    check_nodes,
+    memory_plan,
+    moved,
+    nodes_line,
+    place,
+    place_over,
+    seating_over,
+)
+
+GIB = 2**30
+
+
+def cpus(*cores: int) -> list[NodeDevices]:
+    """Nodes with so many cores; the first is the driver's."""
+    made = [Devices(cores=tuple(range(count))) for count in cores]
+    return [NodeDevices(f"n{i}", f"10.0.0.{i}", devices, here=i == 0) for i, devices in enumerate(made)]
+
+
+def gpus(*counts: int, size: int = 0) -> list[NodeDevices]:
+    """Nodes with so many GPUs; the first is the driver's."""
+    return [
+        NodeDevices(f"n{i}", f"10.0.0.{i}", Devices.gpus(count, size) if count else Devices(), here=i == 0)
+        for i, count in enumerate(counts)
+    ]
+
+
+def config(parallel: int = 1, replicas: int = 1, ranks: int = 1, backend: Any = "auto", device: Any = "auto") -> Config:
+    return Config(
+        rollout=RolloutConfig(tensor_parallel=parallel, replicas=replicas, weight_backend=backend),
+        learn=LearnConfig(ranks=ranks),
+        run=RunConfig(seed=7, device=device),
+    )
+
+
+def refused(cfg: Config, nodes: list[NodeDevices], **parts: bool) -> str:
+    with pytest.raises(ConfigError) as caught:
+        place_over(cfg, nodes, **parts)
+    return str(caught.value)
+
+
+TABLE = [
+    # GPUs of each node, tensor_parallel, replicas, ranks, weight_backend → backend, engines' (node, devices), ranks'
+    ((1, 1), 1, 1, 1, "auto", "nccl", [("n1", [0])], [0]),
+    ((1, 1), 1, 0, 1, "auto", "nccl", [("n1", [0])], [0]),
+    ((1, 1), 1, 0, 1, "shm", "shm", [("n1", [0])], [0]),
+    ((1, 2, 4), 2, 0, 1, "auto", "nccl", [("n2", [0, 1]), ("n2", [2, 3]), ("n1", [0, 1])], [0]),
+    ((4, 4), 2, 0, 2, "auto", "nccl", [("n1", [0, 1]), ("n1", [2, 3]), ("", [0, 1])], [2, 3]),
+    ((4, 4), 2, 2, 4, "auto", "nccl", [("n1", [0, 1]), ("n1", [2, 3])], [0, 1, 2, 3]),
+    ((4, 0, 8), 8, 1, 4, "auto", "nccl", [("n2", list(range(8)))], [0, 1, 2, 3]),
+    ((4, 1, 3), 2, 0, 4, "auto", "nccl", [("n2", [0, 1])], [0, 1, 2, 3]),
+]
+
+
+@pytest.mark.parametrize(("counts", "parallel", "replicas", "ranks", "wanted", "backend", "engines", "learner"), TABLE)
+def test_engines_fill_the_gpus_of_other_nodes_then_what_the_learner_leaves(
+    counts: tuple[int, ...],
+    parallel: int,
+    replicas: int,
+    ranks: int,
+    wanted: str,
+    backend: str,
+    engines: list[tuple[str, list[int]]],
+    learner: list[int],
+) -> None:
+    placed = place_over(config(parallel, replicas, ranks, wanted), gpus(*counts))
+    assert (placed.kind, placed.backend, placed.address) == ("cuda", backend, "10.0.0.0")
+    assert [(seat.node, list(seat.devices)) for seat in placed.engines] == engines
+    assert [seat.first_rank for seat in placed.engines] == [1 + i * parallel for i in range(len(engines))]
+    assert [seat.seed for seat in placed.engines] == [7 + i for i in range(len(engines))]
+    assert [seat.devices for seat in placed.ranks] == [(device,) for device in learner]
+    assert [seat.environment["CUDA_VISIBLE_DEVICES"] for seat in placed.engines] == [
+        ",".join(map(str, devices)) for _, devices in engines
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cfg"),
+    [
+        (gpus(8, 8), config(2, 2, 4)),
+        (gpus(1, 8), config(1, 1, 1, "ipc")),
+        (gpus(2, 0, 0), config(1, 0, 1)),
+        (gpus(1, 0), config(1, 1, 1)),
+        (cpus(4, 4), config()),
+        (cpus(4, 4), config(replicas=0)),
+    ],
+)
+def test_a_run_that_has_room_on_the_drivers_machine_stays_there(nodes: list[NodeDevices], cfg: Config) -> None:
+    assert place_over(cfg, nodes) == place(cfg, nodes[0].devices)
+
+
+def test_on_cpus_an_engine_has_a_node_and_the_drivers_comes_last() -> None:
+    placed = place_over(config(replicas=3), cpus(8, 2, 4, 1))
+    assert [(seat.node, seat.cores) for seat in placed.engines] == [
+        ("n2", ((0, 1, 2),)),
+        ("n1", ((0,),)),
+        ("n3", ((0,),)),
+    ]
+    assert (placed.backend, len(placed.ranks), placed.nodes) == ("shm", 1, ("n2", "n1", "n3"))
+    placed = place_over(config(replicas=4), cpus(8, 2, 4, 1))
+    assert (placed.engines[3].node, placed.engines[3].cores) == ("", ())
+    assert [seat.cores for seat in place_over(config(2, 2), cpus(1, 5, 2)).engines] == [((0, 1), (2, 3)), ((0,), (1,))]
+
+
+def test_nodes_that_are_too_few_or_too_small_are_refused_by_name() -> None:
+    assert (
+        "rollout.replicas=3: on CPUs each engine has a node of 1 core(s) or more, and there are 2: use 2 or less"
+        in (refused(config(replicas=3), cpus(4, 4)))
+    )
+    said = refused(config(2, 3), cpus(4, 4, 1))
+    assert "there are 2 (node n2 is too small: 1 core(s)): use 2 or less" in said
+    said = refused(config(2, 4, 1), gpus(1, 4, 1))
+    assert "the nodes have room for 2 (node n2 is too small: 1 GPU(s)): use 2 or less" in said
+    assert "rollout.tensor_parallel=8: an engine has 8 GPU(s) of one node" in refused(config(8, 0, 1), gpus(1, 4))
+    said = refused(config(1, 1, 2), gpus(1, 4))
+    assert "learn.ranks=2: learner ranks sit on GPUs of one machine, and node n0, where the run begins, has 1" in said
+    assert "no node has one" in refused(config(1, 2, 1, "nccl"), cpus(4, 4))
+
+
+def test_without_a_learner_all_nodes_are_the_engines() -> None:
+    placed = place_over(config(2, 0), gpus(2, 4), learner=False)
+    assert [seat.node for seat in placed.engines] == ["n1", "n1", ""]
+    assert (placed.ranks, placed.backend) == ((), "shm")
+
+
+def test_an_engine_whose_node_is_gone_has_the_same_seat_on_another_one_that_is_large_enough() -> None:
+    cfg, nodes = config(2, 2, 1), gpus(1, 4, 2, 1)
+    seat = place_over(cfg, nodes).engines[1]
+    other = moved(cfg, seat, nodes[2])
+    assert other is not None
+    assert (other.node, other.devices, other.first_rank, other.seed) == ("n2", (0, 1), seat.first_rank, seat.seed)
+    assert moved(cfg, seat, nodes[3]) is None
+    assert moved(cfg, seat, cpus(1, 8)[1]) is None
+
+
+def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> None:
+    cfg = config(1, 2, 1)
+    nodes = gpus(1, 1, 1, size=80 * GIB)
+    asked = Asked(cfg, SMALL)
+    plan = memory_plan(asked, seating_over(nodes, nodes[1])(cfg))
+    assert {use.process.split()[0] for use in plan.uses} == {"engine"}
+    plan = memory_plan(asked, seating_over(nodes, nodes[0])(cfg))
+    assert {use.process.split()[0] for use in plan.uses} == {"rank"}
+    check_nodes(asked, nodes)
+    nodes[2] = NodeDevices("n2", "10.0.0.2", Devices.gpus(1, GIB))
+    with pytest.raises(ConfigError, match="node n2: the run does not fit"):
+        check_nodes(asked, nodes)
+
+
+def test_who_sits_where_is_told_where_it_is_over_nodes() -> None:
+    assert nodes_line(place_over(config(2, 3, 2), gpus(4, 4))) == (
+        "engine 0 on node n1 (GPU 0,1); engine 1 on node n1 (GPU 2,3); engine 2 on this machine (GPU 0,1)"
+    )
+    assert nodes_line(place_over(config(replicas=2), cpus(4, 4))) == (
+        "engine 0 on node n1 (3 core(s)); engine 1 on this machine (CPU)"
+    )
+    assert nodes_line(place_over(config(), cpus(4, 4))) == ""

@@ -1,0 +1,199 @@
+"""The script for SLURM, with doubles of its commands and of ``overlap``: what it starts, and that all of it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from overlap.process import alive, lifeline
+
+SCRIPT = ROOT / "scripts" / "cluster_slurm.sh"
+SRUN = """#!/usr/bin/env bash
+# Runs the command, once for each node that it is for.
+echo "srun $*" >>"$SLURM_DOUBLE/said"
+count=1
+while [[ "$1" == --* ]]; do
+  case "$1" in --ntasks=*) count=${1#*=} ;; esac
+  shift
+done
+trap 'kill $(jobs -p) 2>/dev/null; wait; exit 143' TERM
+for ((i = 0; i < count; i++)); do "$@" & done
+wait
+"""
+SCONTROL = """#!/usr/bin/env bash
+[ "$*" = "show hostnames $SLURM_JOB_NODELIST" ] || exit 1
+printf '%s\\n' $SLURM_DOUBLE_NODES
+"""
+GETENT = """#!/usr/bin/env bash
+[ "$*" = "ahostsv4 n1" ] && echo "$SLURM_DOUBLE_ADDRESS STREAM n1"
+"""
+OVERLAP = """#!/usr/bin/env python3
+import os, pathlib, signal, socket, sys, time
+place = pathlib.Path(os.environ["SLURM_DOUBLE"])
+def say(line):
+    with open(place / "said", "a") as said:
+        said.write(line + "\\n")
+def end(number, frame):
+    say("ends " + sys.argv[2] if train else "ends node")
+    os._exit(7 if train else 0)
+train = sys.argv[1] == "train"
+signal.signal(signal.SIGTERM, end)
+files = [word for word in sys.argv if word.endswith("/token")]
+tokens = [f"{oct(os.stat(file).st_mode)[-3:]} {len(open(file).read())}" for file in files]
+say(" ".join(["overlap", *sys.argv[1:], *tokens, os.environ["XDG_STATE_HOME"]]))
+if train:
+    if (place / "waits").exists():
+        open(place / "trains", "w").close()
+        signal.pause()
+    for _ in range(1000):  # all nodes are there
+        if (place / "said").read_text().count("\\noverlap cluster") >= len(os.environ["SLURM_DOUBLE_NODES"].split()):
+            sys.exit(3)
+        time.sleep(0.03)
+    sys.exit(1)
+if (place / "broken").exists():
+    sys.exit(1)
+options = dict(word.partition("=")[::2] for word in sys.argv)
+servers = []
+if "--address" in sys.argv:
+    host, _, port = sys.argv[sys.argv.index("--address") + 1].partition(":")
+    servers.append(socket.create_server(("127.0.0.1", int(port))))
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    made = Job(tmp_path)
+    yield made
+    lifeline.kill_tree(lifeline.marked(f"SLURM_DOUBLE={tmp_path}"), 5.0)
+
+
+class Job:
+    """A job of SLURM's over nodes n1, n2 and n3, as the script sees it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.submitted = place, place / "submitted"
+        (place / "venv" / "bin").mkdir(parents=True)
+        self.submitted.mkdir()
+        for name, text in {"srun": SRUN, "scontrol": SCONTROL, "getent": GETENT, "venv/bin/overlap": OVERLAP}.items():
+            (place / name).write_text(text)
+            (place / name).chmod(0o755)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            number = 100000 + server.getsockname()[1]
+        self.environment = os.environ | {
+            "PATH": f"{place}{os.pathsep}{os.environ['PATH']}",
+            "OVERLAP_VENV": str(place / "venv"),
+            "OVERLAP_HEAD_ADDRESS": "localhost",  # as a name, for the script refuses loopback
+            "SLURM_DOUBLE": str(place),
+            "SLURM_DOUBLE_NODES": "n1 n2 n3",
+            "SLURM_JOB_ID": str(number),
+            "SLURM_JOB_NODELIST": "n[1-3]",
+            "SLURM_CPUS_ON_NODE": "16",
+            "SLURM_SUBMIT_DIR": str(self.submitted),
+        }
+        self.port = 20000 + number % 10000
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", str(SCRIPT), *words],
+            env=self.environment,
+            cwd="/",
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def run(self, *words: str) -> tuple[int, str]:
+        with self.start(*words) as process:
+            _, err = process.communicate(timeout=60)
+        return process.returncode, err
+
+    def said(self) -> list[str]:
+        return (self.place / "said").read_text().splitlines()
+
+    def nothing_is_left(self) -> None:
+        assert [process for process in lifeline.marked(f"SLURM_DOUBLE={self.place}") if alive(process)] == []
+        assert list(self.submitted.iterdir()) == []
+
+
+def test_the_run_is_over_a_head_and_the_further_nodes_with_a_token_of_the_job(job: Job) -> None:
+    code, err = job.run("--config", "a.yaml", "run.steps=2")
+    assert (code, err) == (3, "")  # as the run ended
+    said, address = job.said(), f"localhost:{job.port}"
+    (head, more) = [line for line in said if line.startswith("srun ")]
+    assert "--nodelist=n1" in head
+    assert "--cpus-per-task=16" in head
+    assert f"cluster up --block --address {address} --token-file " in head
+    assert "--nodes=2 --ntasks=2 --ntasks-per-node=1 --exclude=n1" in more
+    assert f"cluster up --block --join {address} --token-file " in more
+    (train,) = [line for line in said if line.startswith("overlap train")]
+    assert train.startswith(f"overlap train --config a.yaml run.steps=2 cluster.address={address} ")
+    nodes = [line for line in said if line.startswith("overlap cluster")]
+    states = {line.split()[-1] for line in [*nodes, train]}
+    assert len(states) == 1
+    assert all(" 600 64 " in line for line in nodes)
+    job.nothing_is_left()
+
+
+def test_a_job_of_one_node_has_a_head_only(job: Job) -> None:
+    job.environment["SLURM_DOUBLE_NODES"] = "n1"
+    assert job.run("--config", "a.yaml") == (3, "")
+    assert len([line for line in job.said() if line.startswith("srun ")]) == 1
+    job.nothing_is_left()
+
+
+def test_a_job_that_is_asked_to_end_ends_the_run_first_and_leaves_nothing(job: Job) -> None:
+    (job.place / "waits").write_text("")
+    with job.start("--config", "a.yaml") as process:
+        while not (job.place / "trains").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 143
+    ends = [line for line in job.said() if line.startswith("ends")]
+    assert ends[0] == "ends --config"
+    assert set(ends[1:]) == {"ends node"}
+    job.nothing_is_left()
+
+
+def test_a_head_that_does_not_start_is_told_and_nothing_is_left(job: Job) -> None:
+    (job.place / "broken").write_text("")
+    code, err = job.run("--config", "a.yaml")
+    assert code == 2
+    assert "head did not start on n1" in err
+    assert not [line for line in job.said() if line.startswith("overlap train")]
+    job.nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"SLURM_JOB_ID": ""}, "is for sbatch"),
+        ({"OVERLAP_VENV": "nowhere"}, "no "),
+        ({"OVERLAP_HEAD_ADDRESS": "", "SLURM_DOUBLE_ADDRESS": "127.0.1.1"}, "set OVERLAP_HEAD_ADDRESS"),
+        ({"SLURM_DOUBLE_NODES": "n9", "OVERLAP_HEAD_ADDRESS": ""}, "set OVERLAP_HEAD_ADDRESS"),
+    ],
+)
+def test_what_the_script_needs_and_does_not_have_is_one_line(changed: dict[str, str], message: str, job: Job) -> None:
+    job.environment.update(changed)
+    code, err = job.run("--config", "a.yaml")
+    assert code == 2
+    assert message in err
+    assert len(err.splitlines()) == 1
+    job.nothing_is_left()
+
+
+def test_the_script_may_be_run() -> None:
+    assert SCRIPT.stat().st_mode & stat.S_IXUSR == (ROOT / "scripts" / "test.sh").stat().st_mode & stat.S_IXUSR
+    assert subprocess.run(["bash", "-n", str(SCRIPT)], check=False, timeout=60).returncode == 0

@@ -1,0 +1,118 @@
+"""The GPU checks themselves, on stand-ins: what is told of a stage that dies or hangs, and how memory is judged."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+from shapes import SMALL
+
+from overlap.placement import Asked, Devices, MemoryPlan, Seats, memory_plan, seating_on
+
+GIB = 2**30
+STAGE = """
+import json, os, signal, subprocess, sys
+stage = sys.argv[sys.argv.index("--one") + 1]
+print("a library speaks", flush=True)
+print(json.dumps({"check": "first", "ok": stage != "sync", "figure": 1.5}), flush=True)
+if stage == "hybrid":
+    sys.exit("no room")
+if stage == "speed":
+    os.kill(os.getpid(), signal.SIGSEGV)
+if stage == "memory":
+    subprocess.run([sys.executable, "-c", "import signal; signal.pause()"])
+"""
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Run stages of a stand-in; returns the exit code and the report."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    module, out = importlib.import_module("gpu_check"), tmp_path / "out.json"
+    stage = tmp_path / "stage.py"
+    stage.write_text(STAGE)
+    monkeypatch.setattr(module, "__file__", str(stage))
+
+    def run(*words: str, devices: tuple[str, ...] = ("a GPU",)) -> tuple[int, dict[str, Any]]:
+        monkeypatch.setattr(module, "_devices", lambda: list(devices))
+        monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--out", str(out), *words])
+        code = module.main()
+        return code, json.loads(out.read_text()) if out.exists() else {}
+
+    return run
+
+
+def test_stages_whose_checks_held_are_a_success_with_their_figures(check) -> None:
+    code, report = check("learner")
+    assert (code, report["devices"]) == (0, ["a GPU"])
+    row = {"check": "first", "ok": True, "figure": 1.5}
+    assert report["stages"] == {"learner": [row]}
+    assert "torch" in report["packages"]
+
+
+def test_a_check_that_did_not_hold_or_a_stage_that_died_is_a_failure_of_its_own(check) -> None:
+    code, report = check("sync", "hybrid", "learner")
+    assert code == 1
+    assert [row["ok"] for row in report["stages"]["sync"]] == [False]
+    first, second = report["stages"]["hybrid"]
+    assert first["ok"]
+    assert (second["check"], second["ok"], second["why"]) == ("stage", False, "exit code 1: no room")
+    assert [row["ok"] for row in report["stages"]["learner"]] == [True]
+
+
+def test_a_stage_that_hangs_is_ended_with_all_that_it_has_started(check) -> None:
+    code, report = check("memory", "--limit", "2")
+    assert code == 1
+    assert report["stages"]["memory"][-1]["why"].startswith("took more than 2 s")
+
+
+def test_a_stage_that_was_killed_in_time_is_not_said_to_be_late(check) -> None:
+    assert check("speed")[1]["stages"]["speed"][-1]["why"].startswith("exit code -11")
+
+
+def test_where_there_is_no_gpu_nothing_is_checked_but_in_a_rehearsal(check) -> None:
+    assert check("learner", devices=()) == (2, {})
+    code, report = check("learner", "--rehearse", devices=())
+    assert (code, report["devices"]) == (0, ["cpu (rehearsal)"])
+
+
+def test_a_stage_that_is_not_known_is_refused(check, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        check("lerner")
+    assert ended.value.code == 2
+    assert "'lerner' is not known" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("used", "held"), [(1.05, True), (1.2, False)])
+def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: float, held: bool
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    stages = importlib.import_module("gpu_stages")
+    monkeypatch.setattr(stages, "resolve_policy", lambda name: tmp_path)
+    monkeypatch.setattr(stages, "read_shape", lambda policy: SMALL)
+    monkeypatch.setattr(stages, "seating_here", lambda cfg: seating_on(Devices.gpus(1, 80 * GIB)))
+    planned: dict[str, float] = {}
+
+    def seen(asked: Asked, seats: Seats) -> MemoryPlan:
+        plan = memory_plan(asked, seats)
+        planned.update({moment: plan.total("GPU 0", phase) / GIB for moment, phase in stages.MOMENTS.items()})
+        return plan
+
+    class Measured(dict[str, Any]):
+        """A run's last row, in which a GPU of 80 GiB has so much more in use than is planned."""
+
+        def __missing__(self, name: str) -> float:
+            return 80 - used * planned[name.removeprefix("memory/").removesuffix("_free_gib")]
+
+    monkeypatch.setattr(stages, "memory_plan", seen)
+    monkeypatch.setattr(stages, "_trained", lambda *_: Measured(check="a run", ok=True))
+    rows = list(stages.stage("memory", stages.Place(tmp_path, "cuda", "a policy")))
+    assert [row["ok"] for row in rows] == [True, held, held, held]
+    assert [row["used_gib"] / row["planned_gib"] for row in rows[1:]] == pytest.approx([used] * 3)

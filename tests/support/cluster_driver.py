@@ -1,0 +1,75 @@
+"""A driver on a machine: judges programs over its cluster, and says what happens: ``python cluster_driver.py ...``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from overlap.cluster import ClusterPool, RayCluster, RayMembers
+from sandbox.core import Case, Limits, Problem, Program
+
+_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE)
+PROBLEM = Problem("echo", "stdio", (Case("2", "2"),), limits=Limits(cpu_s=5.0))
+
+
+def say(what: str, **more: Any) -> None:
+    print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
+
+
+def signals() -> list[str]:
+    """What this process does at each signal, as Python and as the kernel have it."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    handlers = [f"{number.name} {id(signal.getsignal(number))}" for number in _OURS]
+    return handlers + [line for line in status if line.startswith(("SigIgn", "SigBlk"))]
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+
+
+async def main(args: argparse.Namespace) -> None:
+    before = signals()
+    cluster = RayCluster(args.address, unauthenticated=args.unauthenticated)
+    members = RayMembers(cluster, isolation=args.isolation)
+    async with ClusterPool(members, tell=lambda line: say("told", line=line)) as pool:
+        while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        say("signals", before=before, after=signals())
+        say("ready", nodes={name: list(facts) for name, facts in pool.nodes().items()})
+        while args.program and not args.program.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        sleeps = f"import time\ntime.sleep({args.seconds})\nprint(input())"
+        text = args.program.read_text() if args.program else args.source or sleeps
+        ended = 0
+
+        async def one(number: int) -> None:
+            nonlocal ended
+            source = f"{text}  # {number}"
+            judged = await pool.judge(PROBLEM, Program(source), turn=number)
+            ended += 1
+            say("judged", number=number, verdict=judged.verdict, node=judged.node, ended=ended)
+
+        await asyncio.gather(*(one(number) for number in range(args.count)))
+        say("all", waiting=pool._router.waiting, held=sum(pool._router.nodes.values()))
+    threads = [thread.name for thread in threading.enumerate() if not thread.daemon]
+    say("closed", children=children(), threads=threads)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("address")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--program", type=Path, help="judged in the place of one that sleeps, once this file is there")
+    parser.add_argument("--source", default="", help="a program that is judged in the place of one that sleeps")
+    parser.add_argument("--isolation", default="auto")
+    parser.add_argument("--unauthenticated", action="store_true")
+    asyncio.run(main(parser.parse_args()))

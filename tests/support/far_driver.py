@@ -1,0 +1,57 @@
+"""A driver on a machine: has a process on another one, and says what happens: ``python far_driver.py ADDRESS NODE``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from places import ROOT, SUPPORT
+
+from overlap.cluster import RayCluster, RayHost, start_far
+from overlap.errors import EngineError
+from overlap.process import Life
+
+FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
+LARGE = 20 << 20
+
+
+def say(what: str, **more: Any) -> None:
+    print(json.dumps({"what": what, "at": time.monotonic(), **more}), flush=True)
+
+
+async def main(address: str, node: str, calls: int, folder: Path) -> None:
+    cluster = RayCluster(address)
+    await cluster.enter()
+    (place,) = [place for place in await cluster.look() if place.address == node and place.alive]
+    life = Life("engine", EngineError, folder, folder / "log")
+    peer = await start_far(RayHost(cluster, place, "engine"), life, "the engine process", "far_child", FOUND)
+    try:
+        found = await peer.call("environment")
+        say(
+            "began", pid=await peer.call("pid"), folder=found["TMPDIR"], rays=[n for n in found if n.startswith("RAY_")]
+        )
+        sent = os.urandom(LARGE)
+        before = time.monotonic()
+        say("echoed", same=await peer.call("echo", sent) == sent, seconds=time.monotonic() - before)
+        for i in range(calls):
+            assert await peer.call("add", i, 1) == i + 1
+            say("added")
+            await asyncio.sleep(0.1)
+    except EngineError as error:
+        say("failed", error=str(error))
+    finally:
+        await life.close()
+        await peer.close()
+        await cluster.leave()
+    say("closed")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as made:
+        asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(made)))
