@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
+_EXEC_S = 0.5  # so long may a process be in the middle of an exec, where nobody can read what it was started with
 _FREEZE_S = 0.2  # a process in uninterruptible sleep does not stop, but does not fork either
 
 
@@ -59,7 +60,7 @@ def children(pid: int) -> list[Pid]:
 def marked(entry: str) -> list[Pid]:
     """Processes started with ``entry`` ("NAME=value") in their environment, whoever their parent is."""
     wanted = os.fsencode(entry)
-    candidates = (pid for pid in _pids() if wanted in read_proc(pid, "environ").split(b"\0"))
+    candidates = (pid for pid in _pids() if wanted in _told_at_start(pid, "environ").split(b"\0"))
     return [process for pid in candidates if pid != os.getpid() and (process := identify(pid))]
 
 
@@ -69,7 +70,7 @@ def is_tracker(pid: int) -> bool:
     It ends by itself after the processes that it served, and must live until then: it removes the shared memory
     that they leave behind.
     """
-    return b"resource_tracker import main" in read_proc(pid, "cmdline")
+    return b"resource_tracker import main" in _told_at_start(pid, "cmdline")
 
 
 def exit_status(process: Pid) -> int | None:
@@ -253,6 +254,21 @@ def _below(pid: int, table: dict[int, _Stat]) -> list[Pid]:
 
 def _table() -> dict[int, _Stat]:
     return {pid: stat for pid in _pids() if (stat := _stat(pid))}
+
+
+def _told_at_start(pid: int, name: str) -> bytes:
+    """What ``/proc/pid/name`` (environ or cmdline) says once a running exec is through: until then it is empty, while
+    whoever started the process believes that it runs.
+    """
+    until = time.monotonic() + _EXEC_S
+    while not (told := read_proc(pid, name)) and _in_exec(pid) and time.monotonic() < until:
+        time.sleep(0.001)
+    return told or read_proc(pid, name)
+
+
+def _in_exec(pid: int) -> bool:
+    fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+    return len(fields) > 48 and fields[20] != b"0" and fields[48] == b"0"  # has memory, but no end of its environment
 
 
 def _pids() -> Iterator[int]:

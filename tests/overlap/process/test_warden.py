@@ -96,10 +96,11 @@ input()
 
 def test_one_that_is_apart_says_what_it_found() -> None:
     warden = Warden(f"{MINE}-apart", apart=True).start()
-    found = sleeper(dict(os.environ) | {RUN: warden.run})
     assert warden.pid is None
-    assert warden.close() == Swept((found.pid,))
-    found.wait()
+    with sleeper(dict(os.environ) | {RUN: warden.run}) as found:
+        swept = warden.close()
+        found.kill()
+    assert swept == Swept((found.pid,))
     assert warden.close() == Swept()
 
 
