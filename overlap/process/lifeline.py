@@ -258,17 +258,21 @@ def _table() -> dict[int, _Stat]:
 
 def _told_at_start(pid: int, name: str) -> bytes:
     """What ``/proc/pid/name`` (environ or cmdline) says once a running exec is through: until then it is empty, while
-    whoever started the process believes that it runs.
+    whoever started the process believes that it runs. Empty for a process that is gone or of another user.
     """
-    until = time.monotonic() + _EXEC_S
-    while not (told := read_proc(pid, name)) and _in_exec(pid) and time.monotonic() < until:
-        time.sleep(0.001)
-    return told or read_proc(pid, name)
-
-
-def _in_exec(pid: int) -> bool:
-    fields = read_proc(pid, "stat").rpartition(b")")[2].split()
-    return len(fields) > 48 and fields[20] != b"0" and fields[48] == b"0"  # has memory, but no end of its environment
+    until, doubts = time.monotonic() + _EXEC_S, 3  # an exec may begin or end between a look at the one and the other
+    with contextlib.suppress(OSError):
+        while True:
+            with open(f"/proc/{pid}/{name}", "rb") as file:
+                if told := file.read():
+                    return told
+            fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+            has_memory, has_environment = len(fields) > 48 and fields[20] != b"0", fields[48:49] != [b"0"]
+            doubts -= has_environment
+            if not has_memory or not doubts or time.monotonic() > until:
+                break
+            time.sleep(0 if has_environment else 0.001)
+    return b""
 
 
 def _pids() -> Iterator[int]:
