@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from overlap.activations import DecoderShape, activation_bytes, checkpoints, trained_parameters
 from overlap.config import Config
-from overlap.placement import Asked, MemoryPlan, ModelShape, Seats, cache_line, memory_line, read_shape, seats_line
+from overlap.placement import (
+    Asked,
+    MemoryPlan,
+    ModelShape,
+    Seats,
+    cache_line,
+    computes_bfloat16,
+    memory_line,
+    read_shape,
+    seats_line,
+)
 from overlap.prepared import Prepared
 from overlap.record import Rollouts
 
@@ -22,6 +32,7 @@ def plan(
     trained = trained_parameters(shape.decoder, shape.parameters, le.lora_rank)
     return [
         policy_line(asked),
+        *number_lines(cfg, seats, native=computes_bfloat16()),
         *_without_template(prepared),
         ("prompts", prompts_line(prepared)),
         *left_out_lines(prepared),
@@ -48,6 +59,13 @@ def policy_line(asked: Asked) -> tuple[str, str]:
     """What is trained, and how large it is."""
     model = asked.cfg.model
     return "policy", f"{model.policy} ({asked.policy.parameters / 1e6:,.0f} M parameters, {model.dtype})"
+
+
+def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, str]]:
+    """A word on a run whose numbers this machine's processor has no instructions for (``native``: it has)."""
+    if native or seats.devices or cfg.model.dtype != "bfloat16":
+        return []
+    return [("number type", "bfloat16 is done in software here, about 50 times slower: use model.dtype=float32")]
 
 
 def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:

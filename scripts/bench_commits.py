@@ -1,4 +1,5 @@
-"""The default run from two commits in turns, with the packages of this environment: seconds per step and their ratio.
+"""The default run from two commits in turns, with the packages of this environment: seconds per step, the most memory
+of its own that all its processes had at once, and the ratios.
 
     git worktree of OLD ─▶ overlap train, N steps ─┐
     git worktree of NEW ─▶ overlap train, N steps ─┴▶ medians over the rounds
@@ -16,15 +17,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CONFIG: Final = "recipes/code_rl/configs/cpu_smollm2.yaml"
 RUN_S: Final = 3600.0
+PEAK: Final = "own memory, GiB"
 SHOWN: Final = (
+    PEAK,
     "time/step_s",
     "time/generate_s",
     "time/learn_s",
@@ -47,15 +53,27 @@ def checked_out(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True, timeout=120)
 
 
-def run(tree: Path, steps: int) -> list[dict[str, float]]:
+def own_memory(pid: int) -> float:
+    """GiB that this process and all below it have, without what they share."""
+    found = 0
+    with suppress(psutil.Error):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.Error):
+                memory = process.memory_info()
+                found += max(0, memory.rss - memory.shared)
+    return found / 2**30
+
+
+def run(tree: Path, steps: int, more: list[str]) -> list[dict[str, float]]:
     """Rows of metrics of one run. Raises CalledProcessError with what it printed."""
     with tempfile.TemporaryDirectory(prefix="bench-commits-") as folder:
-        settings = [f"run.steps={steps}", "run.eval_samples=0", f"run.dir={folder}/run"]
+        settings = [f"run.steps={steps}", "run.eval_samples=0", f"run.dir={folder}/run", *more]
         command = [sys.executable, "-m", "overlap.cli", "train", "--config", str(tree / CONFIG), *settings]
         environment = {**os.environ, "PYTHONPATH": str(tree)}
         with subprocess.Popen(command, cwd=tree, env=environment, stdout=subprocess.DEVNULL) as process:
             try:
-                code = process.wait(RUN_S)
+                most, code = watch(process)
             except BaseException:
                 process.send_signal(signal.SIGINT)
                 process.wait(60)
@@ -63,7 +81,19 @@ def run(tree: Path, steps: int) -> list[dict[str, float]]:
         if code:
             raise subprocess.CalledProcessError(code, command)
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return [{**json.loads(line), PEAK: most} for line in lines]
+
+
+def watch(process: subprocess.Popen[bytes]) -> tuple[float, int]:
+    """The most memory that a run had, GiB, and how it ended. Raises TimeoutExpired."""
+    most, until = 0.0, time.monotonic() + RUN_S
+    while process.poll() is None:
+        most = max(most, own_memory(process.pid))
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        if time.monotonic() > until:
+            raise subprocess.TimeoutExpired(process.args, RUN_S)
+    return most, process.returncode
 
 
 def medians(rows: list[dict[str, float]]) -> dict[str, float]:
@@ -77,12 +107,15 @@ def main() -> int:
     parser.add_argument("new", nargs="?", default="HEAD", help="commit (HEAD)")
     parser.add_argument("--steps", type=int, default=8, help="steps of each run (8)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each commit (3)")
+    parser.add_argument(
+        "--set", dest="settings", nargs="+", default=[], metavar="key=value", help="more settings of the runs"
+    )
     options = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {"old": [], "new": []}
     with checked_out(options.old) as old, checked_out(options.new) as new:
         for number in range(options.rounds):
             for name, tree in (("old", old), ("new", new))[:: 1 if number % 2 == 0 else -1]:
-                found[name].append(medians(run(tree, options.steps)))
+                found[name].append(medians(run(tree, options.steps, options.settings)))
                 print(f"round {number + 1} {name}: {found[name][-1]['time/step_s']:.2f} s per step", flush=True)
     print(f"{'median of medians':<24}{'old':>9}{'new':>9}{'new/old':>9}")
     for column in SHOWN:

@@ -7,7 +7,7 @@ torch and starts no CUDA.
 
 from overlap.placement.devices import Devices, devices_here
 from overlap.placement.fit import Seating, check_fit
-from overlap.placement.host import free_memory
+from overlap.placement.host import computes_bfloat16, free_memory
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
     Asked,
@@ -48,6 +48,7 @@ __all__ = [
     "check_environment",
     "check_fit",
     "check_nodes",
+    "computes_bfloat16",
     "devices_here",
     "driver_node",
     "free_memory",

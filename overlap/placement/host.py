@@ -1,4 +1,6 @@
-"""The machine's memory that a new process can have: what is free, within the limits of a container or a batch job."""
+"""The machine itself: the memory that a new process can have, within the limits of a container or a batch job, and
+what its processor computes.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,16 @@ def free_memory() -> int:
     import psutil
 
     return max(0, min([int(psutil.virtual_memory().available), *_rooms(_GROUPS, _OWN)]))
+
+
+def computes_bfloat16(processor: Path = Path("/proc/cpuinfo")) -> bool:
+    """False where bfloat16 products are done in software, 50 times slower than float32 (x86 without AVX-512 or AMX, Arm
+    without bf16); True where nothing is known.
+    """
+    with suppress(OSError):
+        words = set(processor.read_text().split())
+        return not words & {"sse2", "asimd"} or bool(words & {"avx512bw", "amx_bf16", "bf16"})
+    return True
 
 
 def _rooms(groups: Path, own: Path) -> Iterator[int]:

@@ -20,6 +20,7 @@ from overlap.plan import (
     activations_line,
     adapters_lines,
     asked_for,
+    number_lines,
     plan,
     prompts_line,
 )
@@ -119,3 +120,15 @@ def test_adapters_are_told_with_a_word_on_a_rate_that_is_too_small_for_them():
     assert line.endswith("learn.lr=1e-06 is a rate for all weights, adapters usually take 10 times as much")
     ((_, line),) = adapters_lines(load_config(None, ["learn.lora_rank=16", "learn.lr=1e-5"]), 4_880_000)
     assert line.endswith("trained")
+
+
+def test_a_processor_that_does_the_run_s_numbers_in_software_is_told():
+    here, gpu = (
+        Seats((), ((),), (0,), turns=False, backend="shm"),
+        Seats((80,), ((0,),), (0,), turns=True, backend="ipc"),
+    )
+    half, full = load_config(None, []), load_config(None, ["model.dtype=float32"])
+    ((name, line),) = number_lines(half, here, native=False)
+    assert (name, line.rpartition(": ")[2]) == ("number type", "use model.dtype=float32")
+    assert number_lines(half, here, native=True) == number_lines(full, here, native=False) == []
+    assert number_lines(half, gpu, native=False) == []

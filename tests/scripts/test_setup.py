@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
+from overlap.placement import computes_bfloat16
+
 TOOLS = (
     *("awk", "bash", "cat", "cp", "cut", "df", "dirname", "find", "flock", "grep", "head", "mkdir", "mv"),
     *("realpath", "rm", "sha256sum", "sleep", "sort", "tail", "timeout", "touch", "uname", "wc", "xargs"),
@@ -319,7 +321,14 @@ def test_the_default_run_is_the_one_that_fits_the_machine(
     machine.program("nvidia-smi", NVIDIA_SMI)
     shown = "\n".join(f"GPU {n}: NVIDIA H100" for n in range(gpus))
     said = machine.run(*words.split(), script="train_deepcoder.sh", GPUS=shown, DRIVER="580.1")
+    if not computes_bfloat16() and "--config mine.yaml" not in words:
+        expected = expected.replace("cpu_smollm2.yaml", "cpu_smollm2.yaml model.dtype=float32")
     assert said.splitlines()[-1] == f"{machine.venv}/bin {expected}".rstrip()
+
+
+def test_a_number_type_that_is_asked_for_is_the_run_s(machine: Machine) -> None:
+    said = machine.run("model.dtype=bfloat16", script="train_deepcoder.sh", OVERLAP_DEVICE="cpu")
+    assert said.splitlines()[-1].endswith("cpu_smollm2.yaml model.dtype=bfloat16")
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,20 @@ def test_a_limit_is_less_than_what_the_machine_has(tmp_path: Path, monkeypatch: 
     assert host.free_memory() <= GIB + 1000
     group(tmp_path / "groups", str(GIB), 3 * GIB)
     assert host.free_memory() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "native"),
+    [
+        ("flags : fpu sse2 avx2 fma", False),
+        ("flags : sse2 avx2 avx512bw", True),
+        ("flags : sse2 avx512f avx512bw avx512_bf16 amx_bf16", True),
+        ("Features : fp asimd", False),
+        ("Features : fp asimd bf16", True),
+        ("isa : rv64imafdc", True),
+    ],
+)
+def test_a_processor_without_instructions_for_bfloat16_is_known(tmp_path: Path, flags: str, native: bool):
+    (told := tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n")
+    assert host.computes_bfloat16(told) == native
+    assert host.computes_bfloat16(tmp_path / "none")
