@@ -55,7 +55,7 @@ class Hosted:
         self._replies, self._some = bytearray(), asyncio.Event()
         self._log: Path | None = None
         self._death: tuple[str, int | None] | None = None
-        self._weights = -1
+        self._weights, self._update = -1, 0
         self._called_s = 0.0
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
@@ -122,22 +122,32 @@ class Hosted:
         except ConfigError:
             return ""
 
-    async def room(self, size: int) -> str:
-        """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it."""
+    async def room(self, update: int, size: int) -> str:
+        """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.
+
+        Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
+        Asked for twice, an update has its memory once.
+        """
         self._called_s = now()
-        await self.free()
-        self._weights = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
-        os.ftruncate(self._weights, max(size, 1))
+        if update > self._update:
+            self._drop()
+            self._update, self._weights = update, os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
+            os.ftruncate(self._weights, max(size, 1))
         return f"/proc/{os.getpid()}/fd/{self._weights}"
 
-    async def fill(self, at: int, data: bytes | memoryview) -> None:
+    async def fill(self, update: int, at: int, data: bytes | memoryview) -> None:
         """Write some of them there."""
         self._called_s = now()
-        fd = self._weights
-        await asyncio.to_thread(_write, fd, at, data)
+        if update == self._update and self._weights >= 0:
+            fd = os.dup(self._weights)  # else the number might be another file's before all is written
+            await asyncio.to_thread(_write, fd, at, data)
 
-    async def free(self) -> None:
+    async def free(self, update: int) -> None:
         """Give that memory back."""
+        if update == self._update:
+            self._drop()
+
+    def _drop(self) -> None:
         if self._weights >= 0:
             os.close(self._weights)
             self._weights = -1
@@ -158,7 +168,7 @@ class Hosted:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
-        await self.free()
+        self._drop()
         await asyncio.to_thread(self._stack.close)
 
     def _died(self, who: str, code: int | None) -> None:
@@ -200,7 +210,11 @@ class _Watched(Life):
 
 
 def _write(fd: int, at: int, data: bytes | memoryview) -> None:
+    """Closes the file, too."""
     view = memoryview(data)
-    while len(view):
-        done = os.pwrite(fd, view, at)
-        view, at = view[done:], at + done
+    try:
+        while len(view):
+            done = os.pwrite(fd, view, at)
+            view, at = view[done:], at + done
+    finally:
+        os.close(fd)

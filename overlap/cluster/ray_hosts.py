@@ -76,14 +76,14 @@ class RayHosted:
     async def collect(self, replies: int, log: int) -> Delivery:
         return await self._hosted.collect(replies, log)
 
-    async def room(self, size: int) -> str:
-        return await self._hosted.room(size)
+    async def room(self, update: int, size: int) -> str:
+        return await self._hosted.room(update, size)
 
-    async def fill(self, at: int, piece: Any) -> None:
-        await self._hosted.fill(at, piece)
+    async def fill(self, update: int, at: int, piece: Any) -> None:
+        await self._hosted.fill(update, at, piece)
 
-    async def free(self) -> None:
-        await self._hosted.free()
+    async def free(self, update: int) -> None:
+        await self._hosted.free(update)
 
     async def close(self) -> None:
         await self._hosted.close()
@@ -130,15 +130,15 @@ class RayHost:
         came: Delivery = await call(self._actor.collect.remote(replies, log))
         return came
 
-    async def room(self, size: int) -> str:
-        path: str = await call(self._actor.room.remote(size))
+    async def room(self, update: int, size: int) -> str:
+        path: str = await call(self._actor.room.remote(update, size))
         return path
 
-    async def fill(self, at: int, piece: Any) -> None:
-        await call(self._actor.fill.remote(at, piece))
+    async def fill(self, update: int, at: int, piece: Any) -> None:
+        await call(self._actor.fill.remote(update, at, piece))
 
-    async def free(self) -> None:
-        await call(self._actor.free.remote())
+    async def free(self, update: int) -> None:
+        await call(self._actor.free.remote(update))
 
     async def close(self) -> bool:
         if not self._entered:

@@ -86,8 +86,8 @@ class RayAgent:
     async def collect(self, parcel: Parcel) -> Reply:
         return await self._agent.collect(parcel)
 
-    async def reset(self) -> None:
-        await self._agent.reset()
+    async def reset(self, epoch: int) -> None:
+        await self._agent.reset(epoch)
 
     async def close(self) -> None:
         await self._agent.close()
@@ -127,10 +127,10 @@ class RayNode:
         reply: Reply = await call(self._actor.collect.remote(parcel))
         return reply
 
-    async def reset(self) -> None:
+    async def reset(self, epoch: int) -> None:
         while True:
             try:
-                return await call(self._actor.reset.remote())
+                return await call(self._actor.reset.remote(epoch))
             except NodeSilent:
                 await asyncio.sleep(LOOK_S)
 

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from overlap.clock import now
@@ -25,6 +26,8 @@ from overlap.process import Life, Peer
 LOOK_S = 1.0
 NODE_S = 1800.0
 """An engine waits so long for a node."""
+FILL_S = 300.0
+"""A piece of the weights is on its way to a node for so long at most."""
 REST_S = ORPHAN_S + GRACE_S + 45.0
 """A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
 that a node is gone."""
@@ -109,6 +112,7 @@ class FarSite:
     def __init__(self, fleet: Fleet, berths: Berths) -> None:
         self._fleet, self._berths = fleet, berths
         self._host: Host | None = None
+        self._updates = 0
 
     async def start(
         self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
@@ -138,21 +142,26 @@ class FarSite:
         if "path" not in info or host is None:
             yield info
             return
+        self._updates = update = self._updates + 1
         try:
-            yield {**info, "path": await self._bring(host, life, info, version)}
+            yield {**info, "path": await self._bring(host, life, info, version, update)}
         finally:
-            with contextlib.suppress(NodeLost, NodeSilent):
-                await patiently(host.free)
+            if not life.over:
+                with contextlib.suppress(NodeLost, NodeSilent):
+                    await patiently(lambda: host.free(update))
 
-    async def _bring(self, host: Host, life: Life, info: Mapping[str, Any], version: int) -> str:
-        """The path by which the engine finds them."""
+    async def _bring(self, host: Host, life: Life, info: Mapping[str, Any], version: int, update: int) -> str:
+        """The path by which the engine finds them. On a slow network a piece takes long: whether the node is there, the
+        calls of its process say meanwhile.
+        """
         pieces, size, fault = self._fleet.pieces, int(info["size"]), ""
         with life.guard(), pieces.reading():
             try:
-                path = await patiently(lambda: host.room(size))
+                path = await patiently(lambda: host.room(update, size))
                 for at in range(0, size, PIECE_BYTES):
                     piece = await pieces.get(info, version, at)
-                    await patiently(lambda at=at, piece=piece: host.fill(at, piece))  # type: ignore[misc]
+                    fill = partial(host.fill, update, at, piece)
+                    await patiently(fill, FILL_S, FILL_S)
                 return path
             except (NodeLost, NodeSilent) as error:
                 fault = str(error)

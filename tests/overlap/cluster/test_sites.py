@@ -15,7 +15,7 @@ import pytest
 from overlap.clock import now, run_virtual
 from overlap.cluster import pieces as pieces_module
 from overlap.cluster import sites
-from overlap.cluster.far_peer import Host
+from overlap.cluster.far_peer import GONE_S, Host
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import KEPT, Pieces
@@ -34,7 +34,7 @@ class Agent:
     def __init__(self, name: str, closed: Callable[[bool], None]) -> None:
         self.name, self._closed = name, closed
         self.environment: Mapping[str, str] = {}
-        self.sure, self.lost = True, False
+        self.sure, self.lost, self.slow = True, False, 0.001
         self.memory: bytearray | None = None
         self.fills = 0
 
@@ -49,19 +49,19 @@ class Agent:
         await asyncio.sleep(BEAT_S)
         return Delivery()
 
-    async def room(self, size: int) -> str:
+    async def room(self, update: int, size: int) -> str:
         self.memory = bytearray(size)
         return f"/there/{self.name}"
 
-    async def fill(self, at: int, piece: bytes) -> None:
+    async def fill(self, update: int, at: int, piece: bytes) -> None:
         if self.lost:
             raise NodeLost("the actor died")
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(self.slow)
         assert self.memory is not None
         self.memory[at : at + len(piece)] = piece
         self.fills += 1
 
-    async def free(self) -> None:
+    async def free(self, update: int) -> None:
         self.memory = None
 
     async def close(self) -> bool:
@@ -336,3 +336,30 @@ def test_a_silent_head_is_waited_for() -> None:
         assert await Berths(CFG, fleet, print).take(first) == first
 
     played(main)
+
+
+def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, weights: dict[str, Any]) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        first, _ = seats(fleet)
+        site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine", EngineError, tmp_path)
+        peer = await site.start(life, "the engine process", "host", {}, first)
+        fleet.pieces = Ready()  # type: ignore[assignment]
+        fleet.hosts[0].slow = 2 * GONE_S
+        async with site.brought(life, weights, 3):
+            assert now() > 10 * GONE_S
+            assert fleet.hosts[0].fills == 10
+        life.fail("enough")
+        await peer.close()
+
+    played(main)
+
+
+class Ready(Pieces):
+    """Pieces that need no thread."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda data: asyncio.sleep(0, data))
+
+    async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
+        return b"x" * min(10, info["size"] - at)
