@@ -179,11 +179,13 @@ async def call(waits: Awaitable[T]) -> T:
 
 async def end(actor: Any, closing: Awaitable[Any], seconds: float) -> None:
     """Have an actor close what it has, for so long at most, then end it."""
-    with contextlib.suppress(NodeLost, NodeSilent, SandboxError, TimeoutError):
-        async with asyncio.timeout(seconds):
-            await call(closing)
-    with contextlib.suppress(TimeoutError, exceptions.RayError):  # where Ray hears nothing either, it has ended
-        await apart(lambda: ray.kill(actor), KILL_S)
+    try:
+        with contextlib.suppress(NodeLost, NodeSilent, SandboxError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await call(closing)
+    finally:  # also when we are cancelled
+        with contextlib.suppress(TimeoutError, exceptions.RayError):  # where Ray hears nothing either, it has ended
+            await apart(lambda: ray.kill(actor), KILL_S)
 
 
 async def offset(clock: Callable[[], Awaitable[float]]) -> tuple[float, float]:

@@ -212,6 +212,45 @@ def test_closing_fails_what_waits_and_ends_every_agent() -> None:
     played(main)
 
 
+@pytest.mark.parametrize("steps", range(8))
+def test_closing_while_a_node_joins_ends_its_agent_too(steps: int) -> None:
+    async def main() -> None:
+        first, late = FakeNode("a", 1, takes(1.0)), FakeNode("b", 1, takes(1.0))
+        run = Run(first)
+        await run.__aenter__()
+        run.members.add(late)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await run.__aexit__()
+        assert late.closed or not run.members._coming.empty()
+
+    played(main)
+
+
+def test_a_close_that_is_cancelled_fails_what_waits_and_leaves_the_cluster() -> None:
+    class Slow(FakeNode):
+        async def close(self) -> None:
+            await asyncio.sleep(5.0)
+            await super().close()
+
+    async def main() -> None:
+        run = Run(Slow("a", 1, takes(100.0)))
+        pool = await run.__aenter__()
+        waits = asyncio.create_task(pool.judge(PROBLEMS[0], program(0)))
+        await asyncio.sleep(1.0)
+        closing = asyncio.create_task(pool.__aexit__())
+        await asyncio.sleep(1.0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        with pytest.raises(PoolClosed):
+            await waits
+        assert run.members.closed
+        await asyncio.sleep(5.0)
+        assert all(node.closed for node in run.nodes)
+
+    played(main)
+
+
 def test_equal_programs_for_equal_problems_are_judged_once_over_all_nodes() -> None:
     async def main() -> None:
         nodes = FakeNode("a", 2, takes(1.0)), FakeNode("b", 2, takes(1.0))
@@ -243,6 +282,23 @@ def test_jobs_that_fail_by_a_fault_of_their_node_succeed_elsewhere_and_that_node
             assert sources(await many(pool, 50)) == [str(i) for i in range(50)]
             assert list(pool.nodes()) == ["whole"]
         assert any("node broken is lost" in line and "no g++" in line for line in run.said)
+
+    played(main)
+
+
+def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_and_does_others() -> None:
+    class Poor(FakeNode):
+        async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+            reply = await super().collect(parcel)
+            fault = to_wire(ToolchainMissing("no g++"))
+            answers = [a._replace(judgement=None, fault=fault) if a.number % 8 == 1 else a for a in reply.answers]
+            return reply._replace(answers=answers)
+
+    async def main() -> None:
+        async with Run(Poor("poor", 8, takes(0.01)), FakeNode("whole", 1, takes(1.0))) as pool:
+            for _ in range(10):
+                assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
+            assert sorted(pool.nodes()) == ["poor", "whole"]
 
     played(main)
 
