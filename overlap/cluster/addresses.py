@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -12,6 +14,9 @@ from overlap.errors import ConfigError
 PORT = 6379
 REACH_S = 5.0
 _FIELD = "--address"
+_SETTINGS = b"\x04"
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
+"""What a client of HTTP/2 says first, which Ray's head speaks; it is answered by a frame of settings."""
 
 
 def own_addresses() -> list[str]:
@@ -70,8 +75,25 @@ def check_free(port: int) -> None:
 
 def check_reached(field: str, host: str, port: int) -> None:
     """Raises ConfigError where nobody answers there within ``REACH_S``."""
-    try:
+    with _blamed(field, host, port):
         socket.create_connection((host, port), REACH_S).close()
+
+
+def check_head(field: str, host: str, port: int) -> None:
+    """Raises ConfigError where nobody answers there within ``REACH_S``, or one who does not speak as a head does."""
+    with _blamed(field, host, port), socket.create_connection((host, port), REACH_S) as connection:
+        connection.sendall(_HELLO)
+        with connection.makefile("rb") as answer:
+            said = answer.read(9)
+    if said[3:4] != _SETTINGS:
+        way_out = "what listens there is no head of a cluster: name the address that `overlap cluster up` has printed"
+        raise ConfigError(field, f"{host}:{port}", way_out)
+
+
+@contextmanager
+def _blamed(field: str, host: str, port: int) -> Iterator[None]:
+    try:
+        yield
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error) or "no answer"
         way_out = f"nobody answers there ({why}): see that the head runs, and that no firewall is between"

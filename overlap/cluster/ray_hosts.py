@@ -14,7 +14,7 @@ from typing import Any
 import ray
 
 from overlap.cluster.hosted import Delivery, Hosted
-from overlap.cluster.nodes import NodeLost, NodeRefused, NodeSilent, code_digest
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
 from overlap.cluster.pieces import Pieces
 from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end
 from overlap.cluster.ray_members import forget_ray
@@ -112,7 +112,7 @@ class RayHost:
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self._entered = True
         await self._cluster.enter()
-        self._actor = self._cluster.actor(self._place, RayHosted, self._owner)
+        self._actor = await self._cluster.actor(self._place, RayHosted, self._owner)
         if fault := await strangeness(self._cluster, self._actor):
             return fault
         if self._policy is not None:
@@ -195,6 +195,9 @@ class RayFleet:
         finally:
             await self._cluster.leave()
 
+    async def lost(self) -> HeadLost:
+        return await self._cluster.lost()
+
     async def alive(self) -> Sequence[str]:
         look = await self._cluster.look()
         self._places = {place.name: place for place in look if place.alive and not place.drains}
@@ -211,7 +214,7 @@ class RayFleet:
 
 async def about(cluster: RayCluster, place: Place, device: str) -> NodeDevices:
     """What a node has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
-    actor = cluster.actor(place, RayHosted, "survey")
+    actor = await cluster.actor(place, RayHosted, "survey")
     try:
         async with asyncio.timeout(ABOUT_S):
             if fault := await strangeness(cluster, actor):

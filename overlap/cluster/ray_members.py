@@ -13,13 +13,11 @@ from typing import Any, Protocol
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
 from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeSilent, Parcel, Reply, code_digest
-from overlap.cluster.ray_cluster import Place, RayCluster, call, end, offset
+from overlap.cluster.ray_cluster import LOOK_S, Place, RayCluster, call, end, offset
 from overlap.verify import Pool
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
 
-LOOK_S = 1.0
-"""Between two looks at who is there."""
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
 """A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
 CLOSE_S = 6.0
@@ -174,7 +172,7 @@ class RayMembers:
             places = [place for place in await self._cluster.look() if self._lacks(place)]
             free = await self._cluster.free() if places else {}
             for place in places:
-                yield self._meet(place, free.get(place.key, 0))
+                yield await self._meet(place, free.get(place.key, 0))
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: Place) -> bool:
@@ -187,12 +185,12 @@ class RayMembers:
             known.drains = place.drains
         return not place.drains and (known is None or (known.lost_s != float("inf") and not known.rests))
 
-    def _meet(self, place: Place, free: int) -> RayNode:
+    async def _meet(self, place: Place, free: int) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:
             workers, cpus = capacity(place.cpus, free, self._bound(place), self._workers if place.here else None)
-            actor = self._cluster.actor(place, RayAgent, self._make_pool, workers, cpus=cpus)
+            actor = await self._cluster.actor(place, RayAgent, self._make_pool, workers, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
         made = RayNode(place.name, actor, authenticated=not self._cluster.unauthenticated, why=why)

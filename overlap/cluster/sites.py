@@ -20,6 +20,7 @@ from overlap.cluster.far_peer import Host, patiently, start_far
 from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES, Pieces
 from overlap.config import Config
+from overlap.errors import ClusterLost
 from overlap.placement import EngineSeat, NodeDevices, moved
 from overlap.process import Life, Peer
 
@@ -40,6 +41,9 @@ class Fleet(Protocol):
 
     def joined(self) -> AbstractAsyncContextManager[None]:
         """What is asked of it is asked inside."""
+
+    async def lost(self) -> HeadLost:
+        """Wait until nobody knows any more, and say why."""
 
     async def alive(self) -> Sequence[str]:
         """Names of the nodes that are there."""
@@ -106,6 +110,11 @@ class Berths:
         return None
 
 
+def cluster_lost(error: HeadLost) -> ClusterLost:
+    """What whoever waits for an engine gets."""
+    return ClusterLost(f"the cluster is lost: {error}; over another one the run goes on with --resume")
+
+
 class FarSite:
     """A ``Site`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
 
@@ -113,6 +122,7 @@ class FarSite:
         self._fleet, self._berths = fleet, berths
         self._host: Host | None = None
         self._updates = 0
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(
         self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
@@ -122,16 +132,33 @@ class FarSite:
             seat = await self._seat(life, title, seat)
             node = seat.node
             self._host = self._fleet.host(node, life.name, lambda sure: None if sure else self._berths.rest(node))
-            return await start_far(self._host, life, title, module, {**environment, **seat.environment})
+            peer = await start_far(self._host, life, title, module, {**environment, **seat.environment})
+            self._watching = asyncio.create_task(self._watch(life), name=f"watch the head for {life.name}")
+            return peer
+
+    async def _watch(self, life: Life) -> None:
+        """Without its head Ray ends this process after a while: the life ends before."""
+        lost = asyncio.create_task(self._fleet.lost())
+        dead = asyncio.create_task(life.wait_dead())
+        try:
+            await asyncio.wait([lost, dead], return_when=asyncio.FIRST_COMPLETED)
+            if lost.done() and not lost.cancelled():
+                life.fail(cluster_lost(lost.result()))
+        finally:
+            for task in (lost, dead):
+                task.cancel()
+            await asyncio.gather(lost, dead, return_exceptions=True)
 
     async def _seat(self, life: Life, title: str, seat: EngineSeat) -> EngineSeat:
-        fault = ""
+        fault: str | ClusterLost = ""
         with life.guard():
             try:
                 return await self._berths.take(seat)
+            except HeadLost as error:
+                fault = cluster_lost(error)
             except NodeLost as error:
-                fault = str(error)
-        life.fail(f"{title} cannot be started: {fault}")
+                fault = f"{title} cannot be started: {error}"
+        life.fail(fault)
         life.check()
         raise AssertionError("a life that has failed is over")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
-from overlap.errors import EngineError, EngineLost, OverlapError
+from overlap.errors import ClusterLost, EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
 
@@ -258,6 +258,8 @@ class SteadyGenerator:
         while self._deaths[0] <= now - window:
             self._deaths.popleft()
         count = len(self._deaths)
+        if isinstance(cause, ClusterLost):
+            raise cause
         if self._backend == "nccl":
             raise EngineError(f"{cause}; the learner's nccl group ended with it, resume from the last checkpoint")
         if count > allowed:

@@ -21,7 +21,7 @@ from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, NodeS
 from overlap.cluster.pieces import KEPT, Pieces
 from overlap.cluster.sites import NODE_S, REST_S, Berths, FarSite
 from overlap.config import Config, RolloutConfig
-from overlap.errors import EngineError
+from overlap.errors import ClusterLost, EngineError
 from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
 from overlap.process import Life
 
@@ -78,6 +78,7 @@ class Fleet:
         self.puts: list[int] = []
         self.pieces = Pieces(self._put)
         self.users = 0
+        self.head_lost = asyncio.Event()
         self.refused: set[str] = set()
 
     @staticmethod
@@ -96,6 +97,10 @@ class Fleet:
             yield
         finally:
             self.users -= 1
+
+    async def lost(self) -> HeadLost:
+        await self.head_lost.wait()
+        return HeadLost("its head does not answer")
 
     async def alive(self) -> Sequence[str]:
         return list(self.nodes)
@@ -305,7 +310,7 @@ def test_weights_that_come_another_way_are_left_alone_and_a_node_that_is_lost_me
     asyncio.run(main())
 
 
-def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost() -> None:
+def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost(tmp_path: Path) -> None:
     async def main() -> None:
         fleet = Fleet(4, 4, 4)
         first, _ = seats(fleet)
@@ -316,9 +321,31 @@ def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost() -> None:
         fleet.alive = lost  # type: ignore[method-assign]
         with pytest.raises(HeadLost):
             await Berths(CFG, fleet, print).take(first)
+        life = Life("engine-0", EngineError, tmp_path)
+        with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
+            await FarSite(fleet, Berths(CFG, fleet, print)).start(life, "the engine process", "host", {}, first)
         assert now() == 0.0
 
     played(main)
+
+
+def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        for loses in (True, False):
+            site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine-0", EngineError, tmp_path)
+            peer = await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
+            if loses:
+                fleet.head_lost.set()
+                with pytest.raises(ClusterLost, match="the cluster is lost: its head does not answer"):
+                    await peer.call("add", 1, 1)
+                fleet.head_lost.clear()
+            await life.close()
+            await peer.close()
+            await asyncio.sleep(0.1)
+            assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
 
 
 def test_a_silent_head_is_waited_for() -> None:
