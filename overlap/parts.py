@@ -60,18 +60,30 @@ def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Ca
 
 
 def serving_engines(
-    prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None] = print
+    prepared: Prepared,
+    placement: Placement,
+    scratch: Path,
+    *,
+    log: Path,
+    tell: Callable[[str], None] = print,
+    watch: Callable[[int], None] = lambda pid: None,
 ) -> Generator:
-    """Engines that serve the policy's own weights, without a trainer."""
-    from overlap.generate import Replicas, VllmGenerator
+    """Engines that serve the policy's own weights, without a trainer. Over nodes, which may be lost, each comes up
+    again after a death; ``tell`` and ``watch``: see ``SteadyGenerator``.
+    """
+    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 
     cfg, policy, site_of = prepared.cfg, prepared.policy, sites(prepared, placement, tell)
 
     def serving(engine: int, alone: bool) -> Generator:
         own, site = engine_log(log, engine, alone), site_of(engine)
-        return VllmGenerator(
-            cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
-        )
+
+        def make() -> Generator:
+            return VllmGenerator(
+                cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
+            )
+
+        return SteadyGenerator(make, alone=alone, serving=True, tell=tell, watch=watch) if placement.nodes else make()
 
     count = len(placement.engines)
     if count == 1:
