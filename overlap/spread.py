@@ -79,6 +79,14 @@ def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seated:
     return Seated(placement, seating, tuple(nodes), tuple(left_out), learner)
 
 
+def check_cluster(cfg: Config) -> None:
+    """Raise ConfigError where no head of a cluster is at ``cluster.address``: before anything that takes long."""
+    if cfg.cluster.address:
+        from overlap.cluster import check_address
+
+        check_address("cluster.address", cfg.cluster.address)
+
+
 def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
     from overlap.cluster import survey  # imports Ray
 

@@ -168,9 +168,7 @@ class _Standalone:
     async def __call__(self) -> None:
         p, log = self.prepared, self.scratch / "run.log"
         tell = self.console.print
-        generator = serving_engines(
-            p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid
-        )
+        generator = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
         verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=self.console.print)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}

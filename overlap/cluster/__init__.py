@@ -7,7 +7,7 @@ on each node owns what runs there. Ray is imported when a cluster is joined.
 
 from typing import TYPE_CHECKING
 
-from overlap.cluster.addresses import own_addresses
+from overlap.cluster.addresses import check_address, own_addresses
 from overlap.cluster.asking import NodeRow, Roll, call_roll
 from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, start_node
 from overlap.cluster.far_peer import Host, start_far
@@ -60,6 +60,7 @@ __all__ = [
     "Roll",
     "await_node",
     "call_roll",
+    "check_address",
     "code_digest",
     "end_node",
     "own_addresses",

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, TypeVar
 import ray
 from ray import exceptions
 from ray._private import state  # no public name tells what drains, and what is free on each node
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from overlap.cluster.addresses import check_head, check_reached, host_and_port
+from overlap.cluster.addresses import NO_HEAD, check_address
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
 from overlap.cluster.state import AUTH, token_of
 from overlap.errors import ConfigError
@@ -35,6 +35,8 @@ CALLS = 64
 """Calls that an actor serves at a time: two that wait, and a few that do not."""
 _MODE, _TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"
 _ROUNDS = 5
+UNIMPLEMENTED = 12
+"""What a server of gRPC says to a call that it does not know."""
 
 
 class Place(NamedTuple):
@@ -177,8 +179,7 @@ class _Connection:
         self._open = self._closed = False
 
     def open(self) -> None:
-        check = check_reached if os.environ.get("RAY_USE_TLS", "0") != "0" else check_head
-        check("cluster.address", *host_and_port("cluster.address", self._address))  # Ray itself would try for long
+        greet(self._address)
         with self._one:
             if not self._closed:
                 ray.init(address=self._address, log_to_driver=False, configure_logging=False)
@@ -190,6 +191,21 @@ class _Connection:
             if self._open:
                 self._open = False
                 ray.shutdown()
+
+
+def greet(address: str) -> None:
+    """Raises ConfigError where no head is, or none that lets us in; Ray itself would try for long."""
+    field = "cluster.address"
+    check_address(field, address)
+    try:
+        GcsClient(address=address)
+    except exceptions.AuthenticationError as error:
+        way_out = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
+        raise ConfigError(field, address, way_out) from error
+    except exceptions.RpcError as error:
+        if error.rpc_code != UNIMPLEMENTED:
+            raise
+        raise ConfigError(field, address, NO_HEAD) from error
 
 
 async def call(waits: Awaitable[T]) -> T:

@@ -29,10 +29,10 @@ Result = TypeVar("Result")
 class Replicas:
     """A :class:`~overlap.core.Generator` of ``engines``, each of them one: steady ones that are not ``alone``.
 
-    ``serving``: they have weights from the start (no trainer), also one that comes up again. ``sleeps``: they take turns with
-    the learner on their devices. A request may be in ``sends``
-    engines that die with it. ``resent`` counts requests that went to another engine. Every method but the constructor
-    belongs to one event loop; they raise what an engine raises, and the first end of one for good is the end of all.
+    ``serving``: they have weights from the start (no trainer), also one that comes up again. ``sleeps``: they take
+    turns with the learner on their devices. A request may be in ``sends`` engines that die with it. ``resent`` counts
+    requests that went to another engine. Every method but the constructor belongs to one event loop; they raise what an
+    engine raises, and the first end of one for good is the end of all.
     """
 
     def __init__(

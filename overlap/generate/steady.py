@@ -207,8 +207,8 @@ class SteadyGenerator:
 
     async def _noticed(self, engine: Generator) -> None:
         """Its death is known, and will be in a moment here, too: who waits for the next one does not find this one."""
-        while self._engine is engine and self._up.is_set() and not self._ended.is_set():
-            await asyncio.sleep(0)  # noqa: ASYNC110
+        while self._engine is engine and self._up.is_set() and not self._ended.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     async def _load(self, update: WeightUpdate) -> bool:
         """False when the engine died over it."""

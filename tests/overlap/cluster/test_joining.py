@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from ray import exceptions
 
 from overlap.cluster import addresses, ray_cluster
 from overlap.cluster.nodes import HeadLost
@@ -41,7 +42,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     made = Ray()
     monkeypatch.setattr(ray_cluster.ray, "init", made.init)
     monkeypatch.setattr(ray_cluster.ray, "shutdown", made.shutdown)
-    monkeypatch.setattr(ray_cluster, "check_head", lambda *where: None)
+    monkeypatch.setattr(ray_cluster, "greet", lambda address: None)
     yield made
     made.goes.set()
 
@@ -231,6 +232,25 @@ def test_an_address_where_somebody_listens_and_says_nothing_is_refused(
 ) -> None:
     monkeypatch.setattr(addresses, "REACH_S", 0.1)
     assert "nobody answers there (timed out)" in joined_at(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (exceptions.AuthenticationError("InvalidAuthToken"), "asks for another token than the driver's"),
+        (exceptions.RpcError("Method not found!", 12), "what listens there is no head of a cluster"),
+        (exceptions.RpcError("try again", 14), "cannot be joined (try again)"),
+    ],
+)
+def test_a_head_that_does_not_let_us_in_and_what_is_another_server_of_rays_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    def asked(address: str) -> None:
+        raise error
+
+    monkeypatch.setattr(ray_cluster, "check_address", lambda *where: None)
+    monkeypatch.setattr(ray_cluster, "GcsClient", asked)
+    assert told in joined_at("10.0.0.1:6379")
 
 
 def test_a_head_of_another_version_is_told_with_both_versions(fake: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
