@@ -13,7 +13,19 @@ import platform
 from collections.abc import Callable
 
 from overlap.clock import now
-from overlap.cluster.nodes import BEAT_S, GRACE_S, NOTHING, ORPHAN_S, Answer, Facts, Job, Parcel, Reply, code_digest
+from overlap.cluster.nodes import (
+    BEAT_S,
+    GRACE_S,
+    HELLO_S,
+    NOTHING,
+    ORPHAN_S,
+    Answer,
+    Facts,
+    Job,
+    Parcel,
+    Reply,
+    code_digest,
+)
 from overlap.verify import PROBE, PROBE_PROGRAM, Pool, Watched
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
@@ -35,6 +47,7 @@ class Agent:
 
     async def hello(self) -> Facts:
         """Facts of this node; the tier is that of a program that was judged. Raises SandboxError."""
+        self._called_s = now() + HELLO_S  # nobody calls meanwhile
         await self._pool.open()
         judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
         self._called_s = now()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from overlap.clock import now
 from overlap.cluster.bound import Bound, bounded
 from overlap.cluster.nodes import (
+    HELLO_S,
     NOTHING,
     ORPHAN_S,
     SILENT_S,
@@ -42,7 +43,6 @@ SLOW = 128 << 10
 """Bytes per second of the slowest network that a heavy parcel has time for."""
 FAULTS_MAX = 3
 """So many jobs in a row that fail by a node's fault, and it is lost: it fails jobs faster than others do them."""
-HELLO_S = 120.0
 GIVEN_UP_S = ORPHAN_S
 """A node that has been silent for so much longer is lost: its agent has ended itself."""
 

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from overlap.scratch import scratch_directory
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
 LOG_PIECE = 256 << 10
+LONG_S = 60.0
 _LAST_WORDS_S = 0.5  # what a process said before its end may come a moment after that
 
 
@@ -111,16 +112,26 @@ class Hosted:
         """What this machine has for engines of a run with ``run.device`` = ``device``, and its memory that is free,
         bytes. One without a GPU refuses nothing: it has none.
         """
-        self._called_s = now()
-        return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
+        with self._long():
+            return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
 
     async def digest(self, policy: Path) -> str:
         """Of a checkpoint, as ``policy_digest`` makes it; "" where there is none."""
         self._called_s = now()
+        with self._long():
+            try:
+                return await asyncio.to_thread(policy_digest, policy)
+            except ConfigError:
+                return ""
+
+    @contextlib.contextmanager
+    def _long(self) -> Iterator[None]:
+        """A call that may take long, and whose caller makes no other meanwhile."""
+        self._called_s = now() + LONG_S
         try:
-            return await asyncio.to_thread(policy_digest, policy)
-        except ConfigError:
-            return ""
+            yield
+        finally:
+            self._called_s = now()
 
     async def room(self, update: int, size: int) -> str:
         """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.

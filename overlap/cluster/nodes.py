@@ -20,6 +20,8 @@ SILENT_S = 6.0
 """A node that says nothing for so long gets no job, and those that it has go elsewhere, until it speaks again."""
 GRACE_S = 1.0
 """Who stood still reads first what came meanwhile."""
+HELLO_S = 120.0
+"""An agent says what its node is within this time."""
 ORPHAN_S = 30.0
 """An agent that nobody has called for so long has no driver any more, whatever Ray believes, and ends."""
 

@@ -15,6 +15,7 @@ import ray
 
 from overlap.cluster.hosted import Delivery, Hosted
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
+from overlap.cluster.orphans import Greeted
 from overlap.cluster.pieces import Pieces
 from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end
 from overlap.cluster.ray_members import forget_ray
@@ -43,6 +44,7 @@ class RayHosted:
     """:class:`Hosted` as a Ray actor: made where the process shall live."""
 
     def __init__(self, name: str) -> None:
+        self._greeted = Greeted()
         self._authenticated = forget_ray()
         as_before_ray()
         self._hosted = Hosted(name)
@@ -50,8 +52,9 @@ class RayHosted:
 
     async def hello(self) -> tuple[bool, str]:
         """Whether its Ray asks for a token, and the digest of its code."""
-        code = await self._hosted.hello()
         self._alone = self._alone or asyncio.create_task(self._end_alone())
+        self._greeted.called()
+        code = await self._hosted.hello()
         return self._authenticated, code
 
     async def facts(self, device: str) -> tuple[Devices, int]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
 from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeSilent, Parcel, Reply, code_digest
+from overlap.cluster.orphans import Greeted
 from overlap.cluster.ray_cluster import LOOK_S, Place, RayCluster, call, end, offset
 from overlap.verify import Pool
 from sandbox.core import Isolation
@@ -56,6 +57,7 @@ class RayAgent:
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:
         self._alone: asyncio.Task[None] | None = None
+        self._greeted = Greeted()
         self._authenticated = forget_ray()
         pool = make_pool(workers)
         self._agent = Agent(lambda: pool, pool.workers)
@@ -64,9 +66,9 @@ class RayAgent:
         return self._authenticated
 
     async def hello(self) -> Facts:
-        facts = await self._agent.hello()
-        self._alone = asyncio.create_task(self._end_alone())
-        return facts
+        self._alone = self._alone or asyncio.create_task(self._end_alone())
+        self._greeted.called()
+        return await self._agent.hello()
 
     async def _end_alone(self) -> None:
         await self._agent.orphaned()
