@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from overlap.config import Config
 from overlap.core import Generator, Verifier
-from overlap.placement import Placement
+from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
 from overlap.prepared import Prepared
 from overlap.spread import cluster_of
 
@@ -98,7 +98,11 @@ def sites(prepared: Prepared, placement: Placement, tell: Callable[[str], None])
     from overlap.cluster import Berths, FarSite, RayFleet  # imports Ray
 
     fleet = RayFleet(cluster_of(prepared.cfg), prepared.cfg.run.device, prepared.policy)
-    berths = Berths(prepared.cfg, fleet, tell)
+
+    def fits(seat: EngineSeat, node: NodeDevices) -> bool:
+        return fits_on(Asked(prepared.cfg, read_shape(prepared.policy)), placement, seat, node)
+
+    berths = Berths(prepared.cfg, fleet, tell, fits)
     return lambda engine: FarSite(fleet, berths) if placement.engines[engine].node else None
 
 

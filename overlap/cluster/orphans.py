@@ -1,7 +1,7 @@
 """An agent that was made, and that its driver never called: it has no driver any more, whatever Ray believes, and ends.
 
-From its first call on an agent looks itself whether it is called (``orphaned``). Before that no coroutine of it has run:
-a thread has to wait.
+From its first call on an agent looks itself whether it is called (``orphaned``). Before that no coroutine of it runs: a
+thread has to wait.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,7 +27,7 @@ from overlap.process import read_proc
 
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-ABOUT_S = PUT_S = 60.0
+ABOUT_S = PUT_S = KNOWN_S = 60.0
 _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
 
@@ -185,7 +186,7 @@ class RayFleet:
         self._cluster, self._device, self._path = cluster, device, policy
         self._policy: tuple[Path, str] | None = None
         self._places: dict[str, Place] = {}
-        self._known: dict[str, NodeDevices] = {}
+        self._known: dict[str, tuple[NodeDevices, float]] = {}
         self.pieces = Pieces(put)
 
     @asynccontextmanager
@@ -207,9 +208,11 @@ class RayFleet:
         return list(self._places)
 
     async def about(self, name: str) -> NodeDevices:
-        if name not in self._known:
-            self._known[name] = await about(self._cluster, self._places[name], self._device)
-        return self._known[name]
+        known, at_s = self._known.get(name, (None, 0.0))
+        if known is None or time.monotonic() - at_s > KNOWN_S:
+            known = await about(self._cluster, self._places[name], self._device)
+            self._known[name] = known, time.monotonic()
+        return known
 
     def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> RayHost:
         return RayHost(self._cluster, self._places[name], owner, policy=self._policy, closed=closed)

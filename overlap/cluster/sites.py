@@ -27,6 +27,8 @@ from overlap.process import Life, Peer
 LOOK_S = 1.0
 NODE_S = 1800.0
 """An engine waits so long for a node."""
+UNFIT_S = 10.0
+"""A node that an engine cannot move to is not asked again for so long."""
 FILL_S = 300.0
 """A piece of the weights is on its way to a node for so long at most."""
 REST_S = ORPHAN_S + GRACE_S + 45.0
@@ -56,13 +58,20 @@ class Fleet(Protocol):
 
 
 class Berths:
-    """Which engine of a run is on which node."""
+    """Which engine of a run is on which node. ``fits`` says whether one has enough memory where it would move to."""
 
-    def __init__(self, cfg: Config, fleet: Fleet, tell: Callable[[str], None]) -> None:
-        self._cfg, self._fleet, self._tell = cfg, fleet, tell
+    def __init__(
+        self,
+        cfg: Config,
+        fleet: Fleet,
+        tell: Callable[[str], None],
+        fits: Callable[[EngineSeat, NodeDevices], bool] = lambda seat, node: True,
+    ) -> None:
+        self._cfg, self._fleet, self._tell, self._fits = cfg, fleet, tell, fits
         self._homes: dict[int, str] = {}
         self._taken: dict[int, str] = {}
         self._rests: dict[str, float] = {}
+        self._unfit: dict[str, float] = {}
 
     async def take(self, seat: EngineSeat) -> EngineSeat:
         """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
@@ -100,14 +109,26 @@ class Berths:
             self._taken[seat.index] = seat.node
             return seat
         for name in names:
-            if name in others.values() or name in self._homes.values():
-                continue
-            with contextlib.suppress(NodeLost, NodeSilent, NodeRefused):
-                node = await self._fleet.about(name)
-                if not node.here and (found := moved(self._cfg, seat, node)) is not None:
-                    self._taken[seat.index] = name
-                    return found
+            if self._is_free(name, seat) and self._unfit.get(name, 0.0) <= now():
+                with contextlib.suppress(NodeLost, NodeSilent, NodeRefused):
+                    self._unfit[name] = float("inf")  # nobody else asks it meanwhile
+                    try:
+                        found = self._seat_on(await self._fleet.about(name), seat)
+                    finally:
+                        self._unfit[name] = now() + UNFIT_S
+                    if found is not None and self._is_free(name, seat):  # another may have taken it meanwhile
+                        self._taken[seat.index] = name
+                        return found
         return None
+
+    def _is_free(self, name: str, seat: EngineSeat) -> bool:
+        return name not in self._homes.values() and name not in {
+            node for index, node in self._taken.items() if index != seat.index
+        }
+
+    def _seat_on(self, node: NodeDevices, seat: EngineSeat) -> EngineSeat | None:
+        found = None if node.here else moved(self._cfg, seat, node)
+        return found if found is not None and self._fits(found, node) else None
 
 
 def cluster_lost(error: HeadLost) -> ClusterLost:

@@ -16,7 +16,7 @@ from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import Devices
 from overlap.placement.fit import Seating, check_fit
-from overlap.placement.memory import Asked, Seats
+from overlap.placement.memory import Asked, Seats, memory_plan
 from overlap.placement.seating import seats_on
 from overlap.placement.seats import EngineSeat, Placement, place, rank_seats, spread_cores
 
@@ -155,6 +155,12 @@ def check_nodes(asked: Asked, nodes: Sequence[NodeDevices], *, learner: bool = T
                 check_fit(asked, seating_over(nodes, node, learner=learner))
             except ConfigError as error:
                 raise ConfigError(error.field, error.value, f"node {node.name}: {error.way_out}") from error
+
+
+def fits_on(asked: Asked, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:
+    """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory."""
+    alone = replace(placement, engines=(seat,), ranks=())
+    return memory_plan(asked, seats_on(alone, node.devices, node.host)).shortage() is None
 
 
 def nodes_line(placement: Placement) -> str:

@@ -19,7 +19,7 @@ from overlap.cluster.far_peer import GONE_S, Host
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import KEPT, Pieces
-from overlap.cluster.sites import NODE_S, REST_S, Berths, FarSite
+from overlap.cluster.sites import NODE_S, REST_S, UNFIT_S, Berths, FarSite
 from overlap.config import Config, RolloutConfig
 from overlap.errors import ClusterLost, EngineError
 from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
@@ -390,3 +390,59 @@ class Ready(Pieces):
 
     async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
         return b"x" * min(10, info["size"] - at)
+
+
+def test_an_engine_moves_to_no_node_whose_memory_is_too_small_for_it() -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4, 4, 4)
+        first, second = seats(fleet)
+        berths = Berths(CFG, fleet, print, lambda seat, node: seat.node == node.name and node.name == "n4")
+        await berths.take(second)
+        del fleet.nodes[first.node]
+        assert (await berths.take(first)).node == "n4"
+
+    played(main)
+
+
+def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same_one() -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4, 4)
+        first, second = seats(fleet)
+        about = fleet.about
+
+        async def slowly(name: str) -> NodeDevices:
+            await asyncio.sleep(1.0)
+            return await about(name)
+
+        fleet.about = slowly  # type: ignore[method-assign]
+        berths = Berths(CFG, fleet, print)
+        del fleet.nodes[first.node], fleet.nodes[second.node]
+        takes = [asyncio.create_task(berths.take(seat)) for seat in (first, second)]
+        await asyncio.sleep(50.0)
+        assert [task.done() for task in takes].count(True) == 1
+        fleet.nodes["n9"] = Fleet.node(9, 4)
+        assert {(await task).node for task in takes} == {"n3", "n9"}
+
+    played(main)
+
+
+def test_a_node_that_cannot_be_used_is_not_asked_again_and_again() -> None:
+    async def main() -> None:
+        fleet, asks = Fleet(4, 4, 4, 4), 0
+        first, second = seats(fleet)
+
+        async def refuse(name: str) -> NodeDevices:
+            nonlocal asks
+            asks += 1
+            raise NodeRefused("another version")
+
+        fleet.about = refuse  # type: ignore[method-assign]
+        berths = Berths(CFG, fleet, print)
+        await berths.take(second)
+        del fleet.nodes[first.node]
+        taking = asyncio.create_task(berths.take(first))
+        await asyncio.sleep(10 * UNFIT_S)
+        taking.cancel()
+        assert asks <= 2 * 10 + 2  # of two nodes, one of them the driver's
+
+    played(main)

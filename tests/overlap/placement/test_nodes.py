@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from overlap.placement import (
     Devices,
     NodeDevices,
     check_nodes,
+    fits_on,
     memory_plan,
     moved,
     nodes_line,
@@ -159,6 +161,21 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
     nodes[2] = NodeDevices("n2", "10.0.0.2", Devices.gpus(1, GIB))
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
         check_nodes(asked, nodes)
+
+
+def test_an_engine_fits_on_a_node_that_it_moves_to_where_that_has_the_memory_for_it() -> None:
+    cfg, nodes = config(1, 2, 1), gpus(1, 1, 1, size=80 * GIB)
+    asked, placement = Asked(cfg, SMALL), place_over(cfg, nodes)
+    for size, fits in ((80 * GIB, True), (GIB, False)):
+        node = NodeDevices("n9", "10.0.0.9", Devices.gpus(1, size))
+        assert (seat := moved(cfg, placement.engines[0], node)) is not None
+        assert fits_on(asked, placement, seat, node) is fits
+    cfg, nodes = config(1, 2, 1), cpus(4, 4, 4)
+    placement = place_over(cfg, nodes)
+    for host, fits in ((0, True), (64 * GIB, True), (GIB, False)):
+        node = replace(cpus(4, 4)[1], name="n9", host=host)
+        assert (seat := moved(cfg, placement.engines[0], node)) is not None
+        assert fits_on(Asked(cfg, SMALL), placement, seat, node) is fits
 
 
 def test_who_sits_where_is_told_where_it_is_over_nodes() -> None:
