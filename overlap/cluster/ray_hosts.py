@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import exceptions
 
 from overlap.cluster.hosted import Delivery, Hosted
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
 from overlap.cluster.orphans import Greeted
 from overlap.cluster.pieces import Pieces
-from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end
+from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end, last_line
 from overlap.cluster.ray_members import forget_ray
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, EngineError
 from overlap.placement import Devices, NodeDevices
 from overlap.policy import policy_digest
 from overlap.process import read_proc
@@ -259,7 +260,13 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
 
 
 async def put(data: bytes) -> Any:
-    """A reference to these bytes in the object store, as an array that is read there without a copy."""
+    """A reference to these bytes in the object store, as an array that is read there without a copy. Raises
+    EngineError.
+    """
     import numpy
 
-    return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)), PUT_S)
+    try:
+        return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)), PUT_S)
+    except (TimeoutError, exceptions.RayError) as error:
+        why = last_line(error) or f"no answer within {PUT_S:g} s"
+        raise EngineError(f"weights cannot be put into Ray's object store on this machine: {why}") from error
