@@ -10,20 +10,16 @@ import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+from bench_cluster_real import over_machines
 
 from overlap.clock import now, run_virtual
 from overlap.cluster import ClusterPool, FakeMembers, FakeNode, Parcel
-from sandbox.core import Case, Judgement, Problem, Program, Verdict
+from sandbox.core import Case, Problem, Program
 
-if TYPE_CHECKING:
-    from sandbox.pool import Pool
-
-ROOT = Path(__file__).resolve().parents[1]
 WORKERS, MEAN_S, ROUNDS = 64, 30.0, 3
 BAR_US = 100.0
-EMPTY_S = 0.01
 
 
 class Double(FakeNode):
@@ -129,81 +125,6 @@ def simulate_all(nodes: int, sizes: list[int], seed: int) -> int:
     return int(worst > BAR_US)
 
 
-class EmptyPool:
-    """Judges nothing: says AC after the time of an empty program."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = WORKERS
-
-    async def __aenter__(self) -> EmptyPool:
-        return self
-
-    async def __aexit__(self, *exc_info: Any) -> None:
-        pass
-
-    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
-        await asyncio.sleep(EMPTY_S)
-        return Judgement(problem.id, Verdict.AC, (), 1, 1, False, "A", "python", "", "", 0.0, EMPTY_S)
-
-    def pids(self) -> tuple[int, ...]:
-        return ()
-
-
-async def rate(pool: ClusterPool | Pool, count: int, at_once: int) -> dict[str, float]:
-    """Judgements a second of an empty program, each another one, and the CPU that one takes of this process, us."""
-    problem, numbers = Problem("empty", "stdio", (Case("1", "1"),)), iter(range(count))
-
-    async def ask() -> None:
-        for number in numbers:
-            await pool.judge(problem, Program(f"print(input())  # {number}"), turn=number)
-
-    began, spent = time.monotonic(), time.process_time()
-    await asyncio.gather(*(ask() for _ in range(at_once)))
-    return {"per_s": count / (time.monotonic() - began), "us": (time.process_time() - spent) * 1e6 / count}
-
-
-async def drive(args: argparse.Namespace) -> dict[str, float]:
-    """On a machine of the cluster: the rate over its nodes, or of a pool on this machine alone."""
-    if args.drive == "local":
-        from sandbox.pool import Pool
-
-        async with Pool(judge_once=False) as local:
-            return await rate(local, args.count, 64)
-    from overlap.cluster import RayCluster, RayMembers
-
-    members = RayMembers(RayCluster(args.drive), judge_once=False, make_pool=EmptyPool if args.empty else None)
-    async with ClusterPool(members, tell=lambda line: None, judge_once=False) as pool:
-        while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110 - until all are there
-            await asyncio.sleep(0.1)
-        return await rate(pool, args.count, 4096 if args.empty else 256)
-
-
-def over_machines(count: int, empty: int) -> int:
-    """Print a table over 1, 2, 3 machines of namespaces. Raises RuntimeError where there can be none."""
-    sys.path.append(str(ROOT / "tests" / "support"))
-    from machines import Machines, why_not
-
-    if why := why_not():
-        print(f"not over real nodes: {why}")
-        return 0
-    print(f"{'nodes':>6s} {'judged by':>10s} {'judgements/s':>13s} {'us each':>8s}")
-
-    def row(machines: Machines, nodes: int, judge: str, *given: str) -> None:
-        command = [sys.executable, __file__, "--nodes", str(nodes), *given]
-        said = machines.head.run(command, 300.0, PYTHONPATH=str(ROOT))
-        done = json.loads(said.strip().splitlines()[-1])
-        print(f"{nodes:6d} {judge:>10s} {done['per_s']:13.0f} {done['us']:8.0f}", flush=True)
-
-    with Machines(1) as machines:
-        row(machines, 1, "local pool", "--drive", "local", "--count", str(count))
-        for nodes in (1, 2, 3):
-            if nodes > 1:
-                machines.add()
-            row(machines, nodes, "sandboxes", "--drive", machines.address, "--count", str(count))
-            row(machines, nodes, "nobody", "--drive", machines.address, "--count", str(empty), "--empty")
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--real", action="store_true", help="over a Ray cluster of namespaces on this machine, as root")
@@ -213,20 +134,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=600, help="programs for the sandboxes of real nodes (600)")
     parser.add_argument("--empty-count", type=int, default=40_000, help="programs that nobody judges (40000)")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--drive", help=argparse.SUPPRESS)
-    parser.add_argument("--empty", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         print(json.dumps(simulate(args.nodes, args.one, args.seed)))
         return 0
-    if args.drive:
-        print(json.dumps(asyncio.run(drive(args))))
-        return 0
-    return (
-        over_machines(args.count, args.empty_count)
-        if args.real
-        else simulate_all(args.nodes, args.in_flight, args.seed)
-    )
+    if args.real:
+        return over_machines(args.count, args.empty_count)
+    return simulate_all(args.nodes, args.in_flight, args.seed)
 
 
 if __name__ == "__main__":

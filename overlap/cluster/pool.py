@@ -24,6 +24,7 @@ from overlap.cluster.pacer import Pacer
 from overlap.cluster.problems import Digest, Digests, same_key
 from overlap.cluster.router import Job, Router, depth
 from overlap.cluster.tally import Tallies
+from overlap.cluster.wire import placed
 from overlap.errors import OverlapError, VerifierError, first_error
 from overlap.verify import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
@@ -191,7 +192,7 @@ class ClusterPool:
         if not work.done.done():
             began_s = max(work.given_s, ended_s - judgement.run_s)
             queue_s = max(0.0, began_s - work.asked_s)
-            work.done.set_result(dataclasses.replace(judgement, queue_s=queue_s, node=desk.node.name))
+            work.done.set_result(placed(judgement, queue_s, desk.node.name))
 
     def _drain(self, desk: Desk) -> None:
         name = desk.node.name

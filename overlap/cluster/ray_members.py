@@ -15,6 +15,7 @@ from overlap.cluster.capacity import capacity
 from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeSilent, Parcel, Reply, code_digest
 from overlap.cluster.orphans import Greeted
 from overlap.cluster.ray_cluster import LOOK_S, Place, RayCluster, call, end, offset
+from overlap.cluster.wire import pack, unpack
 from overlap.verify import Pool
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
@@ -80,11 +81,11 @@ class RayAgent:
     async def clock(self) -> float:
         return await self._agent.clock()
 
-    async def send(self, parcel: Parcel) -> None:
-        await self._agent.send(parcel)
+    async def send(self, packed: bytes) -> None:
+        await self._agent.send(unpack(packed))
 
-    async def collect(self, parcel: Parcel) -> Reply:
-        return await self._agent.collect(parcel)
+    async def collect(self, packed: bytes) -> Reply:
+        return await self._agent.collect(unpack(packed) if packed else NOTHING)
 
     async def reset(self, epoch: int) -> None:
         await self._agent.reset(epoch)
@@ -121,10 +122,10 @@ class RayNode:
         return facts._replace(clock_s=clock_s, error_s=error_s)
 
     async def send(self, parcel: Parcel) -> None:
-        await call(self._actor.send.remote(parcel))
+        await call(self._actor.send.remote(pack(parcel)))
 
     async def collect(self, parcel: Parcel = NOTHING) -> Reply:
-        reply: Reply = await call(self._actor.collect.remote(parcel))
+        reply: Reply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack(parcel)))
         return reply
 
     async def reset(self, epoch: int) -> None:
