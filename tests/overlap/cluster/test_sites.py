@@ -4,174 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fleets import CFG, Fleet, played, seats
 
-from overlap.clock import now, run_virtual
+from overlap.clock import now
 from overlap.cluster import pieces as pieces_module
 from overlap.cluster import sites
-from overlap.cluster.far_peer import GONE_S, Host
-from overlap.cluster.hosted import Delivery
-from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, NodeSilent
+from overlap.cluster.far_peer import GONE_S
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
 from overlap.cluster.pieces import KEPT, Pieces
-from overlap.cluster.sites import NODE_S, REST_S, UNFIT_S, Berths, FarSite
-from overlap.config import Config, RolloutConfig
+from overlap.cluster.sites import REST_S, Berths, FarSite
 from overlap.errors import ClusterLost, EngineError
-from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
 from overlap.process import Life
-
-CFG = Config(rollout=RolloutConfig(replicas=2))
-
-
-class Agent:
-    """A host of a process that says nothing; keeps the weights that it is given."""
-
-    def __init__(self, name: str, closed: Callable[[bool], None]) -> None:
-        self.name, self._closed = name, closed
-        self.environment: Mapping[str, str] = {}
-        self.sure, self.lost, self.slow = True, False, 0.001
-        self.memory: bytearray | None = None
-        self.fills = 0
-
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        self.environment = environment
-        return ""
-
-    async def send(self, at: int, data: bytes) -> None:
-        return None
-
-    async def collect(self, replies: int, log: int) -> Delivery:
-        await asyncio.sleep(BEAT_S)
-        return Delivery()
-
-    async def room(self, update: int, size: int) -> str:
-        self.memory = bytearray(size)
-        return f"/there/{self.name}"
-
-    async def fill(self, update: int, at: int, piece: bytes) -> None:
-        if self.lost:
-            raise NodeLost("the actor died")
-        await asyncio.sleep(self.slow)
-        assert self.memory is not None
-        self.memory[at : at + len(piece)] = piece
-        self.fills += 1
-
-    async def free(self, update: int) -> None:
-        self.memory = None
-
-    async def close(self) -> bool:
-        self._closed(self.sure)
-        return self.sure
-
-
-class Fleet:
-    """Nodes that come and go."""
-
-    def __init__(self, *cores: int) -> None:
-        self.nodes = {f"n{i}": self.node(i, count) for i, count in enumerate(cores)}
-        self.hosts: list[Agent] = []
-        self.puts: list[int] = []
-        self.pieces = Pieces(self._put)
-        self.users = 0
-        self.head_lost = asyncio.Event()
-        self.refused: set[str] = set()
-
-    @staticmethod
-    def node(number: int, cores: int) -> NodeDevices:
-        devices = Devices(cores=tuple(range(cores)))
-        return NodeDevices(f"n{number}", f"10.0.0.{number}", devices, here=number == 0)
-
-    async def _put(self, data: bytes) -> bytes:
-        self.puts.append(len(data))
-        return data
-
-    @asynccontextmanager
-    async def joined(self) -> AsyncIterator[None]:
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
-
-    async def lost(self) -> HeadLost:
-        await self.head_lost.wait()
-        return HeadLost("its head does not answer")
-
-    async def alive(self) -> Sequence[str]:
-        return list(self.nodes)
-
-    async def about(self, name: str) -> NodeDevices:
-        if name in self.refused:
-            raise NodeRefused("another version")
-        return self.nodes[name]
-
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
-        self.hosts.append(Agent(name, closed))
-        return self.hosts[-1]
-
-
-def seats(fleet: Fleet, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
-    return place_over(cfg, list(fleet.nodes.values())).engines
-
-
-def played(main: Callable[[], Awaitable[Any]]) -> None:
-    async def play() -> None:
-        await main()
-
-    run_virtual(play())
-
-
-def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> None:
-    async def main() -> None:
-        fleet, told = Fleet(4, 4, 4, 4), list[str]()
-        berths, (first, second) = Berths(CFG, fleet, told.append), seats(fleet)
-        assert (await berths.take(first), await berths.take(second)) == (first, second)
-        assert await berths.take(first) == first
-        assert told == []
-
-    played(main)
-
-
-def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
-    async def main() -> None:
-        cfg = replace(CFG, rollout=replace(CFG.rollout, tensor_parallel=2))
-        fleet, told = Fleet(4, 4, 4, 1, 3, 2), list[str]()
-        first, second = seats(fleet, cfg)
-        berths = Berths(cfg, fleet, told.append)
-        await berths.take(first)
-        await berths.take(second)
-        fleet.refused.add("n4")
-        del fleet.nodes[first.node]
-        moved = await berths.take(first)
-        assert (moved.node, moved.index, moved.cores) == ("n5", first.index, ((0,), (1,)))
-        assert told == [f"engine 0 moves from node {first.node} to node n5"]
-        fleet.nodes[first.node] = Fleet.node(1, 4)
-        assert await berths.take(first) == first
-
-    played(main)
-
-
-def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
-    async def main() -> None:
-        fleet, told = Fleet(4, 4, 4), list[str]()
-        berths, (first, second) = Berths(CFG, fleet, told.append), seats(fleet)
-        await berths.take(second)
-        del fleet.nodes[first.node]
-        asyncio.get_running_loop().call_later(100.0, fleet.nodes.update, {"n7": Fleet.node(7, 4)})
-        assert (await berths.take(first)).node == "n7"
-        assert 100.0 <= now() <= 102.0
-        del fleet.nodes["n7"]
-        with pytest.raises(NodeLost, match="no node had room for it"):
-            await berths.take(first)
-        assert now() == pytest.approx(100.0 + NODE_S, abs=5.0)
-        assert told[0] == f"engine 0 waits for node {first.node}, or one as large that has no engine"
-
-    played(main)
 
 
 def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
@@ -390,59 +238,3 @@ class Ready(Pieces):
 
     async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
         return b"x" * min(10, info["size"] - at)
-
-
-def test_an_engine_moves_to_no_node_whose_memory_is_too_small_for_it() -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4, 4, 4)
-        first, second = seats(fleet)
-        berths = Berths(CFG, fleet, print, lambda seat, node: seat.node == node.name and node.name == "n4")
-        await berths.take(second)
-        del fleet.nodes[first.node]
-        assert (await berths.take(first)).node == "n4"
-
-    played(main)
-
-
-def test_two_engines_that_lose_their_nodes_at_once_do_not_move_to_the_same_one() -> None:
-    async def main() -> None:
-        fleet = Fleet(4, 4, 4, 4)
-        first, second = seats(fleet)
-        about = fleet.about
-
-        async def slowly(name: str) -> NodeDevices:
-            await asyncio.sleep(1.0)
-            return await about(name)
-
-        fleet.about = slowly  # type: ignore[method-assign]
-        berths = Berths(CFG, fleet, print)
-        del fleet.nodes[first.node], fleet.nodes[second.node]
-        takes = [asyncio.create_task(berths.take(seat)) for seat in (first, second)]
-        await asyncio.sleep(50.0)
-        assert [task.done() for task in takes].count(True) == 1
-        fleet.nodes["n9"] = Fleet.node(9, 4)
-        assert {(await task).node for task in takes} == {"n3", "n9"}
-
-    played(main)
-
-
-def test_a_node_that_cannot_be_used_is_not_asked_again_and_again() -> None:
-    async def main() -> None:
-        fleet, asks = Fleet(4, 4, 4, 4), 0
-        first, second = seats(fleet)
-
-        async def refuse(name: str) -> NodeDevices:
-            nonlocal asks
-            asks += 1
-            raise NodeRefused("another version")
-
-        fleet.about = refuse  # type: ignore[method-assign]
-        berths = Berths(CFG, fleet, print)
-        await berths.take(second)
-        del fleet.nodes[first.node]
-        taking = asyncio.create_task(berths.take(first))
-        await asyncio.sleep(10 * UNFIT_S)
-        taking.cancel()
-        assert asks <= 2 * 10 + 2  # of two nodes, one of them the driver's
-
-    played(main)
