@@ -13,6 +13,7 @@ from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, sta
 from overlap.cluster.far_peer import Host, start_far
 from overlap.cluster.nodes import Answer, Facts, Job, Members, Node, NodeLost, NodeRefused, Parcel, code_digest
 from overlap.cluster.pool import ClusterPool
+from overlap.cluster.rank_site import RankSite
 from overlap.cluster.sites import Berths, FarSite, Fleet
 from overlap.cluster.state import NodeState, token_path
 
@@ -53,6 +54,7 @@ __all__ = [
     "NodeRow",
     "NodeState",
     "Parcel",
+    "RankSite",
     "RayCluster",
     "RayFleet",
     "RayHost",
