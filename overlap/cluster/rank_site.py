@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from overlap.atomic import guarded, remove
 from overlap.clock import now
 from overlap.cluster.far_peer import Host, patiently, start_far
-from overlap.cluster.nodes import NodeLost, NodeRefused, NodeSilent
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES, read_piece
 from overlap.cluster.shelf import Shelf, write_piece
 from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet
@@ -65,7 +65,7 @@ class RankSite:
     async def _placed(self, placement: Placement) -> Placement:
         until = now() + REST_S
         while True:
-            names = {name for name in await self._fleet.alive() if not self._berths.rests(name)}
+            names = await self._names()
             if names.issuperset(placement.rank_nodes):
                 return placement
             living = await self._living(names)
@@ -79,6 +79,15 @@ class RankSite:
                     f"{told}: --resume places the run anew on the nodes that are there, with learn.ranks"
                 )
             await asyncio.sleep(LOOK_S)
+
+    async def _names(self) -> set[str]:
+        """Of the nodes that live, as far as is known. Raises HeadLost: for good."""
+        try:
+            return {name for name in await self._fleet.alive() if not self._berths.rests(name)}
+        except HeadLost:
+            raise
+        except (NodeLost, NodeSilent):
+            return set()
 
     async def _living(self, names: Iterable[str]) -> list[NodeDevices]:
         """What those nodes have that can be asked."""
@@ -203,7 +212,7 @@ def _ending(life: Life, what: str) -> Iterator[None]:
     try:
         yield
     except (NodeLost, NodeSilent) as error:
-        life.fail(f"{what}: {error}")
+        life.fail(LearnerError(f"{what}: {error}") if isinstance(error, HeadLost) else f"{what}: {error}")
         life.check()
         raise
 
