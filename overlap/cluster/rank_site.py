@@ -51,7 +51,7 @@ class RankSite:
     async def seated(self, life: Life, placement: Placement) -> Placement:
         """Raises LearnerError where a rank's node is gone, and there is no room elsewhere."""
         self._hosts.clear()
-        with life.guard(), _ending(life, "the learner cannot be placed"):
+        with _ending(life, "the learner cannot be placed"), life.guard():
             async with self._fleet.joined():
                 placed = await self._placed(placement)
         self._seats = placed.ranks
@@ -185,7 +185,7 @@ class RankSite:
                 await self._asked(life, host, "clear")
 
     async def _asked(self, life: Life, host: Host, do: str, *args: Any) -> Any:
-        with life.guard(), _ending(life, f"the learner on node {host.name} is lost"):
+        with _ending(life, f"the learner on node {host.name} is lost"), life.guard():
             return await patiently(lambda: host.files(do, *args))
 
 
