@@ -146,7 +146,8 @@ def seating_over(
     def seats(cfg: Config) -> Seats:
         placed = place_over(cfg, nodes, engine=engine, learner=learner)
         mine = replace(placed, engines=placed.on(name), ranks=placed.ranks_on(name))
-        return seats_on(mine, node.devices, node.host)
+        copies = node.here and engine and placed.backend == "shm" and bool(placed.ranks) and placed.ranks[0].node != ""
+        return replace(seats_on(mine, node.devices, node.host), copies=copies)
 
     return seats
 

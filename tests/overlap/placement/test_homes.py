@@ -154,9 +154,11 @@ def test_a_rank_moves_to_a_gpu_that_nobody_has_or_not_at_all() -> None:
 def test_the_memory_of_a_node_is_planned_with_the_ranks_that_sit_there() -> None:
     cfg, nodes = config(2), cpus(4, 4, 4, host=64 * GIB)
     asked = Asked(cfg, SMALL)
-    for node, names in zip(nodes, (["engine"], ["rank"], ["rank"]), strict=True):
+    for node, names in zip(nodes, (["driver", "engine 0"], ["rank 0"], ["rank 1"]), strict=True):
         uses = memory_plan(asked, seating_over(nodes, node)(cfg)).uses
-        assert sorted({use.process.split()[0] for use in uses}) == names
+        assert sorted({use.process for use in uses}) == names
+        copies = {use.process for use in uses if "transfer buffer" in use.items and use.phase != "sync"}
+        assert copies == {"driver", "rank 0"} & set(names)
     check_nodes(asked, nodes)
     nodes[2] = replace(nodes[2], host=GIB // 8)
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
