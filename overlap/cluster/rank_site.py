@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from overlap.atomic import guarded, remove
 from overlap.clock import now
@@ -31,7 +32,8 @@ from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
 from overlap.process import Life, Peer
 
-T = TypeVar("T")
+_OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
+"""Files of DeepSpeed's that one rank writes, and reads again."""
 AHEAD = 2
 """Pieces on their way at a time: one is written while the next one comes."""
 
@@ -118,11 +120,12 @@ class RankSite:
             await self._clear(life, apart)
 
     @asynccontextmanager
-    async def loading(self, life: Life, folder: Path) -> AsyncIterator[Sequence[Path]]:
+    async def loading(self, life: Life, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
         apart = await self._apart(life, folder)
         try:
-            for host, _ in apart.values():
-                await self._send(life, host, folder)
+            for node, (host, _) in apart.items():
+                ranks = {seat.rank for seat in self._seats if seat.node == node}
+                await self._send(life, host, folder, ranks, recut=recut)
             yield [apart[seat.node][1] if seat.node in apart else folder for seat in self._seats]
         finally:
             await self._clear(life, apart)
@@ -167,9 +170,12 @@ class RankSite:
 
         await _in_turns(bring, size)
 
-    async def _send(self, life: Life, host: Host, folder: Path) -> None:
+    async def _send(self, life: Life, host: Host, folder: Path, ranks: Collection[int], *, recut: bool) -> None:
+        """A saved state, without what only others than these ranks read of it."""
         for name, size in await asyncio.to_thread(Shelf(folder).names):
-            await self._send_file(life, host, folder / name, name, size)
+            of = _OF_A_RANK.search(name)
+            if recut or of is None or int(of[1]) in ranks:
+                await self._send_file(life, host, folder / name, name, size)
 
     async def _send_file(self, life: Life, host: Host, path: Path, name: str, size: int) -> None:
         async def send(at: int) -> None:

@@ -182,7 +182,7 @@ class DeepSpeedLearner:
         state = await asyncio.to_thread(read_state, path, self._cfg)
         await asyncio.to_thread(check_base, path, state, self._policy)
         ranks = self._running
-        async with ranks.loading(absolute(path)) as folders:
+        async with ranks.loading(absolute(path), recut=not state.fits(self._cfg)) as folders:
             await ranks.call("restore", timeout_s=SAVE_S, each=[(folder, state) for folder in folders])
         self._version = state.version
 

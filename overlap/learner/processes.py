@@ -75,12 +75,19 @@ class RankProcesses:
 
     async def _start_far(self, specs: Sequence[RankSpec]) -> None:
         """All at a time: a node takes seconds."""
-        starts = [self._start_one(spec, far_environment(spec)) for spec in specs]
-        made = await asyncio.gather(*starts, return_exceptions=True)
-        self._peers = [peer for peer in made if isinstance(peer, Peer)]
-        for fault in made:
-            if isinstance(fault, BaseException):
-                raise fault
+        made: dict[int, Peer] = {}
+
+        async def start(spec: RankSpec) -> None:
+            made[spec.rank] = await self._start_one(spec, far_environment(spec))
+
+        starts = [asyncio.create_task(start(spec), name=f"start rank {spec.rank}") for spec in specs]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for task in starts:
+                task.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            self._peers = [made[rank] for rank in sorted(made)]  # to be closed, if not all are there
 
     async def call(self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None) -> Any:
         """Call every rank; returns what rank 0 did. ``each`` gives every rank arguments of its own.
@@ -124,9 +131,9 @@ class RankProcesses:
         """See ``Site``."""
         return self._site.saving(self._life, folder)
 
-    def loading(self, folder: Path) -> Folders:
+    def loading(self, folder: Path, *, recut: bool) -> Folders:
         """See ``Site``."""
-        return self._site.loading(self._life, folder)
+        return self._site.loading(self._life, folder, recut=recut)
 
     async def publish(self, version: int, timeout_s: float) -> tuple[str, Mapping[str, Any]]:
         """Backend and info of a WeightUpdate, as they are true here."""

@@ -29,8 +29,10 @@ class Site(Protocol):
         RunDirError where it has no room.
         """
 
-    def loading(self, life: Life, folder: Path) -> Folders:
-        """For each rank a folder that has what ``folder`` has here."""
+    def loading(self, life: Life, folder: Path, *, recut: bool) -> Folders:
+        """For each rank a folder that has what ``folder``, a saved state, has here; what is of other ranks alone may be
+        missing, unless the state is ``recut`` for these. Raises RunDirError where a machine has no room for it.
+        """
 
     async def brought(self, life: Life, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         """What rank 0 says of the weights that it published, as it is true here until the next ones come."""
@@ -54,7 +56,7 @@ class Here:
     def saving(self, life: Life, folder: Path) -> Folders:
         return nullcontext([folder] * self._ranks)
 
-    def loading(self, life: Life, folder: Path) -> Folders:
+    def loading(self, life: Life, folder: Path, *, recut: bool) -> Folders:
         return nullcontext([folder] * self._ranks)
 
     async def brought(self, life: Life, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:

@@ -49,14 +49,14 @@ class Command:
     def text(self) -> str:
         return "".join(self.lines)
 
-    def until(self, words: str, seconds: float = 170.0) -> None:
+    def until(self, words: str, seconds: float = 300.0) -> None:
         try:
             wait_until(lambda: words in self.text or self.process.poll() is not None, seconds)
             assert words in self.text
         except AssertionError:
             raise AssertionError(f"never {words!r}\n{self.text[-4000:]}") from None
 
-    def end(self, seconds: float = 170.0) -> int:
+    def end(self, seconds: float = 300.0) -> int:
         self.process.wait(seconds)
         self._reader.join(10)
         return int(self.process.returncode)
@@ -158,6 +158,25 @@ def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, start, pol
     assert [len(ranks(machine)) for machine in machines.all] == [0, 1, 1]
     for pid in machines.head.find("ranks_driver.py"):
         os.kill(pid, signal.SIGKILL)
+    clean(machines)
+
+
+@pytest.mark.wide
+def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(
+    machines, start, policy
+) -> None:
+    first, second = machines.all[1:]
+    machines._ip(second, f"route add unreachable {first.address}/32")
+    try:
+        far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, "step")
+        assert far.end() == 0, far.text
+    finally:
+        machines._ip(second, f"route del unreachable {first.address}/32")
+    (failed,) = far.said("failed")
+    text = " ".join(failed["error"].split())
+    assert "the ranks do not meet within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
+    assert first.address in text
+    assert second.address in text
     clean(machines)
 
 

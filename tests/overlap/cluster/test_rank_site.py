@@ -268,12 +268,29 @@ def test_what_ranks_write_on_nodes_that_do_not_see_the_folder_is_gathered_here_a
                     (folder / name).write_bytes(kept[name])
         assert files(state) == kept
         assert files(first) == files(second) == {}
-        async with ranks.site.loading(ranks.life, state) as (first, second):
+        async with ranks.site.loading(ranks.life, state, recut=False) as (first, second):
             assert files(first) == files(second) == kept
         assert files(first) == files(second) == {}
         assert [path.name for path in state.parent.iterdir()] == ["state"]
 
     state.parent.mkdir()
+    played(tmp_path, Fleet(tmp_path, 3), work)
+
+
+@pytest.mark.parametrize("recut", [True, False])
+def test_of_a_state_that_is_cut_for_these_ranks_each_node_gets_what_its_own_read(tmp_path: Path, recut: bool) -> None:
+    state = tmp_path / "state"
+    names = {f"deepspeed/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)}
+    for name in ("learner.json", *names):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text(name)
+
+    async def work(ranks: Ranks) -> None:
+        async with ranks.site.loading(ranks.life, state, recut=recut) as folders:
+            for rank, folder in enumerate(folders):
+                own = names if recut else {name for name in names if f"pp_rank_{rank}_" in name}
+                assert files(folder).keys() == {"learner.json", *own}
+
     played(tmp_path, Fleet(tmp_path, 3), work)
 
 
@@ -286,7 +303,7 @@ def test_a_folder_that_a_node_sees_is_written_and_read_there_itself(tmp_path: Pa
             assert first == state
             (second / "of_two").write_text("2")
         assert files(state) == {"of_two": b"2"}
-        async with ranks.site.loading(ranks.life, state) as (first, second):
+        async with ranks.site.loading(ranks.life, state, recut=False) as (first, second):
             assert (first, files(second)) == (state, {"of_two": b"2"})
         assert [path.name for path in state.parent.iterdir()] == ["state"]
 
@@ -313,7 +330,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_rank(tmp_path: Path, monkeypatch:
         with pytest.raises(
             RunDirError, match="cannot write file on node n2: No space left on device; free space there"
         ):
-            async with ranks.site.loading(ranks.life, state):
+            async with ranks.site.loading(ranks.life, state, recut=False):
                 pytest.fail("it was not sent")
         assert not ranks.life.over
 
