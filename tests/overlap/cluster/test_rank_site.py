@@ -231,6 +231,22 @@ def test_an_engine_moves_to_no_gpu_of_a_rank(tmp_path: Path) -> None:
     run_virtual(main())
 
 
+def test_a_rank_moves_to_no_gpu_of_an_engine_that_has_moved_itself(tmp_path: Path) -> None:
+    async def main() -> None:
+        ranks = Ranks(tmp_path, Fleet(tmp_path, 4, gpus=2))
+        (engine, *_) = ranks.placement.engines
+        await ranks.site.seated(ranks.life, ranks.placement)
+        assert (engine.node, ranks.berths.ranks) == ("n1", {"n3"})
+        assert await ranks.berths.take(engine) == engine
+        del ranks.fleet.nodes["n1"]
+        assert (await ranks.berths.take(engine)).node == "n2"
+        del ranks.fleet.nodes["n3"]
+        with pytest.raises(LearnerError, match="no other has a GPU free"):
+            await ranks.site.seated(ranks.life, ranks.placement)
+
+    run_virtual(main())
+
+
 def test_weights_of_a_first_rank_on_a_node_come_into_memory_here(tmp_path: Path) -> None:
     memory, sent = tmp_path / "memory", [os.urandom(95), os.urandom(95)]
 
