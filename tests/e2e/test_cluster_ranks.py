@@ -215,8 +215,8 @@ def test_a_run_whose_rank_lost_its_node_goes_on_from_its_checkpoint_on_the_nodes
     lost.kill()
     assert run.end() == 0, run.text
     text = " ".join(run.text.split())
-    assert f"the learner on node {lost.address}-" in text
     assert "the run goes back to checkpoint" in text
+    assert lost.address in text[: text.index("the run goes back")]  # by its node, or by a rank that spoke with it
     assert f"moves from node {lost.address}-" in text
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in metrics] == [1, 2, 3, 4]
