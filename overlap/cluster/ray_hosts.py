@@ -90,13 +90,16 @@ class RayHosted:
     async def free(self, update: int) -> None:
         await self._hosted.free(update)
 
+    async def files(self, do: str, *args: Any) -> Any:
+        return await self._hosted.files(do, *args)
+
     async def close(self) -> None:
         await self._hosted.close()
 
 
 class RayHost:
-    """A :class:`~overlap.cluster.far_peer.Host` at ``place``; ``owner`` is what the life there is called. A ``policy``,
-    a path and what its digest is here, must be there too.
+    """A :class:`~overlap.cluster.far_peer.Host` at ``place``; ``owner`` is what the life there is called. Of
+    ``policies``, paths and what their digests are here, each must be there too.
     """
 
     def __init__(
@@ -105,11 +108,11 @@ class RayHost:
         place: Place,
         owner: str,
         *,
-        policy: tuple[Path, str] | None = None,
+        policies: Mapping[Path, str] | None = None,
         closed: Callable[[bool], None] = lambda sure: None,
     ) -> None:
         self._cluster, self._place, self._owner = cluster, place, owner
-        self._policy, self._closed = policy, closed
+        self._policies, self._closed = dict(policies or {}), closed
         self.name = place.name
         self._actor: Any = None
         self._entered = False
@@ -120,8 +123,7 @@ class RayHost:
         self._actor = await self._cluster.actor(self._place, RayHosted, self._owner)
         if fault := await strangeness(self._cluster, self._actor):
             return fault
-        if self._policy is not None:
-            path, digest = self._policy
+        for path, digest in self._policies.items():
             if (there := await call(self._actor.digest.remote(path))) != digest:
                 what = "has other files" if there else "is not there"
                 return f"the policy {path} {what}: put the same one at the same path of every node, or share the path"
@@ -144,6 +146,9 @@ class RayHost:
 
     async def free(self, update: int) -> None:
         await call(self._actor.free.remote(update))
+
+    async def files(self, do: str, *args: Any) -> Any:
+        return await call(self._actor.files.remote(do, *args))
 
     async def close(self) -> bool:
         if not self._entered:
@@ -181,11 +186,11 @@ async def strangeness(cluster: RayCluster, actor: Any) -> str:
 
 
 class RayFleet:
-    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and this policy."""
+    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and these policies."""
 
-    def __init__(self, cluster: RayCluster, device: str, policy: Path) -> None:
-        self._cluster, self._device, self._path = cluster, device, policy
-        self._policy: tuple[Path, str] | None = None
+    def __init__(self, cluster: RayCluster, device: str, *policies: Path) -> None:
+        self._cluster, self._device, self._paths = cluster, device, policies
+        self._policies: dict[Path, str] = {}
         self._places: dict[str, Place] = {}
         self._known: dict[str, tuple[NodeDevices, float]] = {}
         self.pieces = Pieces(put)
@@ -194,8 +199,9 @@ class RayFleet:
     async def joined(self) -> AsyncIterator[None]:
         try:
             await self._cluster.enter()
-            if self._policy is None:
-                self._policy = self._path, await asyncio.to_thread(policy_digest, self._path)
+            for path in self._paths:
+                if path not in self._policies:
+                    self._policies[path] = await asyncio.to_thread(policy_digest, path)
             yield
         finally:
             await self._cluster.leave()
@@ -216,7 +222,7 @@ class RayFleet:
         return known
 
     def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> RayHost:
-        return RayHost(self._cluster, self._places[name], owner, policy=self._policy, closed=closed)
+        return RayHost(self._cluster, self._places[name], owner, policies=self._policies, closed=closed)
 
 
 async def about(cluster: RayCluster, place: Place, device: str) -> NodeDevices:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -72,6 +72,8 @@ class Berths:
         self._taken: dict[int, str] = {}
         self._rests: dict[str, float] = {}
         self._unfit: dict[str, float] = {}
+        self.ranks: Collection[str] = ()
+        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
 
     async def take(self, seat: EngineSeat) -> EngineSeat:
         """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
@@ -95,6 +97,15 @@ class Berths:
         """Nobody knows whether the engine there has ended."""
         self._rests[node] = now() + REST_S
 
+    def rests(self, node: str) -> bool:
+        """Whether it is left alone for that."""
+        return self._rests.get(node, 0.0) > now()
+
+    @property
+    def strangers(self) -> set[str]:
+        """Nodes that engines have moved to."""
+        return {node for index, node in self._taken.items() if self._homes[index] != node}
+
     async def _found(self, seat: EngineSeat) -> EngineSeat | None:
         try:
             alive = await self._fleet.alive()
@@ -102,7 +113,7 @@ class Berths:
             raise
         except (NodeLost, NodeSilent):
             return None
-        names = [name for name in alive if self._rests.get(name, 0.0) <= now()]
+        names = [name for name in alive if not self.rests(name)]
         others = {index: node for index, node in self._taken.items() if index != seat.index}
         strangers = {node for index, node in others.items() if self._homes[index] != node}
         if seat.node in names and seat.node not in strangers:
@@ -122,9 +133,8 @@ class Berths:
         return None
 
     def _is_free(self, name: str, seat: EngineSeat) -> bool:
-        return name not in self._homes.values() and name not in {
-            node for index, node in self._taken.items() if index != seat.index
-        }
+        others = {node for index, node in self._taken.items() if index != seat.index}
+        return name not in others and name not in self._homes.values() and not (seat.devices and name in self.ranks)
 
     def _seat_on(self, node: NodeDevices, seat: EngineSeat) -> EngineSeat | None:
         found = None if node.here else moved(self._cfg, seat, node)

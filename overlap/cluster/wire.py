@@ -34,7 +34,8 @@ def pack(parcel: Parcel) -> bytes:
 def unpack(data: bytes) -> Parcel:
     """The parcel that was packed. Only for bytes of our own driver."""
     jobs, *rest = pickle.loads(data)
-    return Parcel([Job(*head, Program(*values)) for *head, values in jobs], *rest)
+    sent = [Job(number, attempt, turn, problem, Program(*values)) for number, attempt, turn, problem, values in jobs]
+    return Parcel(sent, *rest)
 
 
 def placed(judgement: Judgement, queue_s: float, node: str) -> Judgement:
