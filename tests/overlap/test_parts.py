@@ -13,7 +13,7 @@ import pytest
 from overlap.cluster import FarSite, RankSite
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.fakes import FakeGenerator
-from overlap.generate import Replicas
+from overlap.generate import Replicas, SteadyGenerator
 from overlap.parts import Sites, before_starts, serving_engines, steady_engines
 from overlap.placement import Devices, NodeDevices, Placement, place, place_over
 
@@ -113,3 +113,15 @@ def test_ranks_on_nodes_have_one_site_for_all_learners_of_a_run_and_know_of_its_
     assert ranks._berths is engine._berths
     here = Sites(prepared, place(replace(cfg, rollout=RolloutConfig()), nodes[0].devices), print)
     assert (here.of_ranks(), here.of_engine(0)) == (None, None)
+
+
+def test_engines_that_serve_come_up_again_where_they_are_on_nodes(tmp_path: Path, made: list[dict[str, Any]]) -> None:
+    pytest.importorskip("ray")
+    cfg = Config(rollout=RolloutConfig(replicas=2), cluster=ClusterConfig("10.0.0.0:6379"))
+    nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
+    prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
+    far, here = place_over(cfg, nodes, learner=False), place(cfg, Devices(cores=(0, 1)), learner=False)
+    for placement, again in ((far, True), (here, False)):
+        engines: Any = serving_engines(prepared, placement, tmp_path, log=tmp_path / "run.log")
+        assert [isinstance(engine, SteadyGenerator) for engine in engines._engines] == [again] * 2
+    assert [how["standalone"] for how in made] == [True] * 4
