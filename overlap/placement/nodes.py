@@ -164,8 +164,8 @@ def check_nodes(asked: Asked, nodes: Sequence[NodeDevices], *, engine: bool = Tr
 
 
 def fits_on(asked: Asked, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:
-    """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory, also
-    with learner ranks beside it.
+    """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory there,
+    also with learner ranks beside it.
     """
     alone = replace(placement, engines=(seat,), ranks=tuple(rank for rank in placement.ranks if rank.node == node.name))
     return memory_plan(asked, seats_on(alone, node.devices, node.host)).shortage() is None
