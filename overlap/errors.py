@@ -5,6 +5,7 @@
     │   └── DataError      a row of a problem file is malformed   (names the file and the line)
     ├── EngineError        the generator failed or died           exit code 1
     │   ├── EngineLost     the engine died that had the weights: load them again
+    │   ├── ClusterLost    the cluster is lost that its machine was of: no other engine can be started
     │   └── ParityError    engine and learner disagree after a sync
     ├── LearnerError       the learner refused, for a reason      exit code 1
     │   └── LearnerDiedError  a rank died, hung or broke: another try may go well
@@ -62,6 +63,10 @@ class EngineError(OverlapError, RuntimeError):
 
 class EngineLost(EngineError):
     """The engine died that had the weights in question; another one is on its way, and wants them anew."""
+
+
+class ClusterLost(EngineError):
+    """The head of the cluster is gone that the engine's node was of: another engine cannot be started either."""
 
 
 class ParityError(EngineError):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overlap.config import Config
 from overlap.core import Generator, Verifier
-from overlap.placement import Placement
+from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
 from overlap.prepared import Prepared
 from overlap.spread import cluster_of
 
 if TYPE_CHECKING:
-    from overlap.cluster import ClusterPool
+    from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
     from overlap.generate import Site
+    from overlap.learner import DeepSpeedLearner
 
 
 def steady_engines(
@@ -26,14 +28,15 @@ def steady_engines(
     tell: Callable[[str], None],
     watch: Callable[[int], None],
     went_on: Callable[[float], None],
+    sites: Sites | None = None,
 ) -> Generator:
     """Engines for a trainer, each of which comes up again after a death; see ``SteadyGenerator`` for the rest."""
     from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 
-    cfg, policy, site_of = prepared.cfg, prepared.policy, sites(prepared, placement, tell)
+    cfg, policy, where = prepared.cfg, prepared.policy, sites or Sites(prepared, placement, tell)
 
     def steady(engine: int, alone: bool) -> Generator:
-        own, site = engine_log(log, engine, alone), site_of(engine)
+        own, site = engine_log(log, engine, alone), where.of_engine(engine)
         return SteadyGenerator(
             lambda: VllmGenerator(cfg, policy, scratch, log=own, placement=placement, engine=engine, site=site),
             alone=alone,
@@ -60,18 +63,30 @@ def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Ca
 
 
 def serving_engines(
-    prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None] = print
+    prepared: Prepared,
+    placement: Placement,
+    scratch: Path,
+    *,
+    log: Path,
+    tell: Callable[[str], None] = print,
+    watch: Callable[[int], None] = lambda pid: None,
 ) -> Generator:
-    """Engines that serve the policy's own weights, without a trainer."""
-    from overlap.generate import Replicas, VllmGenerator
+    """Engines that serve the policy's own weights, without a trainer. Over nodes, which may be lost, each comes up
+    again after a death; ``tell`` and ``watch``: see ``SteadyGenerator``.
+    """
+    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 
-    cfg, policy, site_of = prepared.cfg, prepared.policy, sites(prepared, placement, tell)
+    cfg, policy, where = prepared.cfg, prepared.policy, Sites(prepared, placement, tell)
 
     def serving(engine: int, alone: bool) -> Generator:
-        own, site = engine_log(log, engine, alone), site_of(engine)
-        return VllmGenerator(
-            cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
-        )
+        own, site = engine_log(log, engine, alone), where.of_engine(engine)
+
+        def make() -> Generator:
+            return VllmGenerator(
+                cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
+            )
+
+        return SteadyGenerator(make, alone=alone, serving=True, tell=tell, watch=watch) if placement.nodes else make()
 
     count = len(placement.engines)
     if count == 1:
@@ -79,15 +94,65 @@ def serving_engines(
     return Replicas([serving(engine, False) for engine in range(count)], serving=True)
 
 
-def sites(prepared: Prepared, placement: Placement, tell: Callable[[str], None]) -> Callable[[int], Site | None]:
-    """The site of each engine, by its index; None for those on this machine."""
-    if not placement.nodes:
-        return lambda engine: None
-    from overlap.cluster import Berths, FarSite, RayFleet  # imports Ray
+class Sites:
+    """Where the engines and learner ranks of a run live, and go on living when a node is gone."""
 
-    fleet = RayFleet(cluster_of(prepared.cfg), prepared.cfg.run.device, prepared.policy)
-    berths = Berths(prepared.cfg, fleet, tell)
-    return lambda engine: FarSite(fleet, berths) if placement.engines[engine].node else None
+    def __init__(self, prepared: Prepared, placement: Placement, tell: Callable[[str], None]) -> None:
+        self._prepared, self._placement, self._tell = prepared, placement, tell
+
+    def of_engine(self, engine: int) -> Site | None:
+        """None: on this machine."""
+        if not self._placement.engines[engine].node:
+            return None
+        from overlap.cluster import FarSite
+
+        return FarSite(self._fleet, self._berths)
+
+    def of_ranks(self) -> RankSite | None:
+        """None: all of them are on this machine."""
+        if not self._placement.rank_nodes:
+            return None
+        from overlap.cluster import RankSite
+
+        critic = [self._prepared.critic] if self._prepared.critic else []
+        return RankSite(self._made(*critic), self._berths, self._tell)
+
+    def _made(self, *more: Path) -> RayFleet:
+        from overlap.cluster import RayFleet  # imports Ray
+
+        cfg = self._prepared.cfg
+        return RayFleet(cluster_of(cfg), cfg.run.device, self._prepared.policy, *more)
+
+    @cached_property
+    def _fleet(self) -> RayFleet:
+        return self._made()
+
+    @cached_property
+    def _berths(self) -> Berths:
+        from overlap.cluster import Berths
+
+        return Berths(self._prepared.cfg, self._fleet, self._tell, self._fits)
+
+    def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
+        asked = Asked(self._prepared.cfg, read_shape(self._prepared.policy))
+        return fits_on(asked, self._placement, seat, node)
+
+
+def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, sites: Sites) -> DeepSpeedLearner:
+    """The learner of a run."""
+    from overlap.learner import DeepSpeedLearner
+
+    cfg = prepared.cfg
+    return DeepSpeedLearner(
+        cfg,
+        prepared.policy,
+        scratch,
+        critic=prepared.critic,
+        log=log,
+        total_updates=cfg.run.steps * cfg.learn.updates_per_step,
+        placement=placement,
+        site=sites.of_ranks(),
+    )
 
 
 def sandbox_verifier(
@@ -104,8 +169,10 @@ def sandbox_verifier(
 
 
 def bound_cores(placement: Placement, node: str) -> int:
-    """Cores of another node than the driver's that engines are bound to."""
-    return sum(len(worker) for seat in placement.on(node) for worker in seat.cores)
+    """Cores of another node than the driver's that engines are bound to, and one for each learner rank there, which
+    has more while it takes a step.
+    """
+    return sum(len(worker) for seat in placement.on(node) for worker in seat.cores) + len(placement.ranks_on(node))
 
 
 def cluster_pool(

@@ -18,7 +18,7 @@ from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.parts import before_starts, sandbox_verifier, steady_engines
+from overlap.parts import Sites, before_starts, learner_of, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepared import Prepared
@@ -85,6 +85,7 @@ class Session:
         self.course = Course.from_dict(self.resumed.state.evaluation)
         self.keeper = Keeper(self.run, self.prepared.policy, self._save_policy)
         self.restarts = Restarts(self.run, self.prepared.cfg, self.console.print)
+        self.sites = Sites(self.prepared, self.placement, self.console.print)
         self._step, self._earlier_s = self.resumed.state.step, self.resumed.state.seconds
         self._death: LearnerDiedError | None = None
 
@@ -178,14 +179,8 @@ class Session:
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
         """Make the doors, start them side by side, and see to it that all are closed."""
-        from overlap.learner import DeepSpeedLearner
-
-        p, log = self.prepared, self.run.log
-        updates = p.cfg.run.steps * p.cfg.learn.updates_per_step
         generator, verifier = self._sources()
-        learner = DeepSpeedLearner(
-            p.cfg, p.policy, self.scratch, critic=p.critic, log=log, total_updates=updates, placement=self.placement
-        )
+        learner = learner_of(self.prepared, self.placement, self.scratch, log=self.run.log, sites=self.sites)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
         await open_doors(doors, stack, self.warden, self.console.note, before_starts(generator, self.placement))
@@ -202,7 +197,9 @@ class Session:
             return SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
         p, scratch, log, tell = self.prepared, self.scratch, self.run.log, self.console.print
         watch, went_on = self.warden.watch_pid, self.outages.append
-        engines = steady_engines(p, self.placement, scratch, log=log, tell=tell, watch=watch, went_on=went_on)
+        engines = steady_engines(
+            p, self.placement, scratch, log=log, tell=tell, watch=watch, went_on=went_on, sites=self.sites
+        )
         return engines, sandbox_verifier(p, self.placement, scratch, log=log, tell=tell)
 
     def _evaluations(self, progress: Progress) -> Evaluator:

@@ -22,6 +22,7 @@ from overlap.placement import (
     nodes_line,
     place_here,
     place_over,
+    ranks_line,
     seating_here,
     seating_over,
 )
@@ -34,20 +35,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Seated:
-    """``seating`` is that of this machine. ``nodes`` are those of the cluster that engines may sit on, ``left_out`` has
-    a line for each that they may not.
+    """``seating`` is that of this machine. ``nodes`` are those of the cluster that engines and ranks may sit on,
+    ``left_out`` has a line for each that they may not.
     """
 
     placement: Placement
     seating: Seating
     nodes: tuple[NodeDevices, ...] = ()
     left_out: tuple[str, ...] = ()
+    engine: bool = True
     learner: bool = True
 
     def check(self, asked: Asked) -> MemoryPlan:
         """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
         if self.nodes:
-            check_nodes(asked, self.nodes, learner=self.learner)
+            check_nodes(asked, self.nodes, engine=self.engine, learner=self.learner)
         return check_fit(asked, self.seating)
 
     def lines(self) -> list[tuple[str, str]]:
@@ -56,6 +58,8 @@ class Seated:
         told += [("left out", line) for line in self.left_out]
         if line := nodes_line(self.placement):
             told.append(("engines", f"{line}; weights go by {self.placement.backend}" if self.learner else line))
+        if line := ranks_line(self.placement):
+            told.append(("ranks", line))
         return told
 
 
@@ -68,15 +72,24 @@ def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seated:
     """Seats for a run, or for one of its two parts alone. With a cluster, its nodes are asked what they have. Raises
     ConfigError.
     """
-    if not (cfg.cluster.address and engine):
+    spreads = engine or (learner and cfg.cluster.spread_ranks)
+    if not (cfg.cluster.address and spreads):
         placement = place_here(cfg, engine=engine, learner=learner)
-        return Seated(placement, seating_here(cfg, engine=engine, learner=learner), learner=learner)
+        return Seated(placement, seating_here(cfg, engine=engine, learner=learner), engine=engine, learner=learner)
     left_out: list[str] = []
     nodes = _surveyed(cfg, left_out.append)
-    placement = place_over(cfg, nodes, learner=learner)
+    placement = place_over(cfg, nodes, engine=engine, learner=learner)
     check_environment(placement, os.environ)
-    seating = seating_over(nodes, driver_node(nodes), learner=learner)
-    return Seated(placement, seating, tuple(nodes), tuple(left_out), learner)
+    seating = seating_over(nodes, driver_node(nodes), engine=engine, learner=learner)
+    return Seated(placement, seating, tuple(nodes), tuple(left_out), engine=engine, learner=learner)
+
+
+def check_cluster(cfg: Config) -> None:
+    """Raise ConfigError where no head of a cluster is at ``cluster.address``: before anything that takes long."""
+    if cfg.cluster.address:
+        from overlap.cluster import check_address
+
+        check_address("cluster.address", cfg.cluster.address)
 
 
 def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:

@@ -167,7 +167,8 @@ class _Standalone:
 
     async def __call__(self) -> None:
         p, log = self.prepared, self.scratch / "run.log"
-        generator = serving_engines(p, self.placement, self.scratch, log=log, tell=self.console.print)
+        tell = self.console.print
+        generator = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
         verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=self.console.print)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}

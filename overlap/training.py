@@ -30,7 +30,7 @@ from overlap.process import Interrupts, interruptible
 from overlap.record import Console, Rollouts, RunDir, quiet
 from overlap.scratch import run_to_end, scratch_directory
 from overlap.session import Session
-from overlap.spread import seat
+from overlap.spread import check_cluster, seat
 from overlap.steering import Steering
 
 _ONE = threading.Lock()
@@ -138,6 +138,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
 
     with quiet(scratch / "prepare.log"):
         check_device(cfg)
+        check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
         critic = resolve_critic(cfg, policy, tokenizer)

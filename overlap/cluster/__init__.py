@@ -1,18 +1,20 @@
 """Many machines: programs judged on every node of a Ray cluster, and processes of ours on some of them.
 
 What for: ``ClusterPool`` stands where ``sandbox.Pool`` does, ``start_far`` where ``Peer.start`` does, ``FarSite`` where
-an engine's own machine does; the rest knows no difference. Routing, accounting and retries are the driver's; an agent
-on each node owns what runs there. Ray is imported when a cluster is joined.
+an engine's own machine does and ``RankSite`` where that of learner ranks does; the rest knows no difference. Routing,
+accounting and retries are the driver's; an agent on each node owns what runs there. Ray is imported when a cluster is
+joined.
 """
 
 from typing import TYPE_CHECKING
 
-from overlap.cluster.addresses import own_addresses
+from overlap.cluster.addresses import check_address, own_addresses
 from overlap.cluster.asking import NodeRow, Roll, call_roll
 from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, start_node
 from overlap.cluster.far_peer import Host, start_far
 from overlap.cluster.nodes import Answer, Facts, Job, Members, Node, NodeLost, NodeRefused, Parcel, code_digest
 from overlap.cluster.pool import ClusterPool
+from overlap.cluster.rank_site import RankSite
 from overlap.cluster.sites import Berths, FarSite, Fleet
 from overlap.cluster.state import NodeState, token_path
 
@@ -53,6 +55,7 @@ __all__ = [
     "NodeRow",
     "NodeState",
     "Parcel",
+    "RankSite",
     "RayCluster",
     "RayFleet",
     "RayHost",
@@ -60,6 +63,7 @@ __all__ = [
     "Roll",
     "await_node",
     "call_roll",
+    "check_address",
     "code_digest",
     "end_node",
     "own_addresses",

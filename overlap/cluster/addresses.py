@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -12,6 +15,10 @@ from overlap.errors import ConfigError
 PORT = 6379
 REACH_S = 5.0
 _FIELD = "--address"
+NO_HEAD = "what listens there is no head of a cluster: name the address that `overlap cluster up` has printed"
+_SETTINGS = b"\x04"
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS + b"\0\0\0\0\0"
+"""What a client of HTTP/2 says first, which Ray's head speaks; it is answered by a frame of settings."""
 
 
 def own_addresses() -> list[str]:
@@ -68,10 +75,35 @@ def check_free(port: int) -> None:
             raise ConfigError(_FIELD, port, way_out) from error
 
 
+def check_address(field: str, address: str) -> None:
+    """Raises ConfigError where no head listens at "host:port"."""
+    check_head(field, *host_and_port(field, address))
+
+
 def check_reached(field: str, host: str, port: int) -> None:
     """Raises ConfigError where nobody answers there within ``REACH_S``."""
-    try:
+    with _blamed(field, host, port):
         socket.create_connection((host, port), REACH_S).close()
+
+
+def check_head(field: str, host: str, port: int) -> None:
+    """Raises ConfigError where nobody answers there within ``REACH_S``, or one who does not speak as a head does. Under
+    TLS it is only seen that somebody listens.
+    """
+    if os.environ.get("RAY_USE_TLS", "0") != "0":
+        return check_reached(field, host, port)
+    with _blamed(field, host, port), socket.create_connection((host, port), REACH_S) as connection:
+        connection.sendall(_HELLO)
+        with connection.makefile("rb") as answer:
+            said = answer.read(9)
+    if said[3:4] != _SETTINGS:
+        raise ConfigError(field, f"{host}:{port}", NO_HEAD)
+
+
+@contextmanager
+def _blamed(field: str, host: str, port: int) -> Iterator[None]:
+    try:
+        yield
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or str(error) or "no answer"
         way_out = f"nobody answers there ({why}): see that the head runs, and that no firewall is between"

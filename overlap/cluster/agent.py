@@ -8,11 +8,24 @@ ends      with ``close``, or with its process: the sandbox's processes watch for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import platform
 from collections.abc import Callable
 
 from overlap.clock import now
-from overlap.cluster.nodes import BEAT_S, GRACE_S, NOTHING, ORPHAN_S, Answer, Facts, Job, Parcel, Reply, code_digest
+from overlap.cluster.nodes import (
+    BEAT_S,
+    GRACE_S,
+    HELLO_S,
+    NOTHING,
+    ORPHAN_S,
+    Answer,
+    Facts,
+    Job,
+    Parcel,
+    Reply,
+    code_digest,
+)
 from overlap.verify import PROBE, PROBE_PROGRAM, Pool, Watched
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
@@ -28,10 +41,13 @@ class Agent:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers: list[Answer] = []
         self._some = asyncio.Event()
+        self._epoch = self._opened = 0
+        self._early: dict[int, Parcel] = {}
         self._called_s = 0.0
 
     async def hello(self) -> Facts:
         """Facts of this node; the tier is that of a program that was judged. Raises SandboxError."""
+        self._called_s = now() + HELLO_S  # nobody calls meanwhile
         await self._pool.open()
         judged = await self._pool.judge(PROBE, PROBE_PROGRAM)
         self._called_s = now()
@@ -42,8 +58,16 @@ class Agent:
         return now()
 
     async def send(self, parcel: Parcel) -> None:
-        """Take jobs in, and take back those that nobody wants."""
+        """Take jobs in, and take back those that nobody wants; in the order in which that was said."""
         self._called_s = now()
+        if parcel.epoch != self._epoch or parcel.order <= self._opened:
+            return
+        self._early[parcel.order] = parcel
+        while (due := self._early.pop(self._opened + 1, None)) is not None:
+            self._opened += 1
+            self._open(due)
+
+    def _open(self, parcel: Parcel) -> None:
         self._problems |= parcel.problems
         for number in parcel.withdrawn:
             if (task := self._tasks.pop(number, None)) is not None:
@@ -58,29 +82,34 @@ class Agent:
         """Take jobs in; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
         asked_s, some = now(), self._some
         await self.send(parcel)
-        try:
+        if parcel.epoch != self._epoch:
+            return Reply((), asked_s, now())
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT_S):
                 await some.wait()
-        except TimeoutError:
-            return Reply((), asked_s, now())
         if some is not self._some:
             return Reply((), asked_s, now())  # asked before a reset: nobody hears this any more
         answers, self._answers = self._answers, []
         self._some.clear()
-        return Reply(answers, asked_s, now())
+        return Reply(answers, asked_s, now(), len(self._tasks), self._opened)
 
-    async def reset(self) -> None:
-        """Drop every job, answer and problem."""
+    async def reset(self, epoch: int) -> None:
+        """Drop every job, answer and problem of before that epoch."""
         self._called_s = now()
+        if epoch > self._epoch:
+            self._epoch = epoch
+            await self._drop()
+
+    async def _drop(self) -> None:
         tasks = list(self._tasks.values())
-        self._tasks.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._problems.clear()
-        self._answers.clear()
+        for kept in (self._tasks, self._problems, self._answers, self._early):  # before others come
+            kept.clear()
+        self._opened = 0
         self._some.set()
         self._some = asyncio.Event()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def orphaned(self) -> None:
         """Return when nobody has called for ``ORPHAN_S``."""
@@ -90,7 +119,7 @@ class Agent:
 
     async def close(self) -> None:
         """End the sandbox."""
-        await self.reset()
+        await self._drop()
         await self._pool.close()
 
     async def _judge(self, job: Job, problem: Problem | None) -> None:

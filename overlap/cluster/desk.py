@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from overlap.clock import now
 from overlap.cluster.bound import Bound, bounded
 from overlap.cluster.nodes import (
+    HELLO_S,
     NOTHING,
     ORPHAN_S,
     SILENT_S,
@@ -34,11 +35,14 @@ WORTH, PACE_LONG_S = 0.01, 1.0
 """A job's answer may be late by such a share of what it took, and by so much."""
 MEAN_OF = 4
 """Jobs of each worker that the mean is taken of."""
-PARCEL_BYTES = 16 << 20
-"""A parcel with so much of problems is full: a larger one might take longer than a node may be silent."""
+PARCEL_BYTES, LIGHT_BYTES = 16 << 20, 256 << 10
+"""A parcel with so much in it is full; one with more than the second is heavy: it may take long on its way, and goes by
+a call that brings nothing back. Meanwhile the others say that the node is there.
+"""
+SLOW = 128 << 10
+"""Bytes per second of the slowest network that a heavy parcel has time for."""
 FAULTS_MAX = 3
 """So many jobs in a row that fail by a node's fault, and it is lost: it fails jobs faster than others do them."""
-HELLO_S = 120.0
 GIVEN_UP_S = ORPHAN_S
 """A node that has been silent for so much longer is lost: its agent has ended itself."""
 
@@ -75,6 +79,8 @@ class Desk:
         self._jobs: list[Job] = []
         self._problems: dict[str, tuple[Problem, int]] = {}
         self._withdrawn: list[int] = []
+        self._epoch = self._order = self._out = 0
+        self._nothing = NOTHING
         self._faults: list[str] = []
         self._waits, self._wake = False, asyncio.Event()
 
@@ -88,19 +94,20 @@ class Desk:
         if self._shelf.take(job.problem):
             self._problems[job.problem] = problem, size
         self._jobs.append(job)
+        self._out += 1
         if self._waits:
             self._wake.set()
 
     def withdraw(self, number: int, digest: str) -> None:
         """Nobody wants this job any more."""
-        self._shelf.put_back(digest)
+        self._put_back(digest)
         self._withdrawn.append(number)
         if self._waits:
             self._wake.set()
 
     def done(self, digest: str, seconds: float) -> None:
         """A job that needed this problem has ended there."""
-        self._shelf.put_back(digest)
+        self._put_back(digest)
         self._faults.clear()
         if seconds:  # else it was judged before
             self.ended += 1
@@ -108,9 +115,13 @@ class Desk:
 
     def failed(self, digest: str, why: str, *, node: bool) -> None:
         """A job has failed there, by a fault of the node or by its own."""
-        self._shelf.put_back(digest)
+        self._put_back(digest)
         if node:
             self._faults.append(why)
+
+    def _put_back(self, digest: str) -> None:
+        self._shelf.put_back(digest)
+        self._out -= 1
 
     async def work(self) -> None:
         """Send and collect until the node is lost. Raises NodeLost, NodeSilent, and what ``take`` raises."""
@@ -128,53 +139,69 @@ class Desk:
         self._clear()
         self._shelf.clear()
         self._faults.clear()
+        self._epoch, self._order = self._epoch + 1, 0
+        self._nothing = Parcel(epoch=self._epoch)
         try:
-            await bounded(self.node.reset(), GIVEN_UP_S)
+            await bounded(self.node.reset(self._epoch), GIVEN_UP_S)
         except NodeSilent:
             raise NodeLost(f"silent for {GIVEN_UP_S:g} s more") from None
 
     async def _send(self, bound: Bound) -> None:
         while True:
             await self._wake.wait()
-            began = now()
-            with bound:
-                await self.node.send(self._parcel())
+            began, (parcel, size) = now(), self._parcel(PARCEL_BYTES)
+            if size > LIGHT_BYTES:
+                await bounded(self.node.send(parcel), SILENT_S + size / SLOW)
+            else:
+                with bound:
+                    await self.node.send(parcel)
             await self._pacer.sleep(self._pace(self) - (now() - began))
 
-    def _parcel(self) -> Parcel:
+    def _parcel(self, most: int) -> tuple[Parcel, int]:
+        """What is to be sent, and the bytes in it: up to ``most``, and the last job as a whole where that is as much as
+        a parcel holds.
+        """
         self._wake.clear()
         if not self._jobs and not self._withdrawn:
-            return NOTHING
+            return self._nothing, 0
         gone, surplus = set(self._withdrawn), self._shelf.surplus()
         for digest in surplus:
             self._problems.pop(digest, None)
         waiting = [job for job in self._jobs if job.number not in gone] if gone else self._jobs
         problems: dict[str, Problem] = {}
         full = sent = 0
-        while sent < len(waiting) and full < PARCEL_BYTES:
-            digest = waiting[sent].problem
-            sent += 1
-            if new := self._problems.pop(digest, None):
-                problems[digest] = new[0]
-                full += new[1]
-        parcel = Parcel(waiting[:sent], problems, surplus, self._withdrawn)
-        self._jobs, self._withdrawn = waiting[sent:], []
+        while sent < len(waiting) and full < most:
+            digest, size = waiting[sent].problem, len(waiting[sent].program.source)
+            problem, new = self._problems.get(digest, (None, 0))
+            if most < PARCEL_BYTES and full + size + new > most:
+                break
+            sent, full = sent + 1, full + size + new
+            if problem is not None:
+                problems[digest] = problem
+                del self._problems[digest]
+        self._jobs, withdrawn, self._withdrawn = waiting[sent:], self._withdrawn, []
         if self._jobs:
             self._wake.set()
-        return parcel
+        if not (sent or surplus or withdrawn):
+            return self._nothing, 0
+        self._order += 1
+        return Parcel(waiting[:sent], problems, surplus, withdrawn, self._epoch, self._order), full
 
     def _clear(self) -> None:
-        self._jobs, self._problems, self._withdrawn = [], {}, []
+        self._jobs, self._problems, self._withdrawn, self._out = [], {}, [], 0
 
     async def _collect(self, bound: Bound) -> None:
         while True:
-            began, parcel = now(), self._parcel()
+            began, (parcel, _) = now(), self._parcel(LIGHT_BYTES)
             self._waits = True
             with bound:
                 reply = await self.node.collect(parcel)
             self._waits = False
             self.offset.note(began, reply.asked_s, reply.said_s, now())
+            lacks = reply.opened == self._order and reply.has + len(reply.answers) < self._out - len(self._jobs)
             self._take(self, reply.answers)
+            if lacks:
+                raise NodeSilent("it has lost jobs that it was given")
             if len(self._faults) >= FAULTS_MAX:
                 raise NodeLost(f"{len(self._faults)} jobs in a row failed there: {self._faults[-1]}")
             await self._pacer.sleep(self._pace(self) - (now() - began))

@@ -35,6 +35,7 @@ class FakeNode:
         self._thaws.set()
         self._problems: set[str] = set()
         self._waiting: list[Job] = []
+        self._epoch = self._opened = 0
         self._running: dict[int, tuple[Job, float, bool]] = {}
         self._ends: list[tuple[float, int, int]] = []
         """When which job ends, and of which attempt; what was taken back is skipped."""
@@ -67,6 +68,9 @@ class FakeNode:
         self._accept(parcel)
 
     def _accept(self, parcel: Parcel) -> None:
+        if parcel.epoch != self._epoch:
+            return
+        self._opened = max(self._opened, parcel.order)
         self.received.update(parcel.problems.keys())
         self._problems |= parcel.problems.keys()
         for number in parcel.withdrawn:
@@ -80,8 +84,10 @@ class FakeNode:
     async def collect(self, parcel: Parcel = NOTHING) -> Reply:
         await self._reached()
         asked_s = self._clock()
-        if parcel is not NOTHING:
+        if parcel.order:
             self._accept(parcel)
+        if parcel.epoch != self._epoch:
+            return Reply((), asked_s, self._clock())
         if not self._answers:
             loop = asyncio.get_running_loop()
             asks = self._asks = loop.create_future()
@@ -94,13 +100,16 @@ class FakeNode:
             if asks is not self._asks:
                 return Reply((), asked_s, self._clock())
         answers, self._answers = self._answers, []
-        return Reply(answers, asked_s, self._clock())
+        return Reply(answers, asked_s, self._clock(), len(self._running) + len(self._waiting), self._opened)
 
     def _clock(self) -> float:
         return now() + self.ahead_s
 
-    async def reset(self) -> None:
+    async def reset(self, epoch: int) -> None:
         await self._reached()
+        if epoch <= self._epoch:
+            return
+        self._epoch, self._opened = epoch, 0
         self._stop()
         self._problems.clear()
 

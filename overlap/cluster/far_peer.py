@@ -44,11 +44,14 @@ class Host(Protocol):
 
     async def collect(self, replies: int, log: int) -> Delivery: ...
 
-    async def room(self, size: int) -> str: ...
+    async def room(self, update: int, size: int) -> str: ...
 
-    async def fill(self, at: int, piece: Any) -> None: ...
+    async def fill(self, update: int, at: int, piece: Any) -> None: ...
 
-    async def free(self) -> None: ...
+    async def free(self, update: int) -> None: ...
+
+    async def files(self, do: str, *args: Any) -> Any:
+        """What a method of its ``shelf.Shelf`` says."""
 
     async def close(self) -> bool:
         """End the process, and the agent; whether that is sure."""
@@ -156,16 +159,18 @@ class Wire:
                 log.write(text)
 
 
-async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """What the call says, which is made again where no answer comes. Raises NodeLost, and NodeSilent in the end."""
-    until, tries = now() + GONE_S, 0
+async def patiently(call: Callable[[], Awaitable[T]], seconds: float = GONE_S, each: float = SILENT_S) -> T:
+    """What the call says, which is made again where no answer comes for ``each``. Raises NodeLost, and NodeSilent in
+    the end.
+    """
+    until, tries = now() + seconds, 0
     while now() < until or tries < 2:  # whoever stood still himself asks once more
         tries += 1
         try:
-            async with asyncio.timeout(max(GRACE_S, min(SILENT_S, until - now()))):
+            async with asyncio.timeout(max(GRACE_S, min(each, until - now()))):
                 return await call()
         except TimeoutError:
             continue
         except NodeSilent:
             await asyncio.sleep(AGAIN_S)
-    raise NodeSilent(f"no answer within {GONE_S:g} s")
+    raise NodeSilent(f"no answer within {seconds:g} s")

@@ -13,13 +13,14 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from overlap.clock import now
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, code_digest
+from overlap.cluster.shelf import Shelf
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
@@ -29,6 +30,7 @@ from overlap.scratch import scratch_directory
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
 LOG_PIECE = 256 << 10
+LONG_S = 60.0
 _LAST_WORDS_S = 0.5  # what a process said before its end may come a moment after that
 
 
@@ -54,8 +56,9 @@ class Hosted:
         self._taken = self._given = 0
         self._replies, self._some = bytearray(), asyncio.Event()
         self._log: Path | None = None
+        self._shelf: Shelf | None = None
         self._death: tuple[str, int | None] | None = None
-        self._weights = -1
+        self._weights, self._update = -1, 0
         self._called_s = 0.0
 
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
@@ -65,7 +68,7 @@ class Hosted:
             scratch, _ = self._stack.enter_context(
                 scratch_directory(apart=True)
             )  # Ray kills all children of a worker that it ends
-            self._log = scratch / "log"
+            self._log, self._shelf = scratch / "log", Shelf(scratch / "files")
             self._life = _Watched(self._name, scratch, self._log, self._died)
             reader, self._writer = await connect(self._life, title, module, environment)
         except OverlapError as error:
@@ -111,36 +114,61 @@ class Hosted:
         """What this machine has for engines of a run with ``run.device`` = ``device``, and its memory that is free,
         bytes. One without a GPU refuses nothing: it has none.
         """
-        self._called_s = now()
-        return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
+        with self._long():
+            return await asyncio.to_thread(lambda: (devices_here("cpu" if device == "cpu" else "auto"), free_memory()))
 
     async def digest(self, policy: Path) -> str:
         """Of a checkpoint, as ``policy_digest`` makes it; "" where there is none."""
         self._called_s = now()
-        try:
-            return await asyncio.to_thread(policy_digest, policy)
-        except ConfigError:
-            return ""
+        with self._long():
+            try:
+                return await asyncio.to_thread(policy_digest, policy)
+            except ConfigError:
+                return ""
 
-    async def room(self, size: int) -> str:
-        """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it."""
+    @contextlib.contextmanager
+    def _long(self) -> Iterator[None]:
+        """A call that may take long, and whose caller makes no other meanwhile."""
+        self._called_s = now() + LONG_S
+        try:
+            yield
+        finally:
+            self._called_s = now()
+
+    async def room(self, update: int, size: int) -> str:
+        """Memory for ``size`` bytes of weights, in the place of the last; the path by which the process finds it.
+
+        Updates are numbered as they come: calls may overtake each other, and one for an earlier update does nothing.
+        Asked for twice, an update has its memory once.
+        """
         self._called_s = now()
-        await self.free()
-        self._weights = os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
-        os.ftruncate(self._weights, max(size, 1))
+        if update > self._update:
+            self._drop()
+            self._update, self._weights = update, os.memfd_create("overlap-weights", os.MFD_CLOEXEC)
+            os.ftruncate(self._weights, max(size, 1))
         return f"/proc/{os.getpid()}/fd/{self._weights}"
 
-    async def fill(self, at: int, data: bytes | memoryview) -> None:
+    async def fill(self, update: int, at: int, data: bytes | memoryview) -> None:
         """Write some of them there."""
         self._called_s = now()
-        fd = self._weights
-        await asyncio.to_thread(_write, fd, at, data)
+        if update == self._update and self._weights >= 0:
+            fd = os.dup(self._weights)  # else the number might be another file's before all is written
+            await asyncio.to_thread(_write, fd, at, data)
 
-    async def free(self) -> None:
+    async def free(self, update: int) -> None:
         """Give that memory back."""
+        if update == self._update:
+            self._drop()
+
+    def _drop(self) -> None:
         if self._weights >= 0:
             os.close(self._weights)
             self._weights = -1
+
+    async def files(self, do: str, *args: Any) -> Any:
+        """What a method of its shelf says."""
+        self._called_s = now()
+        return await asyncio.to_thread(getattr(self._shelf, do), *args)
 
     async def orphaned(self) -> None:
         """Return when nobody has called for ``ORPHAN_S``."""
@@ -158,7 +186,7 @@ class Hosted:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._writer is not None:
             self._writer.close()
-        await self.free()
+        self._drop()
         await asyncio.to_thread(self._stack.close)
 
     def _died(self, who: str, code: int | None) -> None:
@@ -200,7 +228,11 @@ class _Watched(Life):
 
 
 def _write(fd: int, at: int, data: bytes | memoryview) -> None:
+    """Closes the file, too."""
     view = memoryview(data)
-    while len(view):
-        done = os.pwrite(fd, view, at)
-        view, at = view[done:], at + done
+    try:
+        while len(view):
+            done = os.pwrite(fd, view, at)
+            view, at = view[done:], at + done
+    finally:
+        os.close(fd)

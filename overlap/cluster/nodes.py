@@ -20,6 +20,8 @@ SILENT_S = 6.0
 """A node that says nothing for so long gets no job, and those that it has go elsewhere, until it speaks again."""
 GRACE_S = 1.0
 """Who stood still reads first what came meanwhile."""
+HELLO_S = 120.0
+"""An agent says what its node is within this time."""
 ORPHAN_S = 30.0
 """An agent that nobody has called for so long has no driver any more, whatever Ray believes, and ends."""
 
@@ -82,23 +84,32 @@ class Answer(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a node says when it is asked for answers, when it was asked and when it said so, by its clock."""
+    """What a node says when it is asked for answers, and when it was asked and said so, by its clock. Beside them it
+    ``has`` so many jobs, of the first ``opened`` parcels.
+    """
 
     answers: Sequence[Answer]
     asked_s: float
     said_s: float
+    has: int = 0
+    opened: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
     """All that is sent to a node at once: jobs, the problems that are new to it by digest, digests that it may forget,
     and numbers of jobs that nobody wants any more.
+
+    Calls may overtake each other. ``order`` counts the parcels from 1 that are more than nothing: a node opens them one
+    after the other, whichever comes first. ``epoch`` counts the resets before it: one of before is not opened.
     """
 
     jobs: Sequence[Job] = ()
     problems: Mapping[str, Problem] = field(default_factory=dict)
     forgotten: Sequence[str] = ()
     withdrawn: Sequence[int] = ()
+    epoch: int = 0
+    order: int = 0
 
 
 NOTHING = Parcel()
@@ -123,8 +134,10 @@ class Node(Protocol):
     async def collect(self, parcel: Parcel = NOTHING) -> Reply:
         """Hand over jobs, too; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
 
-    async def reset(self) -> None:
-        """Have it drop all jobs, answers and problems: it was silent, and the jobs are others' now."""
+    async def reset(self, epoch: int) -> None:
+        """Have it drop all jobs, answers and problems of before that epoch: it was silent, and the jobs are others'
+        now. Calls of before that come later do nothing, and bring nothing back.
+        """
 
     async def close(self) -> None:
         """End everything that it started, and itself."""

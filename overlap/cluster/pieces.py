@@ -48,10 +48,11 @@ class Pieces:
         return await asyncio.shield(self._made[key])
 
     async def _make(self, path: str, at: int, length: int) -> Any:
-        return await self._put(await asyncio.to_thread(_read, path, at, length))
+        return await self._put(await asyncio.to_thread(read_piece, path, at, length))
 
 
-def _read(path: str, at: int, length: int) -> bytes:
+def read_piece(path: str, at: int, length: int) -> bytes:
+    """Bytes of a file. Raises ValueError where it ends before."""
     fd = os.open(path, os.O_RDONLY)
     try:
         data = os.pread(fd, length, at)

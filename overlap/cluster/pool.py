@@ -24,6 +24,7 @@ from overlap.cluster.pacer import Pacer
 from overlap.cluster.problems import Digest, Digests, same_key
 from overlap.cluster.router import Job, Router, depth
 from overlap.cluster.tally import Tallies
+from overlap.cluster.wire import placed
 from overlap.errors import OverlapError, VerifierError, first_error
 from overlap.verify import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
@@ -63,6 +64,7 @@ class ClusterPool:
         self._pacer, self._numbers = Pacer(), 0
         self._spreading = self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._met: set[Node] = set()
         self._some = asyncio.Event()
         self._failure: BaseException | None = None
         self._broken: Exception | None = None
@@ -88,11 +90,20 @@ class ClusterPool:
 
     async def __aexit__(self, *exc_info: Any) -> None:
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._fail(PoolClosed("the pool was closed while this job waited"))
-        await self._members.close()
+        await self._end(self._tasks)
+
+    async def _end(self, tasks: set[asyncio.Task[None]]) -> None:
+        """What they do is given up, the agents are ended, also those that no task had met yet, and the cluster left."""
+        for task in tasks:
+            task.cancel()
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+            await asyncio.gather(*(node.close() for node in self._met))
+        finally:
+            self._met.clear()
+            await self._members.close()
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
         """Judge one program on some node. Raises SandboxError for our faults, VerifierError without a cluster.
@@ -181,7 +192,7 @@ class ClusterPool:
         if not work.done.done():
             began_s = max(work.given_s, ended_s - judgement.run_s)
             queue_s = max(0.0, began_s - work.asked_s)
-            work.done.set_result(dataclasses.replace(judgement, queue_s=queue_s, node=desk.node.name))
+            work.done.set_result(placed(judgement, queue_s, desk.node.name))
 
     def _drain(self, desk: Desk) -> None:
         name = desk.node.name
@@ -202,6 +213,7 @@ class ClusterPool:
         if work.done.done():
             return
         if not own and work.faults < TRIES:
+            job.avoids |= {desk.node.name}
             self._router.add(job)
         else:
             closed = isinstance(error, PoolClosed)  # the node's, and we are not
@@ -220,6 +232,7 @@ class ClusterPool:
     async def _gather(self) -> None:
         try:
             async for node in self._members.joined():
+                self._met.add(node)
                 self._start(self._serve(node))
         except HeadLost as error:
             await self._leave(f"the cluster is lost: {error}")
@@ -233,11 +246,7 @@ class ClusterPool:
         self._broken = self._failure = VerifierError(f"{why}; over another one the run goes on with --resume")
         self._some.set()
         self._fail(self._broken)
-        others = self._tasks - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self._members.close()
+        await self._end({task for task in self._tasks if task is not asyncio.current_task()})
 
     async def _serve(self, node: Node) -> None:
         """A node from its first word to its last."""
@@ -272,6 +281,7 @@ class ClusterPool:
                 del self._desks[node.name]
             if not self._closed:
                 self._spread()
+            self._met.discard(node)
             await node.close()
 
     def _lose(self, node: Node) -> int:

@@ -11,29 +11,32 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 import ray
 from ray import exceptions
 from ray._private import state  # no public name tells what drains, and what is free on each node
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from overlap.cluster.addresses import NO_HEAD, check_address
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
 from overlap.cluster.state import AUTH, token_of
 from overlap.errors import ConfigError
 from sandbox.errors import SandboxError
 
 T = TypeVar("T")
-JOIN_S, LOOKING_S = 60.0, 25
+JOIN_S, LOOKING_S, LOOK_S = 60.0, 25, 1.0
 """Without its head Ray ends this process after 60 s: what is to be ended in order has the rest."""
 LEAVE_S, KILL_S = 6.0, 2.0
 CALLS = 64
 """Calls that an actor serves at a time: two that wait, and a few that do not."""
 _MODE, _TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"
 _ROUNDS = 5
+UNIMPLEMENTED = 12
+"""What a server of gRPC says to a call that it does not know."""
 
 
 class Place(NamedTuple):
@@ -64,6 +67,8 @@ class RayCluster:
         self.address, self.unauthenticated = address, unauthenticated
         self._users = 0
         self._joins: asyncio.Task[None] | None = None
+        self._leaves: asyncio.Task[None] | None = None
+        self._watches: asyncio.Task[HeadLost] | None = None
         self._token_taken = False
         self._connection = _Connection(address)
 
@@ -79,15 +84,37 @@ class RayCluster:
         self._users -= 1
         if self._users or self._joins is None:
             return
-        joins, self._joins = self._joins, None
-        joins.cancel()
-        await asyncio.gather(joins, return_exceptions=True)
         connection, self._connection = self._connection, _Connection(self.address)
-        with contextlib.suppress(TimeoutError):
-            await apart(connection.close, LEAVE_S)
-        if self._token_taken:
-            self._token_taken = False
-            _drop_token()
+        ended = [task for task in (self._joins, self._watches) if task is not None]
+        self._joins = self._watches = None
+        self._leaves = asyncio.create_task(self._leave(connection, ended), name="leave the cluster")
+        await asyncio.shield(self._leaves)  # who is cancelled over it leaves all the same
+
+    async def _leave(self, connection: _Connection, ended: Sequence[asyncio.Task[Any]]) -> None:
+        for task in ended:
+            task.cancel()
+        try:
+            with contextlib.suppress(TimeoutError):
+                await apart(connection.close, LEAVE_S)
+            await asyncio.gather(*ended, return_exceptions=True)
+        finally:
+            if self._token_taken:
+                self._token_taken = False
+                _drop_token()
+
+    async def lost(self) -> HeadLost:
+        """Wait until the head is lost, and say how. For whoever has entered; cancelled when the last one leaves."""
+        if self._watches is None:
+            self._watches = asyncio.create_task(self._watch(), name="watch the head")
+        return await asyncio.shield(self._watches)
+
+    async def _watch(self) -> HeadLost:
+        while True:
+            try:
+                await self.look()
+            except HeadLost as error:
+                return error
+            await asyncio.sleep(LOOK_S)
 
     async def look(self) -> list[Place]:
         """Every node that is there or was. Raises HeadLost where the head does not answer, or takes us for dead."""
@@ -104,11 +131,13 @@ class RayCluster:
         rest = await self._asked(state.available_resources_per_node)
         return {key: int(resources.get("CPU", 0.0)) for key, resources in rest.items()}
 
-    def actor(self, place: Place, kind: type[Any], *args: Any, cpus: int = 0) -> Any:
-        """One of ``kind``, a class of coroutines, made on that node. Of what Ray counts there it takes ``cpus``."""
+    async def actor(self, place: Place, kind: type[Any], *args: Any, cpus: int = 0) -> Any:
+        """One of ``kind``, a class of coroutines, made on that node. Of what Ray counts there it takes ``cpus``. Raises
+        HeadLost.
+        """
         there = NodeAffinitySchedulingStrategy(place.key, soft=False)
         options = {"num_cpus": cpus, "max_restarts": 0, "max_concurrency": CALLS, "scheduling_strategy": there}
-        return ray.remote(kind).options(**options).remote(*args)
+        return await self._asked(lambda: ray.remote(kind).options(**options).remote(*args))  # the head is told of it
 
     async def _asked(self, ask: Callable[[], T]) -> T:
         """What the head says. Raises HeadLost where it does not answer."""
@@ -119,6 +148,8 @@ class RayCluster:
             raise HeadLost(f"its head at {self.address} does not answer ({why})") from error
 
     async def _join(self) -> None:
+        if self._leaves is not None:
+            await asyncio.wait([self._leaves])
         if not self.unauthenticated:
             self._token_taken = _take_token(self.address)
         if os.environ.get(_MODE) != "token" and not self.unauthenticated:
@@ -129,34 +160,52 @@ class RayCluster:
             raise ConfigError("cluster.address", self.address, way_out)
         try:
             await apart(self._connection.open, JOIN_S)
+        except ConfigError:
+            raise
         except (TimeoutError, ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
-            way_out = (
-                f"cannot be joined ({last_line(error) or 'no answer'}): see `overlap cluster status {self.address}`"
-            )
+            way_out = f"cannot be joined ({_why(error) or 'no answer'}): see `overlap cluster status {self.address}`"
             raise ConfigError("cluster.address", self.address, way_out) from error
 
 
 class _Connection:
-    """Opened and closed in threads: one that is open only after it was closed is closed then."""
+    """Opened and closed in threads: one that is open only after it was closed is closed then. A process has one at a
+    time: the next is opened when that is done.
+    """
+
+    _one = threading.Lock()
 
     def __init__(self, address: str) -> None:
-        self._address, self._lock = address, threading.Lock()
+        self._address = address
         self._open = self._closed = False
 
     def open(self) -> None:
-        ray.init(address=self._address, log_to_driver=False, configure_logging=False)
-        with self._lock:
-            self._open = True
-            late = self._closed
-        if late:
-            ray.shutdown()
+        greet(self._address)
+        with self._one:
+            if not self._closed:
+                ray.init(address=self._address, log_to_driver=False, configure_logging=False)
+                self._open = True
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            is_open = self._open
-        if is_open:
-            ray.shutdown()
+        self._closed = True
+        with self._one:  # once it is open, where that is being done
+            if self._open:
+                self._open = False
+                ray.shutdown()
+
+
+def greet(address: str) -> None:
+    """Raises ConfigError where no head is, or none that lets us in; Ray itself would try for long."""
+    field = "cluster.address"
+    check_address(field, address)
+    try:
+        GcsClient(address=address)
+    except exceptions.AuthenticationError as error:
+        way_out = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
+        raise ConfigError(field, address, way_out) from error
+    except exceptions.RpcError as error:
+        if error.rpc_code != UNIMPLEMENTED:
+            raise
+        raise ConfigError(field, address, NO_HEAD) from error
 
 
 async def call(waits: Awaitable[T]) -> T:
@@ -179,11 +228,13 @@ async def call(waits: Awaitable[T]) -> T:
 
 async def end(actor: Any, closing: Awaitable[Any], seconds: float) -> None:
     """Have an actor close what it has, for so long at most, then end it."""
-    with contextlib.suppress(NodeLost, NodeSilent, SandboxError, TimeoutError):
-        async with asyncio.timeout(seconds):
-            await call(closing)
-    with contextlib.suppress(TimeoutError, exceptions.RayError):  # where Ray hears nothing either, it has ended
-        await apart(lambda: ray.kill(actor), KILL_S)
+    try:
+        with contextlib.suppress(NodeLost, NodeSilent, SandboxError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await call(closing)
+    finally:  # also when we are cancelled
+        with contextlib.suppress(TimeoutError, exceptions.RayError):  # where Ray hears nothing either, it has ended
+            await apart(lambda: ray.kill(actor), KILL_S)
 
 
 async def offset(clock: Callable[[], Awaitable[float]]) -> tuple[float, float]:
@@ -235,6 +286,12 @@ def last_line(error: BaseException) -> str:
     """The line that matters: the last one where an actor could not be made, for a traceback is before it."""
     lines = str(error).strip().splitlines() or [""]
     return lines[-1 if "creation task" in lines[0] else 0].strip()[:200]
+
+
+def _why(error: BaseException) -> str:
+    """Of a connection that could not be made: of versions that differ all lines, for they say which."""
+    text = " ".join(str(error).split())
+    return text[:300] if text.startswith("Version mismatch") else last_line(error)
 
 
 def _take_token(address: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,20 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray import exceptions
 
 from overlap.cluster.hosted import Delivery, Hosted
-from overlap.cluster.nodes import NodeLost, NodeRefused, NodeSilent, code_digest
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
+from overlap.cluster.orphans import Greeted
 from overlap.cluster.pieces import Pieces
-from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end
+from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end, last_line
 from overlap.cluster.ray_members import forget_ray
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, EngineError
 from overlap.placement import Devices, NodeDevices
 from overlap.policy import policy_digest
 from overlap.process import read_proc
 
 CLOSE_S = 12.0
 """A killed process of many GiB ends within 10 s."""
-ABOUT_S = PUT_S = 60.0
+ABOUT_S = PUT_S = KNOWN_S = 60.0
 _RAYS_OWN = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 """Ray sets these for its workers: an actor that asks for nothing sees no GPU, and has one thread."""
 
@@ -43,6 +46,7 @@ class RayHosted:
     """:class:`Hosted` as a Ray actor: made where the process shall live."""
 
     def __init__(self, name: str) -> None:
+        self._greeted = Greeted()
         self._authenticated = forget_ray()
         as_before_ray()
         self._hosted = Hosted(name)
@@ -50,8 +54,9 @@ class RayHosted:
 
     async def hello(self) -> tuple[bool, str]:
         """Whether its Ray asks for a token, and the digest of its code."""
-        code = await self._hosted.hello()
         self._alone = self._alone or asyncio.create_task(self._end_alone())
+        self._greeted.called()
+        code = await self._hosted.hello()
         return self._authenticated, code
 
     async def facts(self, device: str) -> tuple[Devices, int]:
@@ -76,22 +81,25 @@ class RayHosted:
     async def collect(self, replies: int, log: int) -> Delivery:
         return await self._hosted.collect(replies, log)
 
-    async def room(self, size: int) -> str:
-        return await self._hosted.room(size)
+    async def room(self, update: int, size: int) -> str:
+        return await self._hosted.room(update, size)
 
-    async def fill(self, at: int, piece: Any) -> None:
-        await self._hosted.fill(at, piece)
+    async def fill(self, update: int, at: int, piece: Any) -> None:
+        await self._hosted.fill(update, at, piece)
 
-    async def free(self) -> None:
-        await self._hosted.free()
+    async def free(self, update: int) -> None:
+        await self._hosted.free(update)
+
+    async def files(self, do: str, *args: Any) -> Any:
+        return await self._hosted.files(do, *args)
 
     async def close(self) -> None:
         await self._hosted.close()
 
 
 class RayHost:
-    """A :class:`~overlap.cluster.far_peer.Host` at ``place``; ``owner`` is what the life there is called. A ``policy``,
-    a path and what its digest is here, must be there too.
+    """A :class:`~overlap.cluster.far_peer.Host` at ``place``; ``owner`` is what the life there is called. Of
+    ``policies``, paths and what their digests are here, each must be there too.
     """
 
     def __init__(
@@ -100,11 +108,11 @@ class RayHost:
         place: Place,
         owner: str,
         *,
-        policy: tuple[Path, str] | None = None,
+        policies: Mapping[Path, str] | None = None,
         closed: Callable[[bool], None] = lambda sure: None,
     ) -> None:
         self._cluster, self._place, self._owner = cluster, place, owner
-        self._policy, self._closed = policy, closed
+        self._policies, self._closed = dict(policies or {}), closed
         self.name = place.name
         self._actor: Any = None
         self._entered = False
@@ -112,11 +120,10 @@ class RayHost:
     async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
         self._entered = True
         await self._cluster.enter()
-        self._actor = self._cluster.actor(self._place, RayHosted, self._owner)
+        self._actor = await self._cluster.actor(self._place, RayHosted, self._owner)
         if fault := await strangeness(self._cluster, self._actor):
             return fault
-        if self._policy is not None:
-            path, digest = self._policy
+        for path, digest in self._policies.items():
             if (there := await call(self._actor.digest.remote(path))) != digest:
                 what = "has other files" if there else "is not there"
                 return f"the policy {path} {what}: put the same one at the same path of every node, or share the path"
@@ -130,15 +137,18 @@ class RayHost:
         came: Delivery = await call(self._actor.collect.remote(replies, log))
         return came
 
-    async def room(self, size: int) -> str:
-        path: str = await call(self._actor.room.remote(size))
+    async def room(self, update: int, size: int) -> str:
+        path: str = await call(self._actor.room.remote(update, size))
         return path
 
-    async def fill(self, at: int, piece: Any) -> None:
-        await call(self._actor.fill.remote(at, piece))
+    async def fill(self, update: int, at: int, piece: Any) -> None:
+        await call(self._actor.fill.remote(update, at, piece))
 
-    async def free(self) -> None:
-        await call(self._actor.free.remote())
+    async def free(self, update: int) -> None:
+        await call(self._actor.free.remote(update))
+
+    async def files(self, do: str, *args: Any) -> Any:
+        return await call(self._actor.files.remote(do, *args))
 
     async def close(self) -> bool:
         if not self._entered:
@@ -176,24 +186,28 @@ async def strangeness(cluster: RayCluster, actor: Any) -> str:
 
 
 class RayFleet:
-    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and this policy."""
+    """:class:`~overlap.cluster.sites.Fleet` of a cluster, for a run with this ``run.device`` and these policies."""
 
-    def __init__(self, cluster: RayCluster, device: str, policy: Path) -> None:
-        self._cluster, self._device, self._path = cluster, device, policy
-        self._policy: tuple[Path, str] | None = None
+    def __init__(self, cluster: RayCluster, device: str, *policies: Path) -> None:
+        self._cluster, self._device, self._paths = cluster, device, policies
+        self._policies: dict[Path, str] = {}
         self._places: dict[str, Place] = {}
-        self._known: dict[str, NodeDevices] = {}
+        self._known: dict[str, tuple[NodeDevices, float]] = {}
         self.pieces = Pieces(put)
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[None]:
         try:
             await self._cluster.enter()
-            if self._policy is None:
-                self._policy = self._path, await asyncio.to_thread(policy_digest, self._path)
+            for path in self._paths:
+                if path not in self._policies:
+                    self._policies[path] = await asyncio.to_thread(policy_digest, path)
             yield
         finally:
             await self._cluster.leave()
+
+    async def lost(self) -> HeadLost:
+        return await self._cluster.lost()
 
     async def alive(self) -> Sequence[str]:
         look = await self._cluster.look()
@@ -201,17 +215,19 @@ class RayFleet:
         return list(self._places)
 
     async def about(self, name: str) -> NodeDevices:
-        if name not in self._known:
-            self._known[name] = await about(self._cluster, self._places[name], self._device)
-        return self._known[name]
+        known, at_s = self._known.get(name, (None, 0.0))
+        if known is None or time.monotonic() - at_s > KNOWN_S:
+            known = await about(self._cluster, self._places[name], self._device)
+            self._known[name] = known, time.monotonic()
+        return known
 
     def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> RayHost:
-        return RayHost(self._cluster, self._places[name], owner, policy=self._policy, closed=closed)
+        return RayHost(self._cluster, self._places[name], owner, policies=self._policies, closed=closed)
 
 
 async def about(cluster: RayCluster, place: Place, device: str) -> NodeDevices:
     """What a node has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
-    actor = cluster.actor(place, RayHosted, "survey")
+    actor = await cluster.actor(place, RayHosted, "survey")
     try:
         async with asyncio.timeout(ABOUT_S):
             if fault := await strangeness(cluster, actor):
@@ -250,7 +266,13 @@ async def survey(cluster: RayCluster, device: str, tell: Callable[[str], None]) 
 
 
 async def put(data: bytes) -> Any:
-    """A reference to these bytes in the object store, as an array that is read there without a copy."""
+    """A reference to these bytes in the object store, as an array that is read there without a copy. Raises
+    EngineError.
+    """
     import numpy
 
-    return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)), PUT_S)
+    try:
+        return await apart(lambda: ray.put(numpy.frombuffer(data, numpy.uint8)), PUT_S)
+    except (TimeoutError, exceptions.RayError) as error:
+        why = last_line(error) or f"no answer within {PUT_S:g} s"
+        raise EngineError(f"weights cannot be put into Ray's object store on this machine: {why}") from error

@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
 from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeSilent, Parcel, Reply, code_digest
-from overlap.cluster.ray_cluster import Place, RayCluster, call, end, offset
+from overlap.cluster.orphans import Greeted
+from overlap.cluster.ray_cluster import LOOK_S, Place, RayCluster, call, end, offset
+from overlap.cluster.wire import pack, unpack
 from overlap.verify import Pool
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
 
-LOOK_S = 1.0
-"""Between two looks at who is there."""
 AGAIN_S, AGAIN_MAX_S, STEADY_S = 5.0, 300.0, 60.0
 """A node whose agent was lost gets another one after so long; twice as long each time, until one has lived steadily."""
 CLOSE_S = 6.0
@@ -58,6 +58,7 @@ class RayAgent:
 
     def __init__(self, make_pool: MakePool, workers: int) -> None:
         self._alone: asyncio.Task[None] | None = None
+        self._greeted = Greeted()
         self._authenticated = forget_ray()
         pool = make_pool(workers)
         self._agent = Agent(lambda: pool, pool.workers)
@@ -66,9 +67,9 @@ class RayAgent:
         return self._authenticated
 
     async def hello(self) -> Facts:
-        facts = await self._agent.hello()
-        self._alone = asyncio.create_task(self._end_alone())
-        return facts
+        self._alone = self._alone or asyncio.create_task(self._end_alone())
+        self._greeted.called()
+        return await self._agent.hello()
 
     async def _end_alone(self) -> None:
         await self._agent.orphaned()
@@ -80,14 +81,14 @@ class RayAgent:
     async def clock(self) -> float:
         return await self._agent.clock()
 
-    async def send(self, parcel: Parcel) -> None:
-        await self._agent.send(parcel)
+    async def send(self, packed: bytes) -> None:
+        await self._agent.send(unpack(packed))
 
-    async def collect(self, parcel: Parcel) -> Reply:
-        return await self._agent.collect(parcel)
+    async def collect(self, packed: bytes) -> Reply:
+        return await self._agent.collect(unpack(packed) if packed else NOTHING)
 
-    async def reset(self) -> None:
-        await self._agent.reset()
+    async def reset(self, epoch: int) -> None:
+        await self._agent.reset(epoch)
 
     async def close(self) -> None:
         await self._agent.close()
@@ -121,16 +122,16 @@ class RayNode:
         return facts._replace(clock_s=clock_s, error_s=error_s)
 
     async def send(self, parcel: Parcel) -> None:
-        await call(self._actor.send.remote(parcel))
+        await call(self._actor.send.remote(pack(parcel)))
 
     async def collect(self, parcel: Parcel = NOTHING) -> Reply:
-        reply: Reply = await call(self._actor.collect.remote(parcel))
+        reply: Reply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack(parcel)))
         return reply
 
-    async def reset(self) -> None:
+    async def reset(self, epoch: int) -> None:
         while True:
             try:
-                return await call(self._actor.reset.remote())
+                return await call(self._actor.reset.remote(epoch))
             except NodeSilent:
                 await asyncio.sleep(LOOK_S)
 
@@ -174,7 +175,7 @@ class RayMembers:
             places = [place for place in await self._cluster.look() if self._lacks(place)]
             free = await self._cluster.free() if places else {}
             for place in places:
-                yield self._meet(place, free.get(place.key, 0))
+                yield await self._meet(place, free.get(place.key, 0))
             await asyncio.sleep(LOOK_S)
 
     def _lacks(self, place: Place) -> bool:
@@ -187,12 +188,12 @@ class RayMembers:
             known.drains = place.drains
         return not place.drains and (known is None or (known.lost_s != float("inf") and not known.rests))
 
-    def _meet(self, place: Place, free: int) -> RayNode:
+    async def _meet(self, place: Place, free: int) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:
             workers, cpus = capacity(place.cpus, free, self._bound(place), self._workers if place.here else None)
-            actor = self._cluster.actor(place, RayAgent, self._make_pool, workers, cpus=cpus)
+            actor = await self._cluster.actor(place, RayAgent, self._make_pool, workers, cpus=cpus)
         except NodeRefused as error:
             why = str(error)
         made = RayNode(place.name, actor, authenticated=not self._cluster.unauthenticated, why=why)

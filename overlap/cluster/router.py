@@ -3,6 +3,7 @@
     waiting (oldest turn first) ──▶ the node with the smallest share of its places taken ──▶ answered
                  ▲── the node is lost: the same job, its attempt one higher ──┘
 
+A job that failed on nodes goes to another one, and waits for that as long as there is one; the rest do not wait for it.
 An answer counts if it is of the attempt that its job is at; whatever a lost node says later is of an earlier one.
 Every operation costs O(log n) in jobs and nodes.
 """
@@ -20,7 +21,7 @@ DEPTH_MAX, SHORT = 32, 0.1
 @dataclass(slots=True, eq=False)
 class Job:
     """One thing to be judged. ``node`` is where it lies, "" while it waits; ``attempt`` counts the nodes it was given
-    to; ``ended`` once it was answered or withdrawn.
+    to; ``ended`` once it was answered or withdrawn; it ``avoids`` nodes that it failed on.
     """
 
     number: int
@@ -29,10 +30,12 @@ class Job:
     node: str = ""
     attempt: int = 0
     ended: bool = False
+    avoids: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
 class _Load:
+    name: str
     places: int
     order: int
     held: dict[int, Job] = field(default_factory=dict)
@@ -52,6 +55,8 @@ class Router:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Job]] = []
+        self._picky: list[Job] = []
+        """Those of them that avoid a node."""
         self._waits = 0
         self._loads: dict[str, _Load] = {}
         self._joined = 0
@@ -75,7 +80,7 @@ class Router:
     def join(self, node: str, places: int) -> None:
         """A node that may hold so many jobs at a time."""
         self._joined += 1
-        self._loads[node] = _Load(max(1, places), self._joined)
+        self._loads[node] = _Load(node, max(1, places), self._joined)
         self._offer(node)
 
     def resize(self, node: str, places: int) -> None:
@@ -113,19 +118,38 @@ class Router:
     def everything(self) -> list[Job]:
         """All jobs, waiting or held."""
         held = [job for load in self._loads.values() for job in load.held.values()]
-        return held + [job for *_, job in self._waiting if not job.ended]
+        waiting = [job for *_, job in self._waiting] + self._picky
+        return held + [job for job in waiting if not job.ended]
 
     def assign(self) -> list[tuple[str, Job]]:
         """Give waiting jobs to nodes as long as there are both, and say which got which."""
-        given = []
-        while self._waits and (node := self._freest()) is not None:
-            job = self._oldest()
-            self._waits -= 1
-            job.node, job.attempt = node, job.attempt + 1
-            self._loads[node].held[job.number] = job
-            self._offer(node)
-            given.append((node, job))
+        given = self._elsewhere() if self._picky else []
+        while self._waits > len(self._picky) and (node := self._freest()) is not None:
+            given.append(self._give(node, self._oldest()))
         return given
+
+    def _elsewhere(self) -> list[tuple[str, Job]]:
+        """The same for those that avoid a node; where there is no other, they wait with the rest."""
+        given, picky = [], self._picky
+        self._picky = []
+        for job in picky:
+            others = [load for name, load in self._loads.items() if name not in job.avoids and not load.drains]
+            if job.ended:
+                continue
+            if not others:
+                heapq.heappush(self._waiting, (job.turn, job.number, job))
+            elif free := [load for load in others if load.open]:
+                given.append(self._give(min(free, key=lambda load: (load.share, load.order)).name, job))
+            else:
+                self._picky.append(job)
+        return given
+
+    def _give(self, node: str, job: Job) -> tuple[str, Job]:
+        self._waits -= 1
+        job.node, job.attempt = node, job.attempt + 1
+        self._loads[node].held[job.number] = job
+        self._offer(node)
+        return node, job
 
     def answered(self, node: str, number: int, attempt: int) -> Job | None:
         """The job that this is the answer of; None for an answer that comes too late."""
@@ -140,7 +164,10 @@ class Router:
     def _wait(self, job: Job) -> None:
         job.node, job.ended = "", False
         self._waits += 1
-        heapq.heappush(self._waiting, (job.turn, job.number, job))
+        if job.avoids:
+            self._picky.append(job)
+        else:
+            heapq.heappush(self._waiting, (job.turn, job.number, job))
 
     def _oldest(self) -> Job:
         while True:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from overlap.clock import now
@@ -19,12 +20,17 @@ from overlap.cluster.far_peer import Host, patiently, start_far
 from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES, Pieces
 from overlap.config import Config
+from overlap.errors import ClusterLost
 from overlap.placement import EngineSeat, NodeDevices, moved
 from overlap.process import Life, Peer
 
 LOOK_S = 1.0
 NODE_S = 1800.0
 """An engine waits so long for a node."""
+UNFIT_S = 10.0
+"""A node that an engine cannot move to is not asked again for so long."""
+FILL_S = 300.0
+"""A piece of the weights is on its way to a node for so long at most."""
 REST_S = ORPHAN_S + GRACE_S + 45.0
 """A node that was silent when its engine was to end has it for no longer than this; Ray needs 65 s, as it comes, to see
 that a node is gone."""
@@ -38,6 +44,9 @@ class Fleet(Protocol):
     def joined(self) -> AbstractAsyncContextManager[None]:
         """What is asked of it is asked inside."""
 
+    async def lost(self) -> HeadLost:
+        """Wait until nobody knows any more, and say why."""
+
     async def alive(self) -> Sequence[str]:
         """Names of the nodes that are there."""
 
@@ -49,13 +58,22 @@ class Fleet(Protocol):
 
 
 class Berths:
-    """Which engine of a run is on which node."""
+    """Which engine of a run is on which node. ``fits`` says whether one has enough memory where it would move to."""
 
-    def __init__(self, cfg: Config, fleet: Fleet, tell: Callable[[str], None]) -> None:
-        self._cfg, self._fleet, self._tell = cfg, fleet, tell
+    def __init__(
+        self,
+        cfg: Config,
+        fleet: Fleet,
+        tell: Callable[[str], None],
+        fits: Callable[[EngineSeat, NodeDevices], bool] = lambda seat, node: True,
+    ) -> None:
+        self._cfg, self._fleet, self._tell, self._fits = cfg, fleet, tell, fits
         self._homes: dict[int, str] = {}
         self._taken: dict[int, str] = {}
         self._rests: dict[str, float] = {}
+        self._unfit: dict[str, float] = {}
+        self.ranks: Collection[str] = ()
+        """Nodes that learner ranks sit on: no engine moves to GPUs there."""
 
     async def take(self, seat: EngineSeat) -> EngineSeat:
         """The seat for an engine that is to begin: its own, or one on another node. Raises NodeLost when there is none
@@ -79,6 +97,15 @@ class Berths:
         """Nobody knows whether the engine there has ended."""
         self._rests[node] = now() + REST_S
 
+    def rests(self, node: str) -> bool:
+        """Whether it is left alone for that."""
+        return self._rests.get(node, 0.0) > now()
+
+    @property
+    def strangers(self) -> set[str]:
+        """Nodes that engines have moved to."""
+        return {node for index, node in self._taken.items() if self._homes[index] != node}
+
     async def _found(self, seat: EngineSeat) -> EngineSeat | None:
         try:
             alive = await self._fleet.alive()
@@ -86,21 +113,37 @@ class Berths:
             raise
         except (NodeLost, NodeSilent):
             return None
-        names = [name for name in alive if self._rests.get(name, 0.0) <= now()]
+        names = [name for name in alive if not self.rests(name)]
         others = {index: node for index, node in self._taken.items() if index != seat.index}
         strangers = {node for index, node in others.items() if self._homes[index] != node}
         if seat.node in names and seat.node not in strangers:
             self._taken[seat.index] = seat.node
             return seat
         for name in names:
-            if name in others.values() or name in self._homes.values():
-                continue
-            with contextlib.suppress(NodeLost, NodeSilent, NodeRefused):
-                node = await self._fleet.about(name)
-                if not node.here and (found := moved(self._cfg, seat, node)) is not None:
-                    self._taken[seat.index] = name
-                    return found
+            if self._is_free(name, seat) and self._unfit.get(name, 0.0) <= now():
+                with contextlib.suppress(NodeLost, NodeSilent, NodeRefused):
+                    self._unfit[name] = float("inf")  # nobody else asks it meanwhile
+                    try:
+                        found = self._seat_on(await self._fleet.about(name), seat)
+                    finally:
+                        self._unfit[name] = now() + UNFIT_S
+                    if found is not None and self._is_free(name, seat):  # another may have taken it meanwhile
+                        self._taken[seat.index] = name
+                        return found
         return None
+
+    def _is_free(self, name: str, seat: EngineSeat) -> bool:
+        others = {node for index, node in self._taken.items() if index != seat.index}
+        return name not in others and name not in self._homes.values() and not (seat.devices and name in self.ranks)
+
+    def _seat_on(self, node: NodeDevices, seat: EngineSeat) -> EngineSeat | None:
+        found = None if node.here else moved(self._cfg, seat, node)
+        return found if found is not None and self._fits(found, node) else None
+
+
+def cluster_lost(error: HeadLost) -> ClusterLost:
+    """What whoever waits for an engine gets."""
+    return ClusterLost(f"the cluster is lost: {error}; over another one the run goes on with --resume")
 
 
 class FarSite:
@@ -109,6 +152,8 @@ class FarSite:
     def __init__(self, fleet: Fleet, berths: Berths) -> None:
         self._fleet, self._berths = fleet, berths
         self._host: Host | None = None
+        self._updates = 0
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(
         self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
@@ -118,16 +163,33 @@ class FarSite:
             seat = await self._seat(life, title, seat)
             node = seat.node
             self._host = self._fleet.host(node, life.name, lambda sure: None if sure else self._berths.rest(node))
-            return await start_far(self._host, life, title, module, {**environment, **seat.environment})
+            peer = await start_far(self._host, life, title, module, {**environment, **seat.environment})
+            self._watching = asyncio.create_task(self._watch(life), name=f"watch the head for {life.name}")
+            return peer
+
+    async def _watch(self, life: Life) -> None:
+        """Without its head Ray ends this process after a while: the life ends before."""
+        lost = asyncio.create_task(self._fleet.lost())
+        dead = asyncio.create_task(life.wait_dead())
+        try:
+            await asyncio.wait([lost, dead], return_when=asyncio.FIRST_COMPLETED)
+            if lost.done() and not lost.cancelled():
+                life.fail(cluster_lost(lost.result()))
+        finally:
+            for task in (lost, dead):
+                task.cancel()
+            await asyncio.gather(lost, dead, return_exceptions=True)
 
     async def _seat(self, life: Life, title: str, seat: EngineSeat) -> EngineSeat:
-        fault = ""
+        fault: str | ClusterLost = ""
         with life.guard():
             try:
                 return await self._berths.take(seat)
+            except HeadLost as error:
+                fault = cluster_lost(error)
             except NodeLost as error:
-                fault = str(error)
-        life.fail(f"{title} cannot be started: {fault}")
+                fault = f"{title} cannot be started: {error}"
+        life.fail(fault)
         life.check()
         raise AssertionError("a life that has failed is over")
 
@@ -138,21 +200,26 @@ class FarSite:
         if "path" not in info or host is None:
             yield info
             return
+        self._updates = update = self._updates + 1
         try:
-            yield {**info, "path": await self._bring(host, life, info, version)}
+            yield {**info, "path": await self._bring(host, life, info, version, update)}
         finally:
-            with contextlib.suppress(NodeLost, NodeSilent):
-                await patiently(host.free)
+            if not life.over:
+                with contextlib.suppress(NodeLost, NodeSilent):
+                    await patiently(lambda: host.free(update))
 
-    async def _bring(self, host: Host, life: Life, info: Mapping[str, Any], version: int) -> str:
-        """The path by which the engine finds them."""
+    async def _bring(self, host: Host, life: Life, info: Mapping[str, Any], version: int, update: int) -> str:
+        """The path by which the engine finds them. On a slow network a piece takes long: whether the node is there, the
+        calls of its process say meanwhile.
+        """
         pieces, size, fault = self._fleet.pieces, int(info["size"]), ""
         with life.guard(), pieces.reading():
             try:
-                path = await patiently(lambda: host.room(size))
+                path = await patiently(lambda: host.room(update, size))
                 for at in range(0, size, PIECE_BYTES):
                     piece = await pieces.get(info, version, at)
-                    await patiently(lambda at=at, piece=piece: host.fill(at, piece))  # type: ignore[misc]
+                    fill = partial(host.fill, update, at, piece)
+                    await patiently(fill, FILL_S, FILL_S)
                 return path
             except (NodeLost, NodeSilent) as error:
                 fault = str(error)

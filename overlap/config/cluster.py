@@ -18,3 +18,6 @@ class ClusterConfig(Section):
     """Where its head listens, "host:port"; "": this machine alone, and Ray is not needed."""
     unauthenticated: bool = free(False)
     """Join a cluster that asks for no token: whoever reaches its ports runs anything on all of its nodes."""
+    spread_ranks: bool = free(False)
+    """On CPUs: learner ranks sit each on a node of its own, as far as there are nodes, instead of on this machine. On
+    GPUs they sit together where that can be, on this machine first, and on several nodes otherwise."""

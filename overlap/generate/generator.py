@@ -273,14 +273,18 @@ class VllmGenerator:
         return Sampling(temperature, min(model.response_tokens, room), rollout.stop, request.group, seed, request.top_p)
 
     async def _ask(self, what: str, name: str, *args: Any, within: float | None = _CALL_S) -> Any:
-        """Call the engine; any failure becomes an EngineError that says ``what`` was asked."""
+        """Call the engine; any failure becomes an EngineError that says ``what`` was asked. One that does not answer
+        in time is as good as dead, and ended.
+        """
         self._life.check()
         assert self._peer is not None
         try:
             async with asyncio.timeout(within):
                 return await self._peer.call(name, *args)
         except TimeoutError:
-            raise EngineError(f"{what}: the engine did not answer in time{see(self._log)}") from None
+            error = EngineError(f"{what}: the engine did not answer in time{see(self._log)}")
+            self._life.fail(error)
+            raise error from None
         except RemoteFault as error:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 

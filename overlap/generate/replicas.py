@@ -12,6 +12,7 @@ that live have it. Woken by a load, the end of a response, the death of an engin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,10 +29,10 @@ Result = TypeVar("Result")
 class Replicas:
     """A :class:`~overlap.core.Generator` of ``engines``, each of them one: steady ones that are not ``alone``.
 
-    ``serving``: they have weights from the start (no trainer), and a death is final. ``sleeps``: they take turns with
-    the learner on their devices. A request may be in ``sends``
-    engines that die with it. ``resent`` counts requests that went to another engine. Every method but the constructor
-    belongs to one event loop; they raise what an engine raises, and the first end of one for good is the end of all.
+    ``serving``: they have weights from the start (no trainer), also one that comes up again. ``sleeps``: they take
+    turns with the learner on their devices. A request may be in ``sends`` engines that die with it. ``resent`` counts
+    requests that went to another engine. Every method but the constructor belongs to one event loop; they raise what an
+    engine raises, and the first end of one for good is the end of all.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Replicas:
         self._loading = asyncio.Lock()
         self._open, self._ended = asyncio.Event(), asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
+        self._serves = serving
+        self._coming: dict[int, asyncio.Task[None]] = {}
         self._cause: BaseException | None = None
         self.resent = 0
 
@@ -71,10 +74,23 @@ class Replicas:
                 return await self._at(index, request)
             except EngineLost as error:
                 self._lose(index)
+                if self._serves and index not in self._coming:
+                    self._coming[index] = asyncio.create_task(self._come(index), name=f"wait for engine {index}")
                 cause = error
         raise EngineError(
             f"request {request.id}: {self._sends} engines died with it, the last one so: {cause}"
         ) from cause
+
+    async def _come(self, index: int) -> None:
+        """Have it serve again when it is up, with the weights that it has."""
+        try:
+            with contextlib.suppress(EngineError):  # for good: whoever waits hears it
+                await self._engines[index].start()
+                self._lost.discard(index)
+                self._has[index] = self._version
+                self._open.set()
+        finally:
+            del self._coming[index]
 
     async def _seat(self, group: int) -> int:
         """The engine for a request of ``group``, once there is one."""
@@ -183,8 +199,7 @@ class Replicas:
         """End every process of every engine; safe to call twice or before ``start``."""
         closed = await asyncio.gather(*(engine.close() for engine in self._engines), return_exceptions=True)
         self._ended.set()
-        if self._watching is not None:
-            await _cancelled([self._watching])
+        await _cancelled([*self._coming.values(), *([self._watching] if self._watching is not None else [])])
         for error in closed:
             if error is not None:
                 raise error

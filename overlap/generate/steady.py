@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
-from overlap.errors import EngineError, EngineLost, OverlapError
+from overlap.errors import ClusterLost, EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
 
@@ -54,6 +54,8 @@ class SteadyGenerator:
     what the engine raises for a fault, and EngineError with the cause when the patience is at its end. A first start
     that fails is final.
 
+    One that is ``serving`` has engines with weights of their own, without a trainer: nobody is asked for any.
+
     One that is not ``alone`` has others beside it that can do its work: requests and loads wait for no further engine,
     and raise EngineLost where theirs has died. Generation did not stand still then, so ``went_on`` is not called. One
     that ``sleeps`` takes turns with the learner on its devices: it comes up again only when it is to wake.
@@ -65,12 +67,14 @@ class SteadyGenerator:
         *,
         patience: Patience = PATIENCE,
         alone: bool = True,
+        serving: bool = False,
         sleeps: bool = False,
         tell: Callable[[str], None] = lambda line: None,
         watch: Callable[[int], None] = lambda pid: None,
         went_on: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self._make, self._patience, self._alone, self._sleeps = make, patience, alone, sleeps
+        self._serves = serving
         self._tell, self._watch, self._went_on = tell, watch, went_on
         self._engine = make()
         self._life: asyncio.Task[None] | None = None
@@ -93,7 +97,7 @@ class SteadyGenerator:
         """Sample one response. One whose engine dies is sent to the next, once that has weights."""
         self._check_lost(f"request {request.id}", bare=True)
         trajectory = await self._steadily(f"request {request.id}", lambda engine: engine.generate(request), resend=True)
-        if self._silent_since is not None and not self._bare:  # else the dead one had it ready
+        if self._silent_since is not None and self._up.is_set() and not self._bare:  # else the dead one had it ready
             self._break_silence(self._silent_since)
         return trajectory
 
@@ -196,9 +200,15 @@ class SteadyGenerator:
                 if not await self._is_dead(engine):
                     raise
                 if resend and not self._alone:
+                    await self._noticed(engine)
                     raise EngineLost(f"{what}: {error}") from error
                 cause = error
         raise EngineError(f"{what}: {self._patience.sends} engines died with it, the last one so: {cause}") from cause
+
+    async def _noticed(self, engine: Generator) -> None:
+        """Its death is known, and will be in a moment here, too: who waits for the next one does not find this one."""
+        while self._engine is engine and self._up.is_set() and not self._ended.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     async def _load(self, update: WeightUpdate) -> bool:
         """False when the engine died over it."""
@@ -258,12 +268,14 @@ class SteadyGenerator:
         while self._deaths[0] <= now - window:
             self._deaths.popleft()
         count = len(self._deaths)
+        if isinstance(cause, ClusterLost):
+            raise cause
         if self._backend == "nccl":
             raise EngineError(f"{cause}; the learner's nccl group ended with it, resume from the last checkpoint")
         if count > allowed:
             raise EngineError(f"{count} deaths of the engine within {window:g} s, the last one: {cause}") from cause
         self._tell(f"{cause}; another engine is started, {count} of {allowed} within {window:g} s")
-        self._bare = True
+        self._bare = not self._serves
         self._look_for_weights()
         await self._engine.close()
         await asyncio.sleep(min(self._patience.back_off_s * 2 ** (count - 1), _LONGEST_S))

@@ -181,7 +181,7 @@ class Commands:
         learn = self._spec.cfg.learn
         for tag, deepspeed in self._engines.items():
             with self._turns.restoring(critic=tag == CRITIC_TAG):
-                if (state.ranks, state.zero_stage) == (learn.ranks, learn.zero_stage):
+                if state.fits(self._spec.cfg):
                     partial = tag == TAG and state.lora_rank > 0
                     deepspeed.load_checkpoint(str(folder), tag=tag, load_module_strict=not partial)
                 else:

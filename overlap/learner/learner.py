@@ -21,6 +21,7 @@ from overlap.core import Batch, StepReport, WeightUpdate
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
+from overlap.learner.site import Site
 from overlap.learner.spec import RankSpec
 from overlap.learner.state import check_base, read_state
 from overlap.placement import Placement, place_here
@@ -42,7 +43,7 @@ class DeepSpeedLearner:
     policy's), ``scratch`` the run's directory for short-lived files,
     ``log`` where the ranks' output goes, ``total_updates`` the number of optimizer steps that the learning-rate
     schedule spans. The ranks sit as ``placement`` says; by default they are placed for themselves, as every part of a
-    run on this machine would be.
+    run on this machine would be. ``site``: the machines that they are on, by default this one.
     """
 
     def __init__(
@@ -55,10 +56,12 @@ class DeepSpeedLearner:
         log: Path | None = None,
         total_updates: int,
         placement: Placement | None = None,
+        site: Site | None = None,
     ) -> None:
         self._cfg, self._policy, self._scratch = cfg, policy, scratch
         self._critic = critic or policy
         self._log, self._total_updates, self._placement = log, total_updates, placement
+        self._site = site
         self._ranks: RankProcesses | None = None
         self._version = 0
         self.shares = False
@@ -73,7 +76,6 @@ class DeepSpeedLearner:
         spec = RankSpec(
             rank=0,
             world=self._cfg.learn.ranks,
-            driver=os.getpid(),
             rendezvous=absolute(life.folder) / "rendezvous",
             policy=absolute(self._policy),
             critic=absolute(self._critic),
@@ -81,7 +83,7 @@ class DeepSpeedLearner:
             total_updates=self._total_updates,
             placement=placement,
         )
-        self._ranks = RankProcesses(spec, life)
+        self._ranks = RankProcesses(spec, life, self._site)
         await self._ranks.start(START_S)
         self.shares = placement.sleeps
 
@@ -131,7 +133,7 @@ class DeepSpeedLearner:
         """Gather the shards and make them ready for the engine. Raises LearnerError."""
         if version != self._version:
             raise LearnerError(f"version {version} was asked for, the learner holds version {self._version}")
-        backend, info = await self._running.call("publish", version, timeout_s=SYNC_S)
+        backend, info = await self._running.publish(version, SYNC_S)
         return WeightUpdate(version, backend, info, self._chunks if backend == "ipc" else None)
 
     async def _chunks(self) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -163,7 +165,10 @@ class DeepSpeedLearner:
         """
         partial = partial_path(path)
         try:
-            version: int = await self._running.call("save", absolute(partial), kind, timeout_s=SAVE_S)
+            ranks = self._running
+            async with ranks.saving(absolute(partial)) as folders:
+                each = [(folder, kind) for folder in folders]
+                version: int = await ranks.call("save", timeout_s=SAVE_S, each=each)
             await asyncio.to_thread(sync, partial)
             await to_its_end(replace, partial, path)
             return version
@@ -176,7 +181,9 @@ class DeepSpeedLearner:
         """
         state = await asyncio.to_thread(read_state, path, self._cfg)
         await asyncio.to_thread(check_base, path, state, self._policy)
-        await self._running.call("restore", absolute(path), state, timeout_s=SAVE_S)
+        ranks = self._running
+        async with ranks.loading(absolute(path), recut=not state.fits(self._cfg)) as folders:
+            await ranks.call("restore", timeout_s=SAVE_S, each=[(folder, state) for folder in folders])
         self._version = state.version
 
     async def wait_dead(self) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from overlap.errors import LearnerDiedError, OverlapError
+from overlap.learner.site import Folders, Here, Site
 from overlap.learner.spec import RankSpec
 from overlap.process import Life, Message, Peer, message
 
@@ -46,8 +48,8 @@ class RankLife(Life):
 class RankProcesses:
     """``spec.world`` rank processes. The first failure ends them all, and is raised by every call, pending or later."""
 
-    def __init__(self, spec: RankSpec, life: Life) -> None:
-        self._spec, self._life = spec, life
+    def __init__(self, spec: RankSpec, life: Life, site: Site | None = None) -> None:
+        self._spec, self._life, self._site = spec, life, site or Here(spec.world)
         self._peers: list[Peer] = []
         self._unanswered = 0
 
@@ -57,12 +59,35 @@ class RankProcesses:
 
     async def start(self, timeout_s: float) -> None:
         """Start all ranks and wait until they have loaded the policy. Raises LearnerError."""
+        self._spec = replace(self._spec, placement=await self._site.seated(self._life, self._spec.placement))
         specs = [replace(self._spec, rank=rank) for rank in range(self._spec.world)]
-        for spec in specs:
-            mine = rank_environment(spec.rank, spec.world) | spec.seat.environment
-            peer = await Peer.start(self._life, f"learner rank {spec.rank}", MODULE, mine)
-            self._peers.append(peer)
+        if self._spec.far:
+            await self._start_far(specs)
+            port: int = await self.call("meet", timeout_s=timeout_s, each=[(spec,) for spec in specs])
+            specs = [replace(spec, port=port) for spec in specs]
+        else:
+            for spec in specs:
+                self._peers.append(await self._start_one(spec, rank_environment(spec.rank, spec.world)))
         await self.call("start", timeout_s=timeout_s, each=[(spec,) for spec in specs])
+
+    async def _start_one(self, spec: RankSpec, environment: Mapping[str, str]) -> Peer:
+        return await self._site.start(self._life, f"learner rank {spec.rank}", MODULE, environment, spec.seat)
+
+    async def _start_far(self, specs: Sequence[RankSpec]) -> None:
+        """All at a time: a node takes seconds."""
+        made: dict[int, Peer] = {}
+
+        async def start(spec: RankSpec) -> None:
+            made[spec.rank] = await self._start_one(spec, far_environment(spec))
+
+        starts = [asyncio.create_task(start(spec), name=f"start rank {spec.rank}") for spec in specs]
+        try:
+            await asyncio.gather(*starts)
+        finally:
+            for task in starts:
+                task.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            self._peers = [made[rank] for rank in sorted(made)]  # to be closed, if not all are there
 
     async def call(self, name: str, *args: Any, timeout_s: float, each: list[tuple[Any, ...]] | None = None) -> Any:
         """Call every rank; returns what rank 0 did. ``each`` gives every rank arguments of its own.
@@ -99,8 +124,21 @@ class RankProcesses:
                     await self.call("close", timeout_s=CLOSE_S)
         finally:
             await self._life.close()
-            for peer in self._peers:
-                await peer.close()
+            await asyncio.gather(*(peer.close() for peer in self._peers))
+            await self._site.close()
+
+    def saving(self, folder: Path) -> Folders:
+        """See ``Site``."""
+        return self._site.saving(self._life, folder)
+
+    def loading(self, folder: Path, *, recut: bool) -> Folders:
+        """See ``Site``."""
+        return self._site.loading(self._life, folder, recut=recut)
+
+    async def publish(self, version: int, timeout_s: float) -> tuple[str, Mapping[str, Any]]:
+        """Backend and info of a WeightUpdate, as they are true here."""
+        backend, info = await self.call("publish", version, timeout_s=timeout_s)
+        return backend, await self._site.brought(self._life, info, version)
 
 
 def rank_environment(rank: int, world: int) -> dict[str, str]:
@@ -119,6 +157,13 @@ def rank_environment(rank: int, world: int) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         **_MALLOC,
     }
+
+
+def far_environment(spec: RankSpec) -> dict[str, str]:
+    """The same for a rank among some on other machines: what depends on its own is found out there."""
+    own = rank_environment(spec.rank, spec.world)
+    del own["OMP_NUM_THREADS"], own["GLOO_SOCKET_IFNAME"]
+    return own | {"LOCAL_RANK": str(spec.placement.ranks_on(spec.seat.node).index(spec.seat))}
 
 
 def _messages(name: str, per_rank: list[tuple[Any, ...]], same: bool) -> list[Message]:

@@ -15,11 +15,13 @@ from datetime import timedelta
 from typing import Any
 
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError
+from overlap.learner.meeting import Meeting
 from overlap.learner.spec import RankSpec
-from overlap.process import CANCEL, Call, Reply, bind_to_parent, encode, leave, receive
+from overlap.process import CANCEL, PARENT, Call, Reply, bind_to_parent, encode, leave, receive
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
 _SHOWN = 2000  # characters of a traceback, from its end
+_meeting = Meeting()
 
 
 def main() -> int:
@@ -36,7 +38,9 @@ def main() -> int:
         if call.name == CANCEL:  # one after the other, and all ranks alike: what was begun is ended
             continue
         try:
-            if call.name == "start":
+            if call.name == "meet":
+                value = _meet(*call.args)
+            elif call.name == "start":
                 commands, value = _start(*call.args), None
             else:
                 value = getattr(commands, call.name)(*call.args)
@@ -53,9 +57,20 @@ def main() -> int:
             return _fail(sock, call, text, LearnerDiedError(said))
 
 
+def _meet(spec: RankSpec) -> int:
+    """Get ready for ranks on other machines; returns where they come together, if that is here."""
+    if spec.placement.kind == "cpu":
+        os.environ["OMP_NUM_THREADS"] = str(_threads(spec))
+    return _meeting.open(spec.seat)
+
+
+def _threads(spec: RankSpec) -> int:
+    return max(1, len(os.sched_getaffinity(0)) // spec.beside)
+
+
 def _start(spec: RankSpec) -> Any:
     """Join the process group and load everything."""
-    bind_to_parent(spec.driver)
+    bind_to_parent(int(os.environ[PARENT]))
     device = _device(spec)
     _join(spec, device)
     from overlap.learner.commands import Commands
@@ -70,7 +85,7 @@ def _device(spec: RankSpec) -> Any:
     os.environ["DS_ACCELERATOR"] = "cuda" if cuda else "cpu"
     torch.manual_seed(spec.seat.seed)
     if not cuda:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // spec.world))
+        torch.set_num_threads(_threads(spec))
         return torch.device("cpu")
     device = torch.device("cuda", 0)  # it sees its own alone
     torch.cuda.set_device(device)
@@ -78,16 +93,23 @@ def _device(spec: RankSpec) -> Any:
 
 
 def _join(spec: RankSpec, device: Any) -> None:
-    """The ranks meet at a file in the run's scratch directory, then speak over ports that the kernel chooses."""
+    """The ranks meet at a file in the run's scratch directory, or at rank 0's address, then speak over ports that the
+    kernel chooses.
+    """
     import torch.distributed as dist
 
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo",
-        init_method=f"file://{spec.rendezvous}",
-        rank=spec.rank,
-        world_size=spec.world,
-        timeout=timedelta(seconds=_COLLECTIVE_S),
-    )
+    backend, within = "nccl" if device.type == "cuda" else "gloo", timedelta(seconds=_COLLECTIVE_S)
+    if spec.far:
+
+        def begin(store: Any, soon: timedelta) -> None:
+            dist.init_process_group(backend, store=store, rank=spec.rank, world_size=spec.world, timeout=soon)
+            dist.barrier()  # nccl connects only here
+            dist.distributed_c10d._set_pg_timeout(within)
+
+        _meeting.attend(spec, begin)
+    else:
+        where = f"file://{spec.rendezvous}"
+        dist.init_process_group(backend, init_method=where, rank=spec.rank, world_size=spec.world, timeout=within)
     import deepspeed
 
     # DeepSpeed's own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.

@@ -35,6 +35,10 @@ class LearnerState:
     lora_rank: int = 0
     base: str = ""
 
+    def fits(self, cfg: Config) -> bool:
+        """Whether its files are cut as the ranks of a run by ``cfg`` cut theirs."""
+        return (self.ranks, self.zero_stage) == (cfg.learn.ranks, cfg.learn.zero_stage)
+
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
     """Write into a folder of DeepSpeed files. Raises OSError."""

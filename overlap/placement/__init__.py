@@ -5,8 +5,9 @@ Decided once, in the driver, before anything starts; the engines' hosts and the 
 torch and starts no CUDA.
 """
 
-from overlap.placement.devices import Devices, devices_here
+from overlap.placement.devices import Devices, NodeDevices, devices_here
 from overlap.placement.fit import Seating, check_fit
+from overlap.placement.homes import reseated
 from overlap.placement.host import computes_bfloat16, free_memory
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
@@ -18,12 +19,13 @@ from overlap.placement.memory import (
     token_bytes,
 )
 from overlap.placement.nodes import (
-    NodeDevices,
     check_nodes,
     driver_node,
+    fits_on,
     moved,
     nodes_line,
     place_over,
+    ranks_line,
     seating_over,
 )
 from overlap.placement.seating import named_devices, seating_here, seating_on
@@ -51,6 +53,7 @@ __all__ = [
     "computes_bfloat16",
     "devices_here",
     "driver_node",
+    "fits_on",
     "free_memory",
     "kv_cache_bytes",
     "memory_line",
@@ -62,7 +65,9 @@ __all__ = [
     "place",
     "place_here",
     "place_over",
+    "ranks_line",
     "read_shape",
+    "reseated",
     "seating_here",
     "seating_on",
     "seating_over",

@@ -45,6 +45,19 @@ class Devices:
         return cls(tuple(map(str, range(count))), bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """What a node of a cluster has for engines and ranks. ``name`` is what a person reads of it, ``address`` where the
+    others reach it, ``host`` its memory that is free, bytes (0: not known). ``here``: it is the driver's machine.
+    """
+
+    name: str
+    address: str
+    devices: Devices
+    host: int = 0
+    here: bool = False
+
+
 def devices_here(wanted: str = "auto", environ: Mapping[str, str] = os.environ) -> Devices:
     """What a run with ``run.device`` = ``wanted`` may use of this machine.
 

@@ -59,7 +59,8 @@ ENGINE_OWN = 1_600_000_000
 class Seats:
     """Who sits where. ``devices`` are the bytes of each GPU (0: not known), none on a CPU; ``engines`` the GPUs of each
     engine; ``ranks`` the GPU of each learner rank. They may take ``turns``, the engine asleep while the learner learns.
-    ``host`` is the machine's memory that is free, bytes (0: not known).
+    ``host`` is the machine's memory that is free, bytes (0: not known). ``first`` is the number of the first of these
+    ranks; ``copies``: rank 0 is on another machine than the driver, who has a copy of its weights here.
     """
 
     devices: tuple[int, ...]
@@ -68,6 +69,8 @@ class Seats:
     turns: bool
     backend: str
     host: int = 0
+    first: int = 0
+    copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +361,9 @@ def _on_machine(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
         items = {"own": ENGINE_OWN, "engine weights": asked.width * asked.policy.parameters, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
-    for rank in range(len(seats.ranks)):
+    if seats.copies and phase != "start":
+        yield Use("driver", MACHINE, phase, {"transfer buffer": asked.width * asked.policy.parameters})
+    for rank in range(seats.first, seats.first + len(seats.ranks)):
         held = rank_on_cpu(asked, phase, rank)
         if phase != "start":
             most = max(sum(rank_on_cpu(asked, model, rank).values()) for model in asked.models)

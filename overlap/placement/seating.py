@@ -47,4 +47,5 @@ def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
         turns=placement.sleeps,
         backend=placement.backend,
         host=host,
+        first=placement.ranks[0].rank if placement.ranks else 0,
     )

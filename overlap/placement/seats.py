@@ -4,7 +4,7 @@
     split    the engines come first, the ranks behind them
     CPU      no device; several engines are bound to cores of their own, one is left to vLLM
 
-Ports are no part of it: the kernel chooses them, and the ranks meet at a file.
+Ports are no part of it: the kernel chooses them, and the ranks meet at a file; over nodes, where rank 0 is.
 """
 
 from __future__ import annotations
@@ -51,12 +51,16 @@ class EngineSeat:
 
 @dataclass(frozen=True, slots=True)
 class RankSeat:
-    """Where learner rank ``rank`` sits: on one GPU, the only one that it sees, or on the CPU. All have one seed."""
+    """Where learner rank ``rank`` sits: on one GPU, the only one that it sees, or on the CPU. All have one seed.
+    ``node`` is as for engines; ``address`` is where ranks on other nodes reach it, "" where there are none.
+    """
 
     rank: int
     seed: int
     devices: tuple[int, ...] = ()
     visible: str = ""
+    node: str = ""
+    address: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -80,6 +84,15 @@ class Placement:
     def nodes(self) -> tuple[str, ...]:
         """Nodes other than the driver's machine that engines sit on."""
         return tuple(dict.fromkeys(seat.node for seat in self.engines if seat.node))
+
+    @property
+    def rank_nodes(self) -> tuple[str, ...]:
+        """Nodes other than the driver's machine that learner ranks sit on; where there are none, all meet there."""
+        return tuple(dict.fromkeys(seat.node for seat in self.ranks if seat.node))
+
+    def ranks_on(self, node: str) -> tuple[RankSeat, ...]:
+        """Seats of the ranks on a node; "": on the driver's machine."""
+        return tuple(seat for seat in self.ranks if seat.node == node)
 
     def on(self, node: str) -> tuple[EngineSeat, ...]:
         """Seats of the engines on a node; "": on the driver's machine."""

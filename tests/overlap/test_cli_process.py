@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,8 +109,26 @@ def test_a_dry_run_whose_output_nobody_reads_complains_of_nothing(
 def test_a_dry_run_over_a_cluster_asks_it_and_says_in_one_line_what_it_needs(
     light_policy: Path, tmp_path: Path
 ) -> None:
-    done = dry_run(light_policy, tmp_path, "cluster.address=127.0.0.1:1", RAY_AUTH_MODE="disabled")
-    assert "cluster.address='127.0.0.1:1': the driver has no token for it" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        address = f"127.0.0.1:{head.getsockname()[1]}"
+        answers = threading.Thread(target=_greet, args=[head], daemon=True)
+        answers.start()
+        done = dry_run(light_policy, tmp_path, f"cluster.address={address}", RAY_AUTH_MODE="disabled")
+        answers.join()
+    assert f"cluster.address='{address}': the driver has no token for it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2
+
+
+def _greet(head: socket.socket) -> None:
+    with head.accept()[0] as one:
+        one.sendall(b"\0\0\0\4\0\0\0\0\0")  # settings, in HTTP/2
+        one.recv(1000)
+
+
+def test_a_dry_run_over_a_cluster_that_is_not_there_says_so_before_it_prepares_anything(tmp_path: Path) -> None:
+    done = dry_run(tmp_path / "no-policy", tmp_path, "cluster.address=127.0.0.1:1")
+    assert "cluster.address='127.0.0.1:1': nobody answers there (Connection refused)" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.returncode == 2
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from overlap.cluster import FarSite
+from overlap.cluster import FarSite, RankSite
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.fakes import FakeGenerator
-from overlap.generate import Replicas
-from overlap.parts import before_starts, serving_engines, steady_engines
+from overlap.generate import Replicas, SteadyGenerator
+from overlap.parts import Sites, before_starts, serving_engines, steady_engines
 from overlap.placement import Devices, NodeDevices, Placement, place, place_over
 
 
@@ -97,3 +98,30 @@ def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Pa
     assert isinstance(second, FarSite)
     assert first is not second
     assert third is None
+
+
+def test_ranks_on_nodes_have_one_site_for_all_learners_of_a_run_and_know_of_its_engines(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    cluster = ClusterConfig("10.0.0.0:6379", spread_ranks=True)
+    cfg = Config(rollout=RolloutConfig(replicas=2), cluster=cluster, learn=LearnConfig(ranks=2))
+    nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
+    prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path, critic=None)
+    sites = Sites(prepared, place_over(cfg, nodes), print)
+    ranks, engine = sites.of_ranks(), sites.of_engine(0)
+    assert isinstance(ranks, RankSite)
+    assert isinstance(engine, FarSite)
+    assert ranks._berths is engine._berths
+    here = Sites(prepared, place(replace(cfg, rollout=RolloutConfig()), nodes[0].devices), print)
+    assert (here.of_ranks(), here.of_engine(0)) == (None, None)
+
+
+def test_engines_that_serve_come_up_again_where_they_are_on_nodes(tmp_path: Path, made: list[dict[str, Any]]) -> None:
+    pytest.importorskip("ray")
+    cfg = Config(rollout=RolloutConfig(replicas=2), cluster=ClusterConfig("10.0.0.0:6379"))
+    nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
+    prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
+    far, here = place_over(cfg, nodes, learner=False), place(cfg, Devices(cores=(0, 1)), learner=False)
+    for placement, again in ((far, True), (here, False)):
+        engines: Any = serving_engines(prepared, placement, tmp_path, log=tmp_path / "run.log")
+        assert [isinstance(engine, SteadyGenerator) for engine in engines._engines] == [again] * 2
+    assert [how["standalone"] for how in made] == [True] * 4

@@ -10,7 +10,7 @@ import pytest
 from shapes import SMALL
 
 from overlap import spread
-from overlap.config import ClusterConfig, Config, RolloutConfig, RunConfig
+from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
 from overlap.placement import Asked, Devices, NodeDevices, place_here
 from overlap.spread import seat
@@ -59,6 +59,17 @@ def test_with_one_the_nodes_are_asked_and_the_plan_says_who_sits_where(nodes: li
 def test_a_run_from_kept_samples_asks_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spread, "_surveyed", None)
     assert seat(FAR, engine=False).placement == place_here(FAR, engine=False)
+
+
+def test_a_run_from_kept_samples_whose_ranks_are_to_be_spread_asks_them(nodes: list[NodeDevices]) -> None:
+    cfg = replace(FAR, cluster=replace(FAR.cluster, spread_ranks=True), learn=LearnConfig(ranks=2))
+    seated = seat(cfg, engine=False)
+    assert (seated.placement.engines, seated.placement.rank_nodes) == ((), ("n1", "n2"))
+    assert dict(seated.lines())["ranks"].startswith("rank 0 on node n1 (CPU); rank 1 on node n2 (CPU)")
+    assert "engines" not in dict(seated.lines())
+    nodes[2] = replace(nodes[2], host=GIB // 8)
+    with pytest.raises(ConfigError, match="node n2: the run does not fit"):
+        seat(cfg, engine=False).check(Asked(cfg, SMALL, engine=False))
 
 
 def test_the_memory_of_every_machine_is_checked(nodes: list[NodeDevices]) -> None:

@@ -11,18 +11,28 @@ from overlap.generate import Patience, Replicas, SteadyGenerator
 class Flock:
     """Steady engines side by side, the doubles that they have had, and what they were told."""
 
-    def __init__(self, count=2, kind=Mortal, sleeps=False, **patience):
+    def __init__(self, count=2, kind=Mortal, sleeps=False, serving=False, **patience):
         self.lives = [[] for _ in range(count)]
-        self.told, self._kind, self._sleeps = [], kind, sleeps
+        self.told, self._kind, self._sleeps, self._serving = [], kind, sleeps, serving
         self.steady = [self._steady(index, Patience(**patience)) for index in range(count)]
-        self.door = Replicas(self.steady, sleeps=sleeps)
+        self.door = Replicas(self.steady, sleeps=sleeps, serving=serving)
 
     def _steady(self, index, patience):
         def make():
             self.lives[index].append(self._kind(10 * index + len(self.lives[index])))
-            return self.lives[index][-1]
+            if self._serving:
+                self.engine(index).version = 0
+                self.engine(index).open.set()
+            return self.engine(index)
 
-        return SteadyGenerator(make, alone=False, sleeps=self._sleeps, patience=patience, tell=self.told.append)
+        return SteadyGenerator(
+            make,
+            alone=False,
+            serving=self._serving,
+            sleeps=self._sleeps,
+            patience=patience,
+            tell=self.told.append,
+        )
 
     def engine(self, index):
         return self.lives[index][-1]

@@ -20,6 +20,7 @@ from pathlib import Path
 
 PORT, RAYLET = 6379, "raylet/raylet "
 SETTLED_S = 8.0
+START_TRIES = 3
 _UNSHARE = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"]
 _RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 _HEALTH = {
@@ -214,7 +215,14 @@ class Machines:
         role = [f"--address={self.address}"]
         if made is self.head:
             role = ["--head", f"--port={PORT}", "--include-dashboard=false"]
-        made.run([*under, *_RAY, "start", *role, *common], 90.0)
+        for tries_left in reversed(range(START_TRIES)):
+            try:
+                made.run([*under, *_RAY, "start", *role, *common], 90.0)
+                break
+            except AssertionError as error:  # Ray gives itself 30 s, however busy we are
+                if not tries_left or "timed out during startup" not in str(error):
+                    raise
+                made.run([*_RAY, "stop", "--force"], 60.0)
 
     def cut(self, machine: Machine) -> None:
         """Nobody reaches it, and it reaches nobody."""

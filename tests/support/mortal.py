@@ -97,11 +97,13 @@ class Mortal:
 class Nest:
     """A steady generator and all of its engines."""
 
-    def __init__(self, broken=(), sleeps=False, **patience):
+    def __init__(self, broken=(), sleeps=False, serving=False, **patience):
+        self._opens = False
         self.engines, self.told, self.watched, self.outages, self._broken = [], [], [], [], dict(broken)
         self.steady = SteadyGenerator(
             self._make,
             sleeps=sleeps,
+            serving=serving,
             patience=Patience(**patience),
             tell=self.told.append,
             watch=self.watched.append,
@@ -110,7 +112,14 @@ class Nest:
 
     def _make(self):
         self.engines.append(Mortal(len(self.engines), self._broken.get(len(self.engines))))
+        if self._opens:
+            self.opens()
         return self.engines[-1]
+
+    def opens(self):
+        """The engine has weights of its own, and so has each that follows."""
+        self._opens, self.last.version = True, 0
+        self.last.open.set()
 
     @property
     def last(self):

@@ -197,7 +197,7 @@ def main() -> None:
     case, folder, meet = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     mine = int(os.environ["RANK"])
     placed = Placement(ranks=tuple(RankSeat(number, config().run.seed) for number in range(WORLD)))
-    spec = RankSpec(mine, WORLD, os.getppid(), meet, folder, folder, config(), 10, placed)
+    spec = RankSpec(mine, WORLD, meet, folder, folder, config(), 10, placed)
     rank._join(spec, rank._device(spec))
     cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
     cases["peak bfloat16"] = partial(peak, dtype="bfloat16")

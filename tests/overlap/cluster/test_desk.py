@@ -12,10 +12,12 @@ from overlap.cluster.desk import (
     CALL_S,
     FAULTS_MAX,
     GIVEN_UP_S,
+    LIGHT_BYTES,
     PACE_LONG_S,
     PACE_S,
     PARCEL_BYTES,
     SHARE,
+    SLOW,
     Desk,
     bounded,
     pace_s,
@@ -52,6 +54,11 @@ async def work(desk: Desk, seconds: float) -> None:
 
 def ignore(desk: Desk, answers: Sequence[Answer]) -> None:
     pass
+
+
+def end(desk: Desk, answers: Sequence[Answer]) -> None:
+    for _ in answers:
+        desk.done("p", 0.1)
 
 
 @pytest.mark.parametrize("nodes", [1, 3, 50, 1000])
@@ -102,6 +109,86 @@ def test_large_problems_are_sent_one_parcel_after_the_other() -> None:
         await work(desk, 1.0)
         assert [[sent.number for sent in parcel.jobs] for parcel in node.parcels] == [[0, 1], [2, 3], [4]]
         assert set(node.received.values()) == {1}
+
+    run_virtual(main())
+
+
+class Slow(Heard):
+    """A parcel with a problem takes ``seconds`` to it."""
+
+    seconds = 60.0
+
+    async def send(self, parcel: Parcel) -> None:
+        if parcel.problems:
+            await asyncio.sleep(self.seconds)
+        await super().send(parcel)
+
+
+def test_a_heavy_parcel_may_take_long_as_long_as_the_node_speaks_and_not_for_ever() -> None:
+    async def main() -> None:
+        desk = Desk(node := Slow(), end)
+        desk.give(job(1), PROBLEM, PARCEL_BYTES)
+        working = asyncio.create_task(desk.work())
+        await asyncio.sleep(61.0)
+        assert [sent.number for parcel in node.parcels for sent in parcel.jobs] == [1]
+        await asyncio.sleep(60.0)
+        assert not working.done()
+        node.seconds, began = 1000.0, now()
+        desk.give(job(2, "q"), PROBLEM, PARCEL_BYTES)
+        await asyncio.wait([working])
+        assert now() - began == pytest.approx(SILENT_S + PARCEL_BYTES / SLOW, abs=3.0)
+
+    run_virtual(main())
+
+
+def test_a_heavy_parcel_to_a_node_that_is_silent_does_not_make_it_wait_longer() -> None:
+    async def main() -> None:
+        desk = Desk(node := Slow(), ignore)
+        node.freeze()
+        desk.give(job(1), PROBLEM, PARCEL_BYTES)
+        with pytest.raises(BaseExceptionGroup):
+            await desk.work()
+        assert now() < SILENT_S + 2.0
+
+    run_virtual(main())
+
+
+def test_programs_count_in_what_a_parcel_weighs() -> None:
+    async def main() -> None:
+        desk = Desk(Heard(), ignore)
+        for number in range(3):
+            desk.give(job(number)._replace(program=Program("x" * (LIGHT_BYTES // 2))), PROBLEM)
+        parcel, size = desk._parcel(LIGHT_BYTES)
+        assert ([sent.number for sent in parcel.jobs], size) == ([0, 1], LIGHT_BYTES)
+
+    run_virtual(main())
+
+
+class Forgetful(Heard):
+    """It loses what it judges, and says nothing of that."""
+
+    async def send(self, parcel: Parcel) -> None:
+        await super().send(parcel)
+        self._running.clear()
+        self._ends.clear()
+
+
+def test_a_node_that_has_lost_jobs_that_it_was_given_is_held_for_silent() -> None:
+    async def main() -> None:
+        desk = Desk(Forgetful(), ignore)
+        working = asyncio.create_task(desk.work())
+        await asyncio.sleep(1.0)
+        desk.give(job(1), PROBLEM)
+        with pytest.raises(BaseExceptionGroup) as raised:
+            await working
+        assert isinstance(raised.value.exceptions[0], NodeSilent)
+        assert now() < 10.0
+        desk = Desk(Heard(), end)
+        for number in range(1, 20):
+            desk.give(job(number), PROBLEM)
+        desk.withdraw(7, "p")
+        await work(desk, 30.0)
+        assert desk._out == 0
 
     run_virtual(main())
 

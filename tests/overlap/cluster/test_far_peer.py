@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from places import ROOT, SUPPORT
 
 from overlap.clock import now, run_virtual
 from overlap.cluster import far_peer
+from overlap.cluster import hosted as hosted_module
 from overlap.cluster.far_peer import GONE_S, start_far
 from overlap.cluster.hosted import PIECE, Delivery, Hosted
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, NodeLost, NodeSilent
@@ -50,14 +52,14 @@ class Node:
             raise NodeSilent("unavailable")
         return said
 
-    async def room(self, size: int) -> str:
-        return await self.hosted.room(size)
+    async def room(self, update: int, size: int) -> str:
+        return await self.hosted.room(update, size)
 
-    async def fill(self, at: int, piece: Any) -> None:
-        await self.hosted.fill(at, piece)
+    async def fill(self, update: int, at: int, piece: Any) -> None:
+        await self.hosted.fill(update, at, piece)
 
-    async def free(self) -> None:
-        await self.hosted.free()
+    async def free(self, update: int) -> None:
+        await self.hosted.free(update)
 
     async def close(self) -> bool:
         self.closed += 1
@@ -82,13 +84,13 @@ class Silent:
     async def collect(self, replies: int, log: int) -> Delivery:
         return await self.says()
 
-    async def room(self, size: int) -> str:
+    async def room(self, update: int, size: int) -> str:
         return ""
 
-    async def fill(self, at: int, piece: Any) -> None:
+    async def fill(self, update: int, at: int, piece: Any) -> None:
         return None
 
-    async def free(self) -> None:
+    async def free(self, update: int) -> None:
         return None
 
     async def close(self) -> bool:
@@ -296,14 +298,61 @@ def test_a_process_that_nobody_calls_any_more_is_orphaned() -> None:
 def test_weights_are_written_into_memory_without_a_name_which_goes_with_the_next() -> None:
     async def main() -> None:
         hosted = Hosted("engine")
-        path = await hosted.room(10)
-        await hosted.fill(0, b"hello")
-        await hosted.fill(5, memoryview(b"world"))
+        path = await hosted.room(1, 10)
+        await hosted.fill(1, 0, b"hello")
+        await hosted.fill(1, 5, memoryview(b"world"))
         assert await asyncio.to_thread(Path(path).read_bytes) == b"helloworld"
         assert "memfd" in os.readlink(path)
-        await hosted.room(3)
-        await hosted.free()
+        await hosted.room(2, 3)
+        await hosted.free(2)
         with contextlib.suppress(FileNotFoundError):
             assert "memfd" not in os.readlink(path)
+
+    asyncio.run(main())
+
+
+def test_a_call_for_an_earlier_update_of_the_weights_that_comes_late_changes_nothing() -> None:
+    async def main() -> None:
+        hosted = Hosted("engine")
+        await hosted.room(1, 5)
+        path = await hosted.room(2, 5)
+        await hosted.fill(2, 0, b"newer")
+        assert await hosted.room(2, 5) == path  # made again, for the first had no answer yet
+        await hosted.room(1, 5)
+        await hosted.fill(1, 0, b"older")
+        await hosted.free(1)
+        assert await asyncio.to_thread(Path(path).read_bytes) == b"newer"
+        await hosted.free(2)
+        await hosted.fill(2, 0, b"after")
+        assert hosted._weights == -1
+
+    asyncio.run(main())
+
+
+def test_weights_that_are_given_back_while_some_are_written_go_to_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = hosted_module._write
+    goes = threading.Event()
+
+    def slowly(fd: int, at: int, data: bytes | memoryview) -> None:
+        goes.wait(10)
+        written(fd, at, data)
+
+    async def main() -> None:
+        monkeypatch.setattr(hosted_module, "_write", slowly)
+        hosted = Hosted("engine")
+        path = await hosted.room(1, 5)
+        number = int(path.rpartition("/")[2])
+        fills = asyncio.create_task(hosted.fill(1, 0, b"hello"))
+        await asyncio.sleep(0)
+        await hosted.free(1)
+        others = {number, os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)}
+        os.dup2(max(others), min(others))
+        goes.set()
+        await fills
+        for other in others:
+            os.close(other)
+        assert (tmp_path / "other").stat().st_size == 0
 
     asyncio.run(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import pytest
 from cluster_runs import PROBLEMS, Run, many, played, program, sources, takes
@@ -13,9 +12,8 @@ from overlap.clock import VirtualLoop, now
 from overlap.cluster.fake_nodes import FakeMembers, FakeNode
 from overlap.cluster.nodes import NOTHING, Job, Parcel, Reply
 from overlap.cluster.pool import ALONE_S, LOST_MAX, ClusterPool
-from overlap.errors import ConfigError
 from sandbox.core import Case, Problem
-from sandbox.errors import CheckerError, PoolClosed, SandboxError, ToolchainMissing, to_wire
+from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire
 
 
 def test_every_job_is_judged_once_and_a_node_with_twice_the_workers_does_twice_the_work() -> None:
@@ -184,34 +182,6 @@ def test_a_cluster_without_a_usable_node_is_said_to_be_so_and_the_node_is_named(
     played(main)
 
 
-def test_a_cluster_that_cannot_be_joined_ends_the_start_with_its_cause() -> None:
-    class Absent(FakeMembers):
-        async def joined(self) -> Any:
-            raise ConfigError("cluster.address", "nowhere:1", "cannot be joined")
-            yield
-
-    async def main() -> None:
-        with pytest.raises(ConfigError, match="cannot be joined"):
-            await ClusterPool(Absent()).__aenter__()
-
-    played(main)
-
-
-def test_closing_fails_what_waits_and_ends_every_agent() -> None:
-    async def main() -> None:
-        run = Run(FakeNode("a", 1, takes(100.0)))
-        pool = await run.__aenter__()
-        waits = [asyncio.create_task(pool.judge(PROBLEMS[0], program(i))) for i in range(100)]
-        await asyncio.sleep(1.0)
-        await run.__aexit__()
-        for end in await asyncio.gather(*waits, return_exceptions=True):
-            assert isinstance(end, PoolClosed)
-        with pytest.raises(PoolClosed):
-            await pool.judge(PROBLEMS[0], program(0))
-
-    played(main)
-
-
 def test_equal_programs_for_equal_problems_are_judged_once_over_all_nodes() -> None:
     async def main() -> None:
         nodes = FakeNode("a", 2, takes(1.0)), FakeNode("b", 2, takes(1.0))
@@ -243,6 +213,23 @@ def test_jobs_that_fail_by_a_fault_of_their_node_succeed_elsewhere_and_that_node
             assert sources(await many(pool, 50)) == [str(i) for i in range(50)]
             assert list(pool.nodes()) == ["whole"]
         assert any("node broken is lost" in line and "no g++" in line for line in run.said)
+
+    played(main)
+
+
+def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_and_does_others() -> None:
+    class Poor(FakeNode):
+        async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+            reply = await super().collect(parcel)
+            fault = to_wire(ToolchainMissing("no g++"))
+            answers = [a._replace(judgement=None, fault=fault) if a.number % 8 == 1 else a for a in reply.answers]
+            return reply._replace(answers=answers)
+
+    async def main() -> None:
+        async with Run(Poor("poor", 8, takes(0.01)), FakeNode("whole", 1, takes(1.0))) as pool:
+            for _ in range(10):
+                assert sources(await many(pool, 8)) == [str(i) for i in range(8)]
+            assert sorted(pool.nodes()) == ["poor", "whole"]
 
     played(main)
 
@@ -282,32 +269,6 @@ def test_jobs_that_failed_for_want_of_a_node_are_not_judged_when_one_comes() -> 
             await asyncio.sleep(10.0)
             assert not late.judged
             assert not pool._router.everything()
-
-    played(main)
-
-
-def test_who_waits_for_an_equal_job_hears_of_the_close_too() -> None:
-    async def main() -> None:
-        pool = ClusterPool(FakeMembers([FakeNode("a", 1, takes(100.0))]), tell=lambda line: None)
-        await pool.__aenter__()
-        twins = [asyncio.create_task(pool.judge(PROBLEMS[0], program(0))) for _ in range(3)]
-        await asyncio.sleep(1.0)
-        await pool.__aexit__()
-        for end in await asyncio.gather(*twins, return_exceptions=True):
-            assert isinstance(end, PoolClosed)
-
-    played(main)
-
-
-def test_a_start_that_is_cancelled_leaves_the_cluster() -> None:
-    async def main() -> None:
-        run = Run()
-        starting = asyncio.create_task(run.__aenter__())
-        await asyncio.sleep(1.0)
-        starting.cancel()
-        await asyncio.wait([starting])
-        assert run.members.closed
-        assert len(asyncio.all_tasks()) == 1
 
     played(main)
 

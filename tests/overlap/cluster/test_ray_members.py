@@ -31,7 +31,7 @@ class Cluster:
     async def free(self) -> dict[str, int]:
         return self.rest
 
-    def actor(self, place: Place, kind: type[Any], make_pool: Any, workers: int, *, cpus: int) -> Any:
+    async def actor(self, place: Place, kind: type[Any], make_pool: Any, workers: int, *, cpus: int) -> Any:
         self.made.append((place.key, workers, cpus))
         return object()
 

@@ -149,3 +149,39 @@ def play(made: Router, what: str, step: int, rng: random.Random, there: set[str]
 )
 def test_a_node_holds_as_many_jobs_ahead_as_a_worker_does_in_the_lag(mean_s: float, lag_s: float, ahead: int) -> None:
     assert depth(mean_s, lag_s) == ahead <= DEPTH_MAX
+
+
+def test_a_job_that_failed_on_a_node_goes_to_another_and_waits_for_it_alone() -> None:
+    made, (first, second, third) = router(1, 1, jobs=3)
+    assert made.assign() == [("n0", first), ("n1", second)]
+    assert made.answered("n0", 0, 1) is first
+    first.avoids |= {"n0"}
+    made.add(first)
+    assert made.assign() == [("n0", third)]  # the others do not wait for it
+    assert (made.waiting, made.assign()) == (1, [])
+    made.answered("n1", 1, 1)
+    assert made.assign() == [("n1", first)]
+    assert (made.waiting, first.attempt) == (0, 2)
+
+
+def test_a_job_that_failed_on_every_node_there_is_goes_to_any() -> None:
+    made, (first,) = router(1, 1, jobs=1)
+    made.assign()
+    made.answered("n0", 0, 1)
+    first.avoids |= {"n0"}
+    made.drain("n1")
+    made.add(first)
+    assert made.assign() == [("n0", first)]
+
+
+def test_a_job_that_avoids_a_node_can_be_withdrawn_while_it_waits() -> None:
+    made, (first, second) = router(1, 1, jobs=2)
+    made.assign()
+    made.answered("n0", 0, 1)
+    first.avoids |= {"n0"}
+    made.add(first)
+    assert made.assign() == []
+    assert first in made.everything()
+    assert made.withdraw(first) == ""
+    assert made.everything() == [second]
+    assert (made.waiting, made.assign()) == (0, [])

@@ -4,169 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fleets import CFG, Fleet, played, seats
 
-from overlap.clock import now, run_virtual
+from overlap.clock import now
 from overlap.cluster import pieces as pieces_module
 from overlap.cluster import sites
-from overlap.cluster.far_peer import Host
-from overlap.cluster.hosted import Delivery
-from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused, NodeSilent
+from overlap.cluster.far_peer import GONE_S
+from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
 from overlap.cluster.pieces import KEPT, Pieces
-from overlap.cluster.sites import NODE_S, REST_S, Berths, FarSite
-from overlap.config import Config, RolloutConfig
-from overlap.errors import EngineError
-from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
+from overlap.cluster.sites import REST_S, Berths, FarSite
+from overlap.errors import ClusterLost, EngineError
 from overlap.process import Life
-
-CFG = Config(rollout=RolloutConfig(replicas=2))
-
-
-class Agent:
-    """A host of a process that says nothing; keeps the weights that it is given."""
-
-    def __init__(self, name: str, closed: Callable[[bool], None]) -> None:
-        self.name, self._closed = name, closed
-        self.environment: Mapping[str, str] = {}
-        self.sure, self.lost = True, False
-        self.memory: bytearray | None = None
-        self.fills = 0
-
-    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
-        self.environment = environment
-        return ""
-
-    async def send(self, at: int, data: bytes) -> None:
-        return None
-
-    async def collect(self, replies: int, log: int) -> Delivery:
-        await asyncio.sleep(BEAT_S)
-        return Delivery()
-
-    async def room(self, size: int) -> str:
-        self.memory = bytearray(size)
-        return f"/there/{self.name}"
-
-    async def fill(self, at: int, piece: bytes) -> None:
-        if self.lost:
-            raise NodeLost("the actor died")
-        await asyncio.sleep(0.001)
-        assert self.memory is not None
-        self.memory[at : at + len(piece)] = piece
-        self.fills += 1
-
-    async def free(self) -> None:
-        self.memory = None
-
-    async def close(self) -> bool:
-        self._closed(self.sure)
-        return self.sure
-
-
-class Fleet:
-    """Nodes that come and go."""
-
-    def __init__(self, *cores: int) -> None:
-        self.nodes = {f"n{i}": self.node(i, count) for i, count in enumerate(cores)}
-        self.hosts: list[Agent] = []
-        self.puts: list[int] = []
-        self.pieces = Pieces(self._put)
-        self.users = 0
-        self.refused: set[str] = set()
-
-    @staticmethod
-    def node(number: int, cores: int) -> NodeDevices:
-        devices = Devices(cores=tuple(range(cores)))
-        return NodeDevices(f"n{number}", f"10.0.0.{number}", devices, here=number == 0)
-
-    async def _put(self, data: bytes) -> bytes:
-        self.puts.append(len(data))
-        return data
-
-    @asynccontextmanager
-    async def joined(self) -> AsyncIterator[None]:
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
-
-    async def alive(self) -> Sequence[str]:
-        return list(self.nodes)
-
-    async def about(self, name: str) -> NodeDevices:
-        if name in self.refused:
-            raise NodeRefused("another version")
-        return self.nodes[name]
-
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
-        self.hosts.append(Agent(name, closed))
-        return self.hosts[-1]
-
-
-def seats(fleet: Fleet, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
-    return place_over(cfg, list(fleet.nodes.values())).engines
-
-
-def played(main: Callable[[], Awaitable[Any]]) -> None:
-    async def play() -> None:
-        await main()
-
-    run_virtual(play())
-
-
-def test_an_engine_has_its_own_node_again_as_long_as_that_is_there() -> None:
-    async def main() -> None:
-        fleet, told = Fleet(4, 4, 4, 4), list[str]()
-        berths, (first, second) = Berths(CFG, fleet, told.append), seats(fleet)
-        assert (await berths.take(first), await berths.take(second)) == (first, second)
-        assert await berths.take(first) == first
-        assert told == []
-
-    played(main)
-
-
-def test_an_engine_whose_node_is_gone_moves_to_one_that_is_free_and_large_enough() -> None:
-    async def main() -> None:
-        cfg = replace(CFG, rollout=replace(CFG.rollout, tensor_parallel=2))
-        fleet, told = Fleet(4, 4, 4, 1, 3, 2), list[str]()
-        first, second = seats(fleet, cfg)
-        berths = Berths(cfg, fleet, told.append)
-        await berths.take(first)
-        await berths.take(second)
-        fleet.refused.add("n4")
-        del fleet.nodes[first.node]
-        moved = await berths.take(first)
-        assert (moved.node, moved.index, moved.cores) == ("n5", first.index, ((0,), (1,)))
-        assert told == [f"engine 0 moves from node {first.node} to node n5"]
-        fleet.nodes[first.node] = Fleet.node(1, 4)
-        assert await berths.take(first) == first
-
-    played(main)
-
-
-def test_an_engine_waits_for_a_node_and_not_for_ever() -> None:
-    async def main() -> None:
-        fleet, told = Fleet(4, 4, 4), list[str]()
-        berths, (first, second) = Berths(CFG, fleet, told.append), seats(fleet)
-        await berths.take(second)
-        del fleet.nodes[first.node]
-        asyncio.get_running_loop().call_later(100.0, fleet.nodes.update, {"n7": Fleet.node(7, 4)})
-        assert (await berths.take(first)).node == "n7"
-        assert 100.0 <= now() <= 102.0
-        del fleet.nodes["n7"]
-        with pytest.raises(NodeLost, match="no node had room for it"):
-            await berths.take(first)
-        assert now() == pytest.approx(100.0 + NODE_S, abs=5.0)
-        assert told[0] == f"engine 0 waits for node {first.node}, or one as large that has no engine"
-
-    played(main)
 
 
 def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
@@ -305,7 +158,7 @@ def test_weights_that_come_another_way_are_left_alone_and_a_node_that_is_lost_me
     asyncio.run(main())
 
 
-def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost() -> None:
+def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost(tmp_path: Path) -> None:
     async def main() -> None:
         fleet = Fleet(4, 4, 4)
         first, _ = seats(fleet)
@@ -316,9 +169,31 @@ def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost() -> None:
         fleet.alive = lost  # type: ignore[method-assign]
         with pytest.raises(HeadLost):
             await Berths(CFG, fleet, print).take(first)
+        life = Life("engine-0", EngineError, tmp_path)
+        with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
+            await FarSite(fleet, Berths(CFG, fleet, print)).start(life, "the engine process", "host", {}, first)
         assert now() == 0.0
 
     played(main)
+
+
+def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        for loses in (True, False):
+            site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine-0", EngineError, tmp_path)
+            peer = await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
+            if loses:
+                fleet.head_lost.set()
+                with pytest.raises(ClusterLost, match="the cluster is lost: its head does not answer"):
+                    await peer.call("add", 1, 1)
+                fleet.head_lost.clear()
+            await life.close()
+            await peer.close()
+            await asyncio.sleep(0.1)
+            assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
 
 
 def test_a_silent_head_is_waited_for() -> None:
@@ -336,3 +211,30 @@ def test_a_silent_head_is_waited_for() -> None:
         assert await Berths(CFG, fleet, print).take(first) == first
 
     played(main)
+
+
+def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, weights: dict[str, Any]) -> None:
+    async def main() -> None:
+        fleet = Fleet(4, 4, 4)
+        first, _ = seats(fleet)
+        site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine", EngineError, tmp_path)
+        peer = await site.start(life, "the engine process", "host", {}, first)
+        fleet.pieces = Ready()  # type: ignore[assignment]
+        fleet.hosts[0].slow = 2 * GONE_S
+        async with site.brought(life, weights, 3):
+            assert now() > 10 * GONE_S
+            assert fleet.hosts[0].fills == 10
+        life.fail("enough")
+        await peer.close()
+
+    played(main)
+
+
+class Ready(Pieces):
+    """Pieces that need no thread."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda data: asyncio.sleep(0, data))
+
+    async def get(self, info: Mapping[str, Any], version: int, at: int) -> Any:
+        return b"x" * min(10, info["size"] - at)

@@ -10,6 +10,7 @@ from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.core import VersionSpan, WeightUpdate
 from overlap.errors import EngineError
+from overlap.generate import generator as generator_module
 from overlap.generate.generator import VllmGenerator
 from overlap.process import RemoteFault
 
@@ -309,6 +310,25 @@ def test_the_probe_gives_one_number_for_each_token_but_the_first(generator):
         await generator.load(UPDATE)
         assert await generator.logprobs([1, 2, 3]) == [-1.0, -1.0]
         assert await generator.logprobs([1]) == []
+        await generator.close()
+
+    run(main())
+
+
+def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator, stub, monkeypatch):
+    monkeypatch.setattr(generator_module, "_LOAD_S", 0.05)
+
+    def prepare(engine):
+        engine.replace_weights = lambda *given: asyncio.Event().wait()
+
+    stub.prepare = prepare
+
+    async def main():
+        with pytest.raises(EngineError, match="the engine did not answer in time"):
+            await generator.load(UPDATE)
+        with pytest.raises(EngineError, match="the engine did not answer in time"):
+            await generator.wait_dead()
+        stub.engine.process.wait(20)
         await generator.close()
 
     run(main())

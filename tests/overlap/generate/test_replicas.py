@@ -335,3 +335,32 @@ def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed():
 
     run(main())
     assert all(life.closed for lives in flock.lives for life in lives)
+
+
+def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_dies_until_it_is_up_again():
+    flock = Flock(2, serving=True)
+
+    async def main():
+        await flock.door.start()
+        flock.hold()
+        tasks = flock.send((0,), (1,), (2,), (3,))
+        await turns()
+        assert [len(sent) for sent in flock.sent] == [2, 2]
+        flock.engine(0).die()
+        flock.engine(1).release.set()
+        await asyncio.gather(*tasks)
+        assert [len(lives) for lives in flock.lives] == [1, 1]
+        await asyncio.sleep(60)
+        flock.hold()
+        tasks = flock.send((4,), (5,))
+        await turns()
+        assert [len(life.sent) for life in (flock.engine(0), flock.engine(1))] == [1, 5]
+        for index in (0, 1):
+            flock.engine(index).die()
+        await asyncio.gather(*tasks)
+        assert [len(lives) for lives in flock.lives] == [3, 2]
+        flock.engine(0).die()
+        await flock.door.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    run(main())

@@ -35,7 +35,7 @@ def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Use], An
     async def started(use: Use) -> tuple[Any, list[Pid | None]]:
         life = RankLife(scratch, tmp_path / "log")
         placed = Placement(ranks=(RankSeat(0, seed=1), RankSeat(1, seed=1)))
-        spec = RankSpec(0, 2, 1, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1, placed)
+        spec = RankSpec(0, 2, life.folder / "rendezvous", tmp_path, tmp_path, Config(), 1, placed)
         made = RankProcesses(spec, life)
         try:
             async with asyncio.timeout(60):

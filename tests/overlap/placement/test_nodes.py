@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from overlap.placement import (
     Devices,
     NodeDevices,
     check_nodes,
+    fits_on,
     memory_plan,
     moved,
     nodes_line,
@@ -126,8 +128,6 @@ def test_nodes_that_are_too_few_or_too_small_are_refused_by_name() -> None:
     said = refused(config(2, 4, 1), gpus(1, 4, 1))
     assert "the nodes have room for 2 (node n2 is too small: 1 GPU(s)): use 2 or less" in said
     assert "rollout.tensor_parallel=8: an engine has 8 GPU(s) of one node" in refused(config(8, 0, 1), gpus(1, 4))
-    said = refused(config(1, 1, 2), gpus(1, 4))
-    assert "learn.ranks=2: learner ranks sit on GPUs of one machine, and node n0, where the run begins, has 1" in said
     assert "no node has one" in refused(config(1, 2, 1, "nccl"), cpus(4, 4))
 
 
@@ -159,6 +159,21 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
     nodes[2] = NodeDevices("n2", "10.0.0.2", Devices.gpus(1, GIB))
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
         check_nodes(asked, nodes)
+
+
+def test_an_engine_fits_on_a_node_that_it_moves_to_where_that_has_the_memory_for_it() -> None:
+    cfg, nodes = config(1, 2, 1), gpus(1, 1, 1, size=80 * GIB)
+    asked, placement = Asked(cfg, SMALL), place_over(cfg, nodes)
+    for size, fits in ((80 * GIB, True), (GIB, False)):
+        node = NodeDevices("n9", "10.0.0.9", Devices.gpus(1, size))
+        assert (seat := moved(cfg, placement.engines[0], node)) is not None
+        assert fits_on(asked, placement, seat, node) is fits
+    cfg, nodes = config(1, 2, 1), cpus(4, 4, 4)
+    placement = place_over(cfg, nodes)
+    for host, fits in ((0, True), (64 * GIB, True), (GIB, False)):
+        node = replace(cpus(4, 4)[1], name="n9", host=host)
+        assert (seat := moved(cfg, placement.engines[0], node)) is not None
+        assert fits_on(Asked(cfg, SMALL), placement, seat, node) is fits
 
 
 def test_who_sits_where_is_told_where_it_is_over_nodes() -> None:

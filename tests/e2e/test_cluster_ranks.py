@@ -1,0 +1,227 @@
+"""Learner ranks on machines of a real Ray cluster: they learn what ranks on one machine learn, and lose a machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from learners import PROBE, make_batch, run
+from machines import Machine, Machines, wait_until, why_not
+from places import ROOT, SUPPORT
+from ranks_driver import CFG, digest
+
+from overlap.policy import make_tiny_policy
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
+CLEAN_S = 15.0
+APART = "/mnt/state"
+"""A folder of the head's own; what is below /tmp all machines share."""
+
+
+class Command:
+    """A command on the head, and what it prints."""
+
+    def __init__(self, machines: Machines, *command: str) -> None:
+        self.machine = machines.head
+        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}", "TMPDIR": "/tmp"}
+        self.process: subprocess.Popen[str] = machines.head.start([sys.executable, *command], **environment)
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def until(self, words: str, seconds: float = 300.0) -> None:
+        try:
+            wait_until(lambda: words in self.text or self.process.poll() is not None, seconds)
+            assert words in self.text
+        except AssertionError:
+            raise AssertionError(f"never {words!r}\n{self.text[-4000:]}") from None
+
+    def end(self, seconds: float = 300.0) -> int:
+        self.process.wait(seconds)
+        self._reader.join(10)
+        return int(self.process.returncode)
+
+    def said(self, what: str) -> list[dict[str, Any]]:
+        events = [json.loads(line) for line in list(self.lines) if line.startswith("{") and line.endswith("}\n")]
+        return [event for event in events if event["what"] == what]
+
+    def close(self) -> None:
+        for pid in [*self.machine.find("overlap.cli"), *self.machine.find("ranks_driver.py")]:
+            os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait(10)
+        self._reader.join(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    with Machines(3) as made:
+        yield made
+
+
+@pytest.fixture
+def start(machines: Machines) -> Iterator[Callable[..., Command]]:
+    made: list[Command] = []
+
+    def begin(*command: str) -> Command:
+        made.append(Command(machines, *command))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Path]:
+    """A folder that all machines see."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def policy(shared: Path) -> Path:
+    return make_tiny_policy(shared / "tiny")
+
+
+def ranks(machine: Machine) -> dict[int, str]:
+    return machine.find("overlap.learner.rank")
+
+
+def left(machine: Machine) -> dict[int, str]:
+    return ranks(machine) | machine.find("RayHosted") | machine.find("overlap.process import warden")
+
+
+def clean(machines: Machines) -> None:
+    """Wait until no machine has anything of a run."""
+    wait_until(lambda: not any(left(machine) for machine in machines.all), CLEAN_S)
+
+
+def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkpoint_is_gone_on_with_there(
+    machines, start, policy, tmp_path
+) -> None:
+    driver = str(SUPPORT / "ranks_driver.py")
+    far = start(driver, machines.address, str(policy), APART, "step", "save", "step", "restore", "step")
+    assert far.end() == 0, far.text
+    assert not far.said("failed"), far.text
+    (placed,) = far.said("placed")
+    first, second = (machine.address for machine in machines.all[1:])
+    assert f"they meet at {first}" in placed["lines"]["ranks"] or f"they meet at {second}" in placed["lines"]["ranks"]
+    assert "this machine" not in placed["lines"]["ranks"]
+
+    async def use(learner):
+        async def step() -> dict[str, Any]:
+            report = await learner.step(make_batch(learner._version))
+            update = await learner.publish(report.version)
+            return {"probe": await learner.logprobs(PROBE), "weights": digest(update.info), **report.metrics}
+
+        here = [await step(), await step()]
+        await learner.restore(Path(f"/proc/{machines.head.init}/root{APART}"))
+        return [*here, await step()]
+
+    here = run(policy, tmp_path, CFG, use)
+    there = far.said("step")
+    assert len(here) == len(there) == 3
+    for mine, theirs in zip(here, there, strict=True):
+        assert theirs["probe"] == pytest.approx(mine["probe"], abs=1e-4)
+        for name in ("loss", "grad_norm"):
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-4, abs=1e-5), name
+    assert there[1]["weights"] == there[2]["weights"]
+    assert len({event["weights"] for event in there}) == 2
+    clean(machines)
+
+
+def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, start, policy) -> None:
+    steps = ["step"] * 10_000
+    far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, *steps)
+    far.until('"what": "step"')
+    assert [len(ranks(machine)) for machine in machines.all] == [0, 1, 1]
+    for pid in machines.head.find("ranks_driver.py"):
+        os.kill(pid, signal.SIGKILL)
+    clean(machines)
+
+
+@pytest.mark.wide
+def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who_and_where(
+    machines, start, policy
+) -> None:
+    first, second = machines.all[1:]
+    machines._ip(second, f"route add unreachable {first.address}/32")
+    try:
+        far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, "step")
+        assert far.end() == 0, far.text
+    finally:
+        machines._ip(second, f"route del unreachable {first.address}/32")
+    (failed,) = far.said("failed")
+    text = " ".join(failed["error"].split())
+    assert "the ranks do not meet within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
+    assert first.address in text
+    assert second.address in text
+    clean(machines)
+
+
+def train(machines: Machines, shared: Path, policy: Path, *settings: str) -> list[str]:
+    """The command of a run of a tiny policy, with ranks on nodes."""
+    tree = {
+        "model": {"policy": str(policy), "dtype": "float32", "prompt_tokens": 64, "response_tokens": 64},
+        "data": {"task": "toy:ToyTask"},
+        "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 24},
+        "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "truncated": "zero", "ranks": 2},
+        "run": {"eval_samples": 0, "device": "cpu", "save_every": 1},
+        "cluster": {"address": machines.address, "spread_ranks": True},
+    }
+    (shared / "config.yaml").write_text(yaml.safe_dump(tree))
+    return ["-m", "overlap.cli", "train", "--config", str(shared / "config.yaml"), *settings]
+
+
+def test_a_plan_says_which_rank_sits_on_which_node_and_where_they_meet(machines, start, shared, policy) -> None:
+    dry = start(*train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}"))
+    assert dry.end() == 0, dry.text
+    addresses = [machine.address for machine in machines.all[1:]]
+    for rank in range(2):
+        assert any(f"rank {rank} on node {address}-" in dry.text for address in addresses)
+    assert any(f"they meet at {address}" in dry.text for address in addresses)
+
+
+@pytest.mark.wide
+def test_a_run_whose_rank_lost_its_node_goes_on_from_its_checkpoint_on_the_nodes_that_live(
+    machines, start, shared, policy
+) -> None:
+    lost, folder = machines.all[1], shared / "run"
+    run = start(*train(machines, shared, policy, "run.steps=6", f"run.dir={folder}"))
+    run.until("step 1/6", 400.0)
+    assert len(ranks(lost)) == 1
+    wait_until(lambda: (folder / "checkpoints").is_dir() and any((folder / "checkpoints").iterdir()), 60.0)
+    lost.kill()
+    assert run.end() == 0, run.text
+    text = " ".join(run.text.split())
+    assert "the run goes back to checkpoint" in text
+    assert lost.address in text[: text.index("the run goes back")]  # by its node, or by a rank that spoke with it
+    assert f"moves from node {lost.address}-" in text
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in metrics] == list(range(1, 7))
+    assert max(row.get("rollout/parity_gap") or 0.0 for row in metrics) < 0.05
+    clean(machines)
+    shutil.rmtree(folder)

@@ -1,0 +1,265 @@
+"""A cluster is joined and left at any moment: one connection at a time, and none is left open. Ray is a double."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from ray import exceptions
+
+from overlap.cluster import addresses, ray_cluster
+from overlap.cluster.nodes import HeadLost
+from overlap.cluster.ray_cluster import Place, RayCluster
+from overlap.errors import ConfigError
+
+DEADLINE_S = 20.0
+
+
+class Ray:
+    """What is done with it, in order; ``init`` lasts until it ``goes``."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.begun, self.goes = threading.Event(), threading.Event()
+        self.goes.set()
+
+    def init(self, **given: Any) -> None:
+        self.begun.set()
+        assert self.goes.wait(DEADLINE_S)
+        self.done.append("init")
+
+    def shutdown(self) -> None:
+        self.done.append("shutdown")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
+    made = Ray()
+    monkeypatch.setattr(ray_cluster.ray, "init", made.init)
+    monkeypatch.setattr(ray_cluster.ray, "shutdown", made.shutdown)
+    monkeypatch.setattr(ray_cluster, "greet", lambda address: None)
+    yield made
+    made.goes.set()
+
+
+def cluster() -> RayCluster:
+    return RayCluster("10.0.0.1:6379", unauthenticated=True)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not true():  # noqa: ASYNC110 - a thread's state
+            await asyncio.sleep(0.001)
+
+
+def test_the_last_one_that_leaves_ends_the_connection_and_it_can_be_joined_again(fake: Ray) -> None:
+    async def main() -> None:
+        joined = cluster()
+        await asyncio.gather(joined.enter(), joined.enter())
+        await joined.leave()
+        assert fake.done == ["init"]
+        await joined.leave()
+        await joined.enter()
+        assert fake.done == ["init", "shutdown", "init"]
+        await joined.leave()
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_is_open_only_when_it_was_left_is_closed_and_the_next_waits_for_that(fake: Ray) -> None:
+    async def main() -> None:
+        joined = cluster()
+        fake.goes.clear()
+        enters = asyncio.create_task(joined.enter())
+        await until(fake.begun.is_set)
+        enters.cancel()
+        await asyncio.wait([enters])
+        leaves = asyncio.create_task(joined.leave())
+        await asyncio.sleep(0)
+        again = asyncio.create_task(joined.enter())
+        await asyncio.sleep(0.05)
+        fake.goes.set()
+        await asyncio.gather(leaves, again)
+        assert fake.done == ["init", "shutdown", "init"]
+        await joined.leave()
+        assert fake.done[-1] == "shutdown"
+
+    asyncio.run(main())
+
+
+def test_one_that_is_left_before_ray_was_asked_is_never_opened(fake: Ray) -> None:
+    async def main() -> None:
+        joined = cluster()
+        with ray_cluster._Connection._one:  # another one is being closed
+            enters = asyncio.create_task(joined.enter())
+            await asyncio.sleep(0.05)
+            leaves = asyncio.create_task(joined.leave())
+            await asyncio.sleep(0.05)
+        await leaves
+        with pytest.raises(asyncio.CancelledError):
+            await enters
+        assert fake.done == []
+
+    asyncio.run(main())
+
+
+def test_who_is_cancelled_while_he_leaves_has_left(fake: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        joined = cluster()
+        await joined.enter()
+        leaves = asyncio.create_task(joined.leave())
+        await asyncio.sleep(0)
+        leaves.cancel()
+        await asyncio.wait([leaves])
+        await until(lambda: fake.done == ["init", "shutdown"])
+
+    asyncio.run(main())
+
+
+def test_a_frozen_head_that_an_actor_is_asked_of_holds_up_no_loop_and_is_lost(
+    fake: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = threading.Event()
+    monkeypatch.setattr(ray_cluster.ray, "remote", lambda kind: frozen.wait(DEADLINE_S))
+    monkeypatch.setattr(ray_cluster, "LOOKING_S", 1)
+    monkeypatch.setattr(ray_cluster, "NodeAffinitySchedulingStrategy", lambda *given, **more: None)
+
+    async def main() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0.01)
+
+        counting = asyncio.create_task(count())
+        with pytest.raises(HeadLost, match="does not answer"):
+            await cluster().actor(Place("k", "10.0.0.2", True, 0), Ray)
+        assert turns > 10
+        counting.cancel()
+        frozen.set()
+
+    asyncio.run(main())
+
+
+def test_whoever_watches_the_head_is_told_when_it_is_lost_and_let_go_when_all_have_left(
+    fake: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    async def look(self: RayCluster) -> list[Place]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            raise HeadLost("gone")
+        return []
+
+    monkeypatch.setattr(RayCluster, "look", look)
+    monkeypatch.setattr(ray_cluster, "LOOK_S", 0.001)
+
+    async def main() -> None:
+        joined = cluster()
+        await joined.enter()
+        first, second = await asyncio.gather(joined.lost(), joined.lost())
+        assert first is second
+        assert looks == 3
+        await joined.leave()
+        await joined.enter()
+        waits = asyncio.create_task(joined.lost())
+        await asyncio.sleep(0.01)
+        await joined.leave()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+def joined_at(address: str) -> str:
+    """Why it cannot be."""
+
+    async def main() -> None:
+        joined = RayCluster(address, unauthenticated=True)
+        try:
+            await joined.enter()
+        finally:
+            await joined.leave()
+
+    with pytest.raises(ConfigError) as raised:
+        asyncio.run(main())
+    assert raised.value.field == "cluster.address"
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["garbage", "10.0.0.1:", "10.0.0.1:99999", ":6379", "a b:6379"])
+def test_what_is_no_address_is_refused_in_a_line(address: str) -> None:
+    assert "use HOST:PORT, as in 10.0.0.1:6379" in joined_at(address)
+
+
+def test_an_address_where_nobody_listens_is_refused_at_once(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    listener.close()
+    assert "nobody answers there (Connection refused)" in joined_at(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("says", [b"SSH-2.0-OpenSSH_9.6\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
+def test_an_address_where_something_else_listens_is_refused_at_once(listener: socket.socket, says: bytes) -> None:
+    def answer() -> None:
+        with listener.accept()[0] as one:
+            one.recv(1000)
+            one.sendall(says)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    assert "what listens there is no head of a cluster" in joined_at(f"127.0.0.1:{listener.getsockname()[1]}")
+    thread.join()
+
+
+def test_an_address_where_somebody_listens_and_says_nothing_is_refused(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "REACH_S", 0.1)
+    assert "nobody answers there (timed out)" in joined_at(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (exceptions.AuthenticationError("InvalidAuthToken"), "asks for another token than the driver's"),
+        (exceptions.RpcError("Method not found!", 12), "what listens there is no head of a cluster"),
+        (exceptions.RpcError("try again", 14), "cannot be joined (try again)"),
+    ],
+)
+def test_a_head_that_does_not_let_us_in_and_what_is_another_server_of_rays_are_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    def asked(address: str) -> None:
+        raise error
+
+    monkeypatch.setattr(ray_cluster, "check_address", lambda *where: None)
+    monkeypatch.setattr(ray_cluster, "GcsClient", asked)
+    assert told in joined_at("10.0.0.1:6379")
+
+
+def test_a_head_of_another_version_is_told_with_both_versions(fake: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**given: Any) -> None:
+        text = "Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.7\n"
+        raise RuntimeError(text + "This process on Ray was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n")
+
+    monkeypatch.setattr(ray_cluster.ray, "init", init)
+    told = joined_at("10.0.0.1:6379")
+    assert "Ray: 2.9.0" in told
+    assert "Ray: 2.60.0" in told
+    assert os.linesep not in told

@@ -1,0 +1,116 @@
+"""A fleet of nodes that come and go, and agents on them that keep the weights that they are given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from overlap.clock import run_virtual
+from overlap.cluster.far_peer import Host
+from overlap.cluster.hosted import Delivery
+from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused
+from overlap.cluster.pieces import Pieces
+from overlap.config import Config, RolloutConfig
+from overlap.placement import Devices, EngineSeat, NodeDevices, place_over
+
+CFG = Config(rollout=RolloutConfig(replicas=2))
+
+
+class Agent:
+    """A host of a process that says nothing; keeps the weights that it is given."""
+
+    def __init__(self, name: str, closed: Callable[[bool], None]) -> None:
+        self.name, self._closed = name, closed
+        self.environment: Mapping[str, str] = {}
+        self.sure, self.lost, self.slow = True, False, 0.001
+        self.memory: bytearray | None = None
+        self.fills = 0
+
+    async def start(self, title: str, module: str, environment: Mapping[str, str]) -> str:
+        self.environment = environment
+        return ""
+
+    async def send(self, at: int, data: bytes) -> None:
+        return None
+
+    async def collect(self, replies: int, log: int) -> Delivery:
+        await asyncio.sleep(BEAT_S)
+        return Delivery()
+
+    async def room(self, update: int, size: int) -> str:
+        self.memory = bytearray(size)
+        return f"/there/{self.name}"
+
+    async def fill(self, update: int, at: int, piece: bytes) -> None:
+        if self.lost:
+            raise NodeLost("the actor died")
+        await asyncio.sleep(self.slow)
+        assert self.memory is not None
+        self.memory[at : at + len(piece)] = piece
+        self.fills += 1
+
+    async def free(self, update: int) -> None:
+        self.memory = None
+
+    async def close(self) -> bool:
+        self._closed(self.sure)
+        return self.sure
+
+
+class Fleet:
+    """Nodes that come and go."""
+
+    def __init__(self, *cores: int) -> None:
+        self.nodes = {f"n{i}": self.node(i, count) for i, count in enumerate(cores)}
+        self.hosts: list[Agent] = []
+        self.puts: list[int] = []
+        self.pieces = Pieces(self._put)
+        self.users = 0
+        self.head_lost = asyncio.Event()
+        self.refused: set[str] = set()
+
+    @staticmethod
+    def node(number: int, cores: int) -> NodeDevices:
+        devices = Devices(cores=tuple(range(cores)))
+        return NodeDevices(f"n{number}", f"10.0.0.{number}", devices, here=number == 0)
+
+    async def _put(self, data: bytes) -> bytes:
+        self.puts.append(len(data))
+        return data
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        self.users += 1
+        try:
+            yield
+        finally:
+            self.users -= 1
+
+    async def lost(self) -> HeadLost:
+        await self.head_lost.wait()
+        return HeadLost("its head does not answer")
+
+    async def alive(self) -> Sequence[str]:
+        return list(self.nodes)
+
+    async def about(self, name: str) -> NodeDevices:
+        if name in self.refused:
+            raise NodeRefused("another version")
+        return self.nodes[name]
+
+    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
+        self.hosts.append(Agent(name, closed))
+        return self.hosts[-1]
+
+
+def seats(fleet: Fleet, cfg: Config = CFG) -> tuple[EngineSeat, ...]:
+    return place_over(cfg, list(fleet.nodes.values())).engines
+
+
+def played(main: Callable[[], Awaitable[Any]]) -> None:
+    async def play() -> None:
+        await main()
+
+    run_virtual(play())
