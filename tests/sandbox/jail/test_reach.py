@@ -27,7 +27,7 @@ from sandbox.jail.memfd import new_memfd
 from sandbox.jail.run import Run
 from sandbox.judging import Judge
 
-LIMITS = Limits(cpu_s=2, wall_s=20)
+LIMITS = Limits(cpu_s=8, wall_s=40)
 x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call numbers of x86_64")
 
 
