@@ -148,7 +148,7 @@ class RayCluster:
             raise HeadLost(f"its head at {self.address} does not answer ({why})") from error
 
     async def _join(self) -> None:
-        if self._leaves is not None:
+        if self._leaves is not None and not self._leaves.done():  # one that is may be of a loop that is closed
             await asyncio.wait([self._leaves])
         if not self.unauthenticated:
             self._token_taken = _take_token(self.address)

@@ -71,6 +71,19 @@ def test_the_last_one_that_leaves_ends_the_connection_and_it_can_be_joined_again
     asyncio.run(main())
 
 
+def test_it_is_joined_again_in_another_event_loop(fake: Ray) -> None:
+    """A run asks the nodes in one, and trains in another."""
+    joined = cluster()
+
+    async def main() -> None:
+        await joined.enter()
+        await joined.leave()
+
+    asyncio.run(main())
+    asyncio.run(main())
+    assert fake.done == ["init", "shutdown"] * 2
+
+
 def test_a_connection_that_is_open_only_when_it_was_left_is_closed_and_the_next_waits_for_that(fake: Ray) -> None:
     async def main() -> None:
         joined = cluster()
