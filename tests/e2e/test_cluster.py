@@ -334,7 +334,7 @@ def test_a_training_run_goes_on_when_a_node_dies_in_a_step_and_every_sample_is_s
     config, steps = ROOT / "recipes" / "code_rl" / "configs" / "smoke.yaml", 2
     lost = machines.all[1]
     settings = [f"cluster.address={machines.address}", f"run.dir={tmp_path / 'run'}", f"run.steps={steps}"]
-    settings += ["run.eval_samples=0", "run.keep_rollouts=true"]
+    settings += ["run.eval_samples=0", "run.keep_rollouts=true", "model.dtype=float32"]
     command = [sys.executable, "-m", "overlap.cli", "train", "--config", str(config), *settings]
     with machines.head.start(command, PYTHONPATH=str(ROOT)) as train:
         assert train.stdout is not None

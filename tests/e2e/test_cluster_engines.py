@@ -25,7 +25,7 @@ class Train:
     def __init__(self, machines: Machines, *settings: str) -> None:
         config = ROOT / "recipes" / "code_rl" / "configs" / "smoke.yaml"
         command = [sys.executable, "-m", "overlap.cli", "train", "--config", str(config), "run.eval_samples=0"]
-        command += [f"cluster.address={machines.address}", "run.keep_rollouts=true", *settings]
+        command += ["model.dtype=float32", f"cluster.address={machines.address}", "run.keep_rollouts=true", *settings]
         self.machine = machines.head
         self.process: subprocess.Popen[str] = machines.head.start(command, PYTHONPATH=str(ROOT))
         self.lines: list[str] = []
