@@ -119,6 +119,7 @@ def clean(machines: Machines) -> None:
     wait_until(lambda: not any(left(machine) for machine in machines.all), CLEAN_S)
 
 
+@pytest.mark.wide
 def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkpoint_is_gone_on_with_there(
     machines, start, policy, tmp_path
 ) -> None:
@@ -153,6 +154,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
     clean(machines)
 
 
+@pytest.mark.wide
 def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, start, policy) -> None:
     steps = ["step"] * 10_000
     far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, *steps)
