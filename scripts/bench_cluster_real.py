@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -224,8 +225,12 @@ def lose_a_node(machines: Machines) -> None:
         again = await_rate(driver, 3, joined)
         print(f"a node joined: all three at their full rate {again - joined:.1f} s after it was up", flush=True)
     finally:
+        for pid in machines.head.find(
+            "bench_cluster_real.py", "loss"
+        ):  # it has the pipe, and outlives who entered there
+            os.kill(pid, signal.SIGKILL)
         driver.kill()
-        driver.communicate()
+        driver.communicate(timeout=30)
 
 
 def await_rate(driver: subprocess.Popen[str], nodes: int, since: float) -> float:

@@ -5,11 +5,12 @@ take it one after the other. No Ray in here.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from overlap.cluster.shelf import read_piece
 
 PIECE_BYTES = 16 << 20
 KEPT = 4
@@ -49,15 +50,3 @@ class Pieces:
 
     async def _make(self, path: str, at: int, length: int) -> Any:
         return await self._put(await asyncio.to_thread(read_piece, path, at, length))
-
-
-def read_piece(path: str, at: int, length: int) -> bytes:
-    """Bytes of a file. Raises ValueError where it ends before."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        data = os.pread(fd, length, at)
-    finally:
-        os.close(fd)
-    if len(data) < length:
-        raise ValueError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
-    return data

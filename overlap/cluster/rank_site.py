@@ -25,8 +25,8 @@ from overlap.atomic import guarded, remove
 from overlap.clock import now
 from overlap.cluster.far_peer import Host, patiently, start_far
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent
-from overlap.cluster.pieces import PIECE_BYTES, read_piece
-from overlap.cluster.shelf import Shelf, write_piece
+from overlap.cluster.pieces import PIECE_BYTES
+from overlap.cluster.shelf import Shelf, read_piece, write_piece
 from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
@@ -179,7 +179,7 @@ class RankSite:
 
     async def _send_file(self, life: Life, host: Host, path: Path, name: str, size: int) -> None:
         async def send(at: int) -> None:
-            data = await asyncio.to_thread(read_piece, str(path), at, min(PIECE_BYTES, size - at))
+            data = await asyncio.to_thread(read_piece, path, at, min(PIECE_BYTES, size - at))
             if fault := await self._asked(life, host, "write", name, at, data):
                 raise RunDirError(f"cannot write {name} on node {host.name}: {fault}; free space there (TMPDIR)")
 

@@ -33,14 +33,7 @@ class Shelf:
 
     def read(self, path: str, at: int, length: int) -> bytes:
         """A piece of a file, relative to the folder or not. Raises OSError, also where it is shorter."""
-        fd = os.open(self._root / path, os.O_RDONLY)
-        try:
-            data = os.pread(fd, length, at)
-        finally:
-            os.close(fd)
-        if len(data) < length:
-            raise OSError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
-        return data
+        return read_piece(self._root / path, at, length)
 
     def write(self, name: str, at: int, data: bytes) -> str:
         """Write a piece of a file in the folder; why that cannot be, "" where it is done."""
@@ -49,6 +42,18 @@ class Shelf:
         except OSError as error:
             return error.strerror or str(error)
         return ""
+
+
+def read_piece(path: str | Path, at: int, length: int) -> bytes:
+    """Bytes of a file. Raises OSError, also where it ends before."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        data = os.pread(fd, length, at)
+    finally:
+        os.close(fd)
+    if len(data) < length:
+        raise OSError(f"{path} ends at byte {at + len(data)}, not behind {at + length}")
+    return data
 
 
 def write_piece(path: Path, at: int, data: bytes) -> None:
