@@ -10,10 +10,11 @@ All times are seconds of ``time.monotonic()`` (one clock for all processes of a 
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from overlap.packed import Packed as Packed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,52 +24,6 @@ if TYPE_CHECKING:
 Finish = Literal["stop", "length", "abort"]
 Part = Literal["weights", "cache"]
 """What of an engine wakes on its own: its weights, or all the rest, which is its KV cache."""
-N = TypeVar("N", int, float)
-
-
-class Packed(Sequence[N]):
-    """Numbers in 4 bytes each: ids (``"i"``, int32) or log-probs (``"f"``, float32, which is what engines compute in).
-
-    In all else a tuple: not changed after it is made, hashable, equal to a tuple of the same numbers. ``array`` is
-    its memory, for readers that want no Python object per number. Raises OverflowError for an id beyond int32.
-    """
-
-    __slots__ = ("array",)
-
-    array: array[N]
-
-    def __init__(self, code: Literal["i", "f"], values: Iterable[N]) -> None:
-        known = values.array if isinstance(values, Packed) else None
-        self.array = known if known is not None and known.typecode == code else array(code, values)
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    @overload
-    def __getitem__(self, index: int) -> N: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[N, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> N | tuple[N, ...]:
-        return tuple(self.array[index]) if isinstance(index, slice) else self.array[index]
-
-    def __iter__(self) -> Iterator[N]:
-        return iter(self.array)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Packed):
-            return self.array == other.array
-        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Packed, (self.array.typecode, self.array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +87,16 @@ class Request:
     """Tokens are drawn from the likeliest ones that have this share of the probability; 1, as for all training samples:
     from all. Only answers that nobody learns from may have another one.
     """
+    turn: int = 0
+    """Of its episode, from 1, where ``prompt`` is all that the policy sees for this turn; 0: the whole rollout."""
+    max_tokens: int | None = None
+    """Tokens of the response at most; None: as many as ``model.response_tokens`` and the context allow."""
+    stop: tuple[str, ...] = ()
+    """Strings that end this response, besides ``rollout.stop``."""
 
     @property
     def id(self) -> str:
-        return f"g{self.group}s{self.sample}"
+        return f"g{self.group}s{self.sample}" + (f"t{self.turn}" if self.turn else "")
 
     @property
     def place(self) -> tuple[int, int]:
@@ -153,11 +114,27 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """What an answer says to whoever asked, as a model's parsers read it. ``calls`` are names and arguments (JSON text)
+    of tools. ``failed``: the parser could make nothing of it, and ``text`` is all of it.
+    """
+
+    text: str
+    reasoning: str | None = None
+    calls: tuple[tuple[str, str], ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Trajectory:
     """A finished rollout. ``token_ids`` and ``logprobs`` are [T]: the response only, stop token included if sampled.
 
     ``logprobs`` are natural logs under the distribution that was really sampled from (at the sampling temperature).
     Both may be given as any sequence and are held as :class:`Packed`: a response of 16K tokens takes 128 KiB.
+
+    An episode of several turns is one, too: its response is all that came behind its first prompt, and ``mask`` [T] is
+    0 where tools or users said it (log-prob 0, in no span); ``text`` is its answer. Turns that are not on the way to
+    the answer are in ``forks``, trajectories of the same request. Each sampled token has mask 1 in one of them.
     """
 
     request: Request
@@ -168,14 +145,34 @@ class Trajectory:
     spans: tuple[VersionSpan, ...]
     started_s: float
     finished_s: float
+    prompt_ids: Sequence[int] = ()
+    """What came before, [P]; by default the request's prompt."""
+    mask: bytes = b""
+    """1 for each token that was sampled and is trained here, else 0; by default all ones."""
+    turns: int = 1
+    """Answers of the policy in it."""
+    forks: tuple[Trajectory, ...] = ()
+    failure: str = ""
+    """Why it cannot be scored, where that is known before: what rolled it out has crashed."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", Packed("i", self.token_ids))
         object.__setattr__(self, "logprobs", Packed("f", self.logprobs))
+        object.__setattr__(self, "prompt_ids", Packed("i", self.prompt_ids or self.request.prompt.token_ids))
 
     @property
     def id(self) -> str:
         return self.request.id
+
+    @property
+    def branches(self) -> tuple[Trajectory, ...]:
+        """It and its forks."""
+        return self, *self.forks
+
+    @property
+    def sampled(self) -> int:
+        """Tokens that the policy sampled, those of forks too."""
+        return sum(sum(b.mask) if b.mask else len(b.token_ids) for b in self.branches)
 
     @property
     def truncated(self) -> bool:
@@ -184,8 +181,8 @@ class Trajectory:
 
     @property
     def version_min(self) -> int:
-        """Oldest policy version that sampled a token of this response."""
-        return min((span.version for span in self.spans), default=0)
+        """Oldest policy version that sampled a token of it."""
+        return min((span.version for branch in self.branches for span in branch.spans), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +302,11 @@ class Generator(Protocol):
 
     async def generate(self, request: Request) -> Trajectory:
         """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine."""
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """Read an answer by ``rollout.tool_parser`` and ``rollout.reasoning_parser``; ``tools`` are those of its
+        request, a JSON list. What was sampled stays what is learned from.
+        """
 
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version, resume (and open the gate). After a failure the gate is shut until a load succeeds.

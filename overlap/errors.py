@@ -14,6 +14,11 @@
     ├── StoppedError       the run was stopped before it could keep anything
     ├── StaleBatchError    a lease failed: a batch is older than promised
     ├── EmptyBatchesError  too many steps in a row had nothing to learn from
+    ├── RolloutError       the task's own rollout of an episode failed; names the prompt
+    ├── EpisodeError       a turn is refused; the episode may go on
+    │   ├── RequestRefused    it asks for what cannot be, or must not be, done
+    │   ├── ContextFull       its dialog leaves no room in the context
+    │   └── EpisodeOver       the episode has used its turns, tokens or time, or has ended
     └── StageError         a stage of the pipeline died; names the stage and the sample
 
 What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
@@ -99,6 +104,26 @@ class StaleBatchError(OverlapError, AssertionError):
 
 class EmptyBatchesError(OverlapError, RuntimeError):
     """Several steps in a row had no group with a mixed outcome."""
+
+
+class RolloutError(OverlapError, RuntimeError):
+    """The rollout of an episode, which is the user's code, raised or gave what cannot be used."""
+
+
+class EpisodeError(OverlapError, RuntimeError):
+    """The policy is not asked for this turn. An episode that ends by it is truncated, not failed."""
+
+
+class RequestRefused(EpisodeError, ValueError):
+    """A turn asks for what cannot be done, or for what would change the law by which the policy is sampled."""
+
+
+class ContextFull(EpisodeError):
+    """The dialog is as long as the context."""
+
+
+class EpisodeOver(EpisodeError):
+    """The episode has used up its turns, its tokens or its time, or has ended."""
 
 
 class StageError(OverlapError, RuntimeError):

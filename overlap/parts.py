@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overlap.config import Config
-from overlap.core import Generator, Verifier
+from overlap.core import Generator
 from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
 from overlap.prepared import Prepared
 from overlap.spread import cluster_of
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
     from overlap.generate import Site
     from overlap.learner import DeepSpeedLearner
+    from overlap.verify import SandboxVerifier
 
 
 def steady_engines(
@@ -155,9 +156,24 @@ def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: 
     )
 
 
+def rolling(
+    prepared: Prepared, engines: Generator, verifier: SandboxVerifier, tell: Callable[[str], None]
+) -> Generator:
+    """The engines themselves, or, for a task of episodes, behind what rolls them out."""
+    task = prepared.task
+    if (rollout := getattr(task, "rollout", None)) is None:
+        return engines
+    from overlap.server import ChatTemplate, episodes
+
+    template = ChatTemplate(prepared.tokenizer)
+    for note in template.notes:
+        tell(f"the chat template of {prepared.cfg.model.policy}: {note}")
+    return episodes(prepared.cfg, engines, template, rollout, f"{type(task).__qualname__}.rollout", verifier.judge)
+
+
 def sandbox_verifier(
     prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None]
-) -> Verifier:
+) -> SandboxVerifier:
     """The pool of sandboxes for the task of a run, on this machine or on the nodes of its cluster, beside its engines
     there.
     """

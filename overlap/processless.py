@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+
+from overlap.core import Spoken
 
 
 class Processless:
@@ -29,6 +32,10 @@ class Processless:
 
 class ProcesslessEngine(Processless):
     """A generator door without an engine: it holds no memory, and loses no weights."""
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """It has no parsers."""
+        return Spoken(text)
 
     async def sleep(self) -> None:
         """There is no memory to give."""

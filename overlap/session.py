@@ -18,7 +18,7 @@ from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
 from overlap.keeping import Keeper
 from overlap.opening import Door, open_doors
-from overlap.parts import Sites, before_starts, learner_of, sandbox_verifier, steady_engines
+from overlap.parts import Sites, before_starts, learner_of, rolling, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepared import Prepared
@@ -200,7 +200,8 @@ class Session:
         engines = steady_engines(
             p, self.placement, scratch, log=log, tell=tell, watch=watch, went_on=went_on, sites=self.sites
         )
-        return engines, sandbox_verifier(p, self.placement, scratch, log=log, tell=tell)
+        verifier = sandbox_verifier(p, self.placement, scratch, log=log, tell=tell)
+        return rolling(p, engines, verifier, tell), verifier
 
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step

@@ -29,7 +29,7 @@ from overlap.evaluation import (
     tallied,
 )
 from overlap.opening import Door, open_doors
-from overlap.parts import sandbox_verifier, serving_engines
+from overlap.parts import rolling, sandbox_verifier, serving_engines
 from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
 from overlap.plan import left_out_lines, seats_lines
@@ -92,7 +92,7 @@ def rollout(
         began, samples = time.monotonic(), cfg.rollout.samples_per_group
         scored = await answer(parts, prompts, samples)
         rate = PassRate(tallied(scored), samples, cfg.rollout.temperature, time.monotonic() - began)
-        tokens = sum(len(s.trajectory.token_ids) for s in scored)
+        tokens = sum(s.trajectory.sampled for s in scored)
         parts.console.print(
             f"{len(scored)} answers to {len(prompts)} prompts: {rate}; "
             f"{tokens:,} tokens, {tokens / rate.seconds:,.0f} tok/s"
@@ -168,8 +168,9 @@ class _Standalone:
     async def __call__(self) -> None:
         p, log = self.prepared, self.scratch / "run.log"
         tell = self.console.print
-        generator = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
-        verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=self.console.print)
+        engines = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
+        verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=tell)
+        generator = rolling(p, engines, verifier, tell)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
             doors = {name: door for name, door in doors.items() if name in self.wanted}

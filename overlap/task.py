@@ -59,6 +59,16 @@ class Task(ABC):
         process, where it may take as long as a program may.
         """
 
+    rollout: Any = None
+    """Of a task whose episodes have several turns: ``async def rollout(self, prompt, chat, sandbox) -> str``.
+
+    ``await chat.say(messages, tools=, max_tokens=, stop=, prefill=)`` has the policy answer (``overlap.server.Reply``:
+    text, reasoning, calls, finish, message), ``await sandbox.run(problem, program)`` judges a program in the pool that
+    judges answers, by cases that the policy may know of. What it returns is the answer that ``program`` and ``reward``
+    get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
+    raises that a budget is used up (``rollout.turns``, ``rollout.episode_s``, ``model.episode_tokens``).
+    """
+
     def probes(self, prompt: Prompt) -> Iterable[Probe]:
         """Programs whose fate the data says or implies, for ``overlap check-data`` to judge; a reference comes first.
 

@@ -51,7 +51,7 @@ class Host(Protocol):
     async def free(self, update: int) -> None: ...
 
     async def files(self, do: str, *args: Any) -> Any:
-        """What a method of its ``shelf.Shelf`` says."""
+        """What a method of its ``far_folder.FarFolder`` says."""
 
     async def close(self) -> bool:
         """End the process, and the agent; whether that is sure."""

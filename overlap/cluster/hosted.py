@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from overlap.clock import now
+from overlap.cluster.far_folder import FarFolder
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, code_digest
-from overlap.cluster.shelf import Shelf
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
@@ -56,7 +56,7 @@ class Hosted:
         self._taken = self._given = 0
         self._replies, self._some = bytearray(), asyncio.Event()
         self._log: Path | None = None
-        self._shelf: Shelf | None = None
+        self._folder: FarFolder | None = None
         self._death: tuple[str, int | None] | None = None
         self._weights, self._update = -1, 0
         self._called_s = 0.0
@@ -68,7 +68,7 @@ class Hosted:
             scratch, _ = self._stack.enter_context(
                 scratch_directory(apart=True)
             )  # Ray kills all children of a worker that it ends
-            self._log, self._shelf = scratch / "log", Shelf(scratch / "files")
+            self._log, self._folder = scratch / "log", FarFolder(scratch / "files")
             self._life = _Watched(self._name, scratch, self._log, self._died)
             reader, self._writer = await connect(self._life, title, module, environment)
         except OverlapError as error:
@@ -166,9 +166,9 @@ class Hosted:
             self._weights = -1
 
     async def files(self, do: str, *args: Any) -> Any:
-        """What a method of its shelf says."""
+        """What a method of its folder says."""
         self._called_s = now()
-        return await asyncio.to_thread(getattr(self._shelf, do), *args)
+        return await asyncio.to_thread(getattr(self._folder, do), *args)
 
     async def orphaned(self) -> None:
         """Return when nobody has called for ``ORPHAN_S``."""

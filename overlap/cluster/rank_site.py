@@ -23,10 +23,10 @@ from typing import Any
 
 from overlap.atomic import guarded, remove
 from overlap.clock import now
+from overlap.cluster.far_folder import FarFolder, read_piece, write_piece
 from overlap.cluster.far_peer import Host, patiently, start_far
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES
-from overlap.cluster.shelf import Shelf, read_piece, write_piece
 from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
@@ -172,7 +172,7 @@ class RankSite:
 
     async def _send(self, life: Life, host: Host, folder: Path, ranks: Collection[int], *, recut: bool) -> None:
         """A saved state, without what only others than these ranks read of it."""
-        for name, size in await asyncio.to_thread(Shelf(folder).names):
+        for name, size in await asyncio.to_thread(FarFolder(folder).names):
             of = _OF_A_RANK.search(name)
             if recut or of is None or int(of[1]) in ranks:
                 await self._send_file(life, host, folder / name, name, size)

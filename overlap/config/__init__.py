@@ -11,13 +11,12 @@ from overlap.config.fields import (
     Config,
     DataConfig,
     ModelConfig,
-    RolloutConfig,
     RunConfig,
     VerifyConfig,
-    check_sharing,
 )
 from overlap.config.learn import LearnConfig
 from overlap.config.load import HISTORY, config_from_dict, load_config
+from overlap.config.rollout import RolloutConfig, check_sharing
 
 __all__ = [
     "HISTORY",

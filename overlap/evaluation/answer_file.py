@@ -119,7 +119,7 @@ class AnswerFile:
         """Write an answer down. Raises RunDirError."""
         prompt, sample = trajectory.request.prompt, trajectory.request.sample
         asked = self._digest(prompt)[0]
-        tokens = len(trajectory.token_ids)
+        tokens = trajectory.sampled
         self.known[prompt.id, sample] = Answer(trajectory.text, trajectory.finish, tokens, asked)
         row = {"asked": asked, "text": trajectory.text, "finish": trajectory.finish, "tokens": tokens}
         self._lines.append({"id": prompt.id, "sample": sample, **row})

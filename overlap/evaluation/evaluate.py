@@ -174,7 +174,7 @@ def _tallied(outcomes: Sequence[Scored]) -> Tally:
         samples=len(scored),
         failed=len(outcomes) - len(scored),
         truncated=sum(s.trajectory.truncated for s in scored),
-        tokens=sum(len(s.trajectory.token_ids) for s in scored),
+        tokens=sum(s.trajectory.sampled for s in scored),
     )
 
 

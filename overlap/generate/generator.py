@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from overlap.config import Config
-from overlap.core import Part, Request, Trajectory, WeightUpdate
+from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
 from overlap.generate.site import Here, Site
 from overlap.generate.start import READY_S, EngineSpec, Sample, Sampling, environment
@@ -112,6 +112,12 @@ class VllmGenerator:
             started_s=started,
             finished_s=monotonic(),
         )
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """Read an answer by vLLM's parsers; see ``reading``."""
+        await self.start()
+        spoken: Spoken = await self._ask("parse", "parse", text, tuple(token_ids), tools)
+        return spoken
 
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version in full, resume and open the gate.
@@ -268,9 +274,10 @@ class VllmGenerator:
                 f"request {request.id}: a prompt of {len(request.prompt.token_ids)} tokens leaves no room in a context "
                 f"of {model.context_tokens} (model.prompt_tokens + model.response_tokens)"
             )
-        seed = hash((self._cfg.run.seed, request.group, request.sample)) & 0x7FFFFFFF
+        seed = hash((self._cfg.run.seed, *request.place, *([request.turn] if request.turn else ()))) & 0x7FFFFFFF
         temperature = rollout.temperature if request.temperature is None else request.temperature
-        return Sampling(temperature, min(model.response_tokens, room), rollout.stop, request.group, seed, request.top_p)
+        tokens = min(model.response_tokens, room, request.max_tokens or room)
+        return Sampling(temperature, tokens, (*rollout.stop, *request.stop), request.group, seed, request.top_p)
 
     async def _ask(self, what: str, name: str, *args: Any, within: float | None = _CALL_S) -> Any:
         """Call the engine; any failure becomes an EngineError that says ``what`` was asked. One that does not answer
@@ -310,4 +317,6 @@ def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, sea
         load_weights=standalone,
         sleeps=placement.sleeps,
         engines=len(placement.on(seat.node)),
+        tool_parser=cfg.rollout.tool_parser,
+        reasoning_parser=cfg.rollout.reasoning_parser,
     )

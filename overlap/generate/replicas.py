@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
+from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import EngineError, EngineLost, first_error
 from overlap.generate.lockstep import lockstep
 from overlap.generate.steady import PATIENCE
@@ -142,6 +142,18 @@ class Replicas:
         for index in loaded:
             self._lost.discard(index)
             self._has[index] = update.version
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """As an engine's: any that is up."""
+        self._watch()
+        for _ in range(self._sends):
+            while not (ready := self._ready):
+                await self._until_end(self._open.wait())
+            try:
+                return await self._engines[min(ready, key=self._requests.__getitem__)].parse(text, token_ids, tools)
+            except EngineLost:
+                continue
+        raise EngineError("parse: the engines died over it")
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [R x (T-1)] by each of the R engines that have the version, one after the other.

@@ -36,6 +36,8 @@ class EngineSpec:
     """It takes turns with the learner on its GPUs."""
     engines: int
     """On its machine, which share the memory there where they run on a CPU."""
+    tool_parser: str = ""
+    reasoning_parser: str = ""
 
 
 @dataclass(frozen=True, slots=True)

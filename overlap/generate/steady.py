@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from overlap.core import Generator, Part, Request, Trajectory, WeightUpdate
+from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import ClusterLost, EngineError, EngineLost, OverlapError
 
 Result = TypeVar("Result")
@@ -127,6 +127,10 @@ class SteadyGenerator:
             if not await self._is_dead(engine):
                 raise
             raise EngineLost(f"probe: {error}") from error
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """As the engine's, of any that is up."""
+        return await self._steadily("parse", lambda engine: engine.parse(text, token_ids, tools), resend=True)
 
     async def sleep(self) -> None:
         """As the engine's; nothing where engine and learner do not take turns."""

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast, get_args
 
-from overlap.core import Finish, Part, VersionSpan
+from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.errors import ConfigError, EngineError
+from overlap.generate.reading import Reader
 from overlap.generate.start import EngineSpec, Sample, Sampling, engine_args, kv_bytes
 
 _TAIL_TOKENS = 4
@@ -62,6 +63,7 @@ class Engine:
         self._llm, self._vllm = llm, vllm
         self._has_weights = False
         self._tokenizer = llm.get_tokenizer()
+        self._reader = Reader(self._tokenizer, spec.tool_parser, spec.reasoning_parser)
 
     async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> Sample:
         """One response."""
@@ -93,6 +95,10 @@ class Engine:
         return str(
             self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         )
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """See ``reading``."""
+        return self._reader.read(text, token_ids, tools)
 
     async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
         """Log-probs [T-1] at the sampling temperature, computed anew: vLLM reads no prefix cache for these."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -28,8 +28,9 @@ Truncated = Literal["mask", "zero", "bootstrap"]
 class Response:
     """A response of T tokens: ``tokens`` (int32) and the engine's ``logprobs`` (float32) are [T].
 
-    All of them are in the loss, but the last one of a response that ``bootstraps``: it was cut off, and the critic's
-    value of the state before that token stands for what would have come. Where a critic makes the advantages,
+    All of them are in the loss but those whose ``mask`` [T] is 0 (empty: none is), which others said, and the last one
+    of a response that ``bootstraps``: it was cut off, and the critic's value of the state before that token stands for
+    what would have come. The last token is a sampled one. Where a critic makes the advantages,
     ``advantage`` is the reward. ``fresh`` is the first token that was sampled by the version which is trained, T when
     there is none: versions never go back, so all tokens from there on were.
     """
@@ -39,16 +40,19 @@ class Response:
     advantage: float
     fresh: int = 0
     bootstraps: bool = False
+    mask: bytes = b""
+    prompt: array[int] | None = None
+    """What it was sampled behind, where that is not its group's prompt."""
 
     @property
     def counted(self) -> int:
         """Tokens in the loss."""
-        return len(self.tokens) - self.bootstraps
+        return (sum(self.mask) if self.mask else len(self.tokens)) - self.bootstraps
 
 
 @dataclass(frozen=True, slots=True)
 class PromptGroup:
-    """A prompt [P tokens, at least one] and its responses that are in the loss."""
+    """A prompt [P tokens, at least one] and what was sampled for it, as far as that is in the loss."""
 
     prompt: array[int]
     responses: tuple[Response, ...]
@@ -143,26 +147,30 @@ def flatten(batch: Batch, *, truncated: Truncated = "mask") -> tuple[PromptGroup
 
 
 def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGroup:
-    responses = []
+    prompt, responses = Packed("i", group.prompt.token_ids), list[Response]()
     for scored, advantage in zip(group.samples, group.advantages, strict=True):
         trajectory = scored.trajectory
-        bootstraps = trajectory.truncated and truncated == "bootstrap"
         if scored.reward is None or (trajectory.truncated and truncated == "mask"):
             continue
-        if len(trajectory.token_ids) <= bootstraps:
-            continue
-        if len(trajectory.token_ids) != len(trajectory.logprobs):
-            raise EngineError(
-                f"sample {scored.id} has {len(trajectory.token_ids)} tokens, {len(trajectory.logprobs)} log-probs"
-            )
-        tokens, logprobs = Packed("i", trajectory.token_ids), Packed("f", trajectory.logprobs)
-        if not math.isfinite(sum(logprobs.array)):  # it was sampled, so the engine cannot have given it no chance
-            place, value = next((t, x) for t, x in enumerate(logprobs) if not math.isfinite(x))
-            raise EngineError(f"sample {scored.id}: the engine's log-prob of token {place} is {value}")
-        fresh = _fresh(trajectory, version)
+        bootstraps = trajectory.truncated and truncated == "bootstrap"
         earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
-        responses.append(Response(tokens.array, logprobs.array, earned, fresh, bootstraps))
-    return PromptGroup(Packed("i", group.prompt.token_ids).array, tuple(responses))
+        for branch in trajectory.branches:
+            response = _flatten(branch, version, earned, bootstraps)
+            if branch.prompt_ids != prompt:
+                response = replace(response, prompt=Packed("i", branch.prompt_ids).array)
+            if response.counted > 0:
+                responses.append(response)
+    return PromptGroup(prompt.array, tuple(responses))
+
+
+def _flatten(branch: Trajectory, version: int, earned: float, bootstraps: bool) -> Response:
+    tokens, logprobs = Packed("i", branch.token_ids), Packed("f", branch.logprobs)
+    if len(tokens) != len(logprobs):
+        raise EngineError(f"sample {branch.id} has {len(tokens)} tokens, {len(logprobs)} log-probs")
+    if not math.isfinite(sum(logprobs.array)):  # it was sampled, so the engine cannot have given it no chance
+        place, value = next((t, x) for t, x in enumerate(logprobs) if not math.isfinite(x))
+        raise EngineError(f"sample {branch.id}: the engine's log-prob of token {place} is {value}")
+    return Response(tokens.array, logprobs.array, earned, _fresh(branch, version), bootstraps, branch.mask)
 
 
 def _fresh(trajectory: Trajectory, version: int) -> int:
@@ -224,16 +232,24 @@ def _work(rows: Iterable[Row], hidden: int) -> float:
 
 
 def make_rows(group: PromptGroup, tokens: int) -> list[Row]:
-    """Responses of a group, shortest first, as many to a row as ``tokens`` hold, at least one."""
+    """Responses behind the same prompt, shortest first, as many to a row as ``tokens`` hold, at least one."""
+    shared: dict[bytes, tuple[array[int], list[Response]]] = {}
+    for response in group.responses:
+        prompt = group.prompt if response.prompt is None else response.prompt
+        shared.setdefault(prompt.tobytes(), (prompt, []))[1].append(response)
+    return [row for prompt, responses in shared.values() for row in _rows_of(prompt, responses, tokens)]
+
+
+def _rows_of(prompt: array[int], responses: Iterable[Response], tokens: int) -> list[Row]:
     rows: list[Row] = []
     open_: tuple[Response, ...] = ()
-    for response in sorted(group.responses, key=lambda r: len(r.tokens)):
-        longer = Row(group.prompt, (*open_, response))
+    for response in sorted(responses, key=lambda r: len(r.tokens)):
+        longer = Row(prompt, (*open_, response))
         if open_ and longer.length > tokens:
-            rows.append(Row(group.prompt, open_))
+            rows.append(Row(prompt, open_))
             open_ = ()
         open_ = (*open_, response)
-    return [*rows, Row(group.prompt, open_)] if open_ else rows
+    return [*rows, Row(prompt, open_)] if open_ else rows
 
 
 def micro_batches(rows: Iterable[Row], tokens: int, *, padded: bool = False) -> list[MicroBatch]:

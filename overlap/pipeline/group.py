@@ -45,4 +45,4 @@ def _drop_reason(samples: Sequence[Scored], learn: LearnConfig) -> str:
 
 def _in_loss(truncated: Scored, learn: LearnConfig) -> bool:
     """Whether a truncated sample is learned from; the last token of one that is bootstrapped is not."""
-    return learn.truncated == "zero" or (learn.truncated == "bootstrap" and len(truncated.trajectory.token_ids) > 1)
+    return learn.truncated == "zero" or (learn.truncated == "bootstrap" and truncated.trajectory.sampled > 1)

@@ -35,4 +35,4 @@ def punishments(samples: Sequence[Scored], overlong: Overlong) -> tuple[float, .
     """[G]; empty where nothing is punished by the configuration."""
     if not overlong.interval:
         return ()
-    return tuple(overlong_punishment(len(s.trajectory.token_ids), overlong) for s in samples)
+    return tuple(overlong_punishment(s.trajectory.sampled, overlong) for s in samples)

@@ -4,7 +4,7 @@ carried.jsonl   {"format": 1, "samples": 2}
                 {"group": 16, "sample": 3, "prompt": "p4", "token_ids": "...", "logprobs": "...", "reward": 1.0, ...}
                 {"group": 17, ...}
 
-Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``core.Packed`` holds them. A prompt
+Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. A prompt
 is named, not stored: the order of prompts follows from the seed and the number of the group. Times are seconds before
 the checkpoint, for the next session has another clock: there it is as if no time had passed since then.
 """
@@ -83,12 +83,7 @@ def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
         "group": request.group,
         "sample": request.sample,
         "prompt": request.prompt.id,
-        "token_ids": _packed("i", trajectory.token_ids),
-        "logprobs": _packed("f", trajectory.logprobs),
-        "text": trajectory.text,
-        "finish": trajectory.finish,
-        "spans": [[span.version, span.start, span.end] for span in trajectory.spans],
-        "generated": [trajectory.started_s - at_s, trajectory.finished_s - at_s],
+        **_trajectory_row(trajectory, at_s),
         "reward": scored.reward,
         "failure": scored.failure,
         "verified": [t - at_s if t else None for t in (scored.queued_s, scored.started_s, scored.finished_s)],
@@ -96,12 +91,40 @@ def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
     }
 
 
+def _trajectory_row(trajectory: Trajectory, at_s: float) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "token_ids": _packed("i", trajectory.token_ids),
+        "logprobs": _packed("f", trajectory.logprobs),
+        "text": trajectory.text,
+        "finish": trajectory.finish,
+        "spans": [[span.version, span.start, span.end] for span in trajectory.spans],
+        "generated": [trajectory.started_s - at_s, trajectory.finished_s - at_s],
+    }
+    if trajectory.failure:
+        row["unscored"] = trajectory.failure
+    if not trajectory.mask and trajectory.prompt_ids == trajectory.request.prompt.token_ids:
+        return row
+    return row | {
+        "prompt_ids": _packed("i", trajectory.prompt_ids),
+        "mask": base64.b64encode(trajectory.mask).decode("ascii"),
+        "turns": trajectory.turns,
+        "forks": [_trajectory_row(fork, at_s) for fork in trajectory.forks],
+    }
+
+
 def sample_of(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
     """What ``sample_row`` made. Raises ValueError, KeyError, TypeError, OverflowError."""
     if row["prompt"] != prompt.id:
         raise ValueError(f"group {row['group']} was of prompt {row['prompt']!r}, here it is of {prompt.id!r}")
-    trajectory = Trajectory(
-        request=Request(row["group"], row["sample"], prompt),
+    trajectory = _trajectory_of(row, Request(row["group"], row["sample"], prompt), at_s)
+    judgement = Judgement.from_json(row["judgement"]) if row["judgement"] else None
+    times = (0.0 if t is None else t + at_s for t in row["verified"])
+    return Scored(trajectory, row["reward"], judgement, row["failure"], *times)
+
+
+def _trajectory_of(row: dict[str, Any], request: Request, at_s: float) -> Trajectory:
+    return Trajectory(
+        request=request,
         token_ids=_unpacked("i", row["token_ids"]),
         logprobs=_unpacked("f", row["logprobs"]),
         text=row["text"],
@@ -109,10 +132,12 @@ def sample_of(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
         spans=tuple(VersionSpan(*span) for span in row["spans"]),
         started_s=row["generated"][0] + at_s,
         finished_s=row["generated"][1] + at_s,
+        prompt_ids=_unpacked("i", row.get("prompt_ids", "")),
+        mask=base64.b64decode(row.get("mask", ""), validate=True),
+        turns=row.get("turns", 1),
+        forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
+        failure=row.get("unscored", ""),
     )
-    judgement = Judgement.from_json(row["judgement"]) if row["judgement"] else None
-    times = (0.0 if t is None else t + at_s for t in row["verified"])
-    return Scored(trajectory, row["reward"], judgement, row["failure"], *times)
 
 
 def _packed(code: Literal["i", "f"], values: Sequence[Any]) -> str:

@@ -147,7 +147,7 @@ def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence
         result.parity_span,
         step_span,
         samples=len(samples),
-        tokens=sum(len(s.trajectory.token_ids) for s in samples),
+        tokens=sum(s.trajectory.sampled for s in samples),
         engine_spans=engine_spans,
     )
 
@@ -276,7 +276,7 @@ def rollout_row(result: StepResult) -> Row:
     """``rollout/``: samples, tokens, lengths, truncated_share, groups kept and dropped by reason, staleness."""
     batch = result.batch
     samples = batch.all_samples
-    lengths = [len(s.trajectory.token_ids) for s in samples]
+    lengths = [s.trajectory.sampled for s in samples]
     ages = batch.staleness
     row: Row = {
         "rollout/samples": len(samples),

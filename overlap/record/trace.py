@@ -124,7 +124,7 @@ class Tracer:
     def _generated(self, trajectory: Trajectory) -> None:
         args = {
             "prompt": trajectory.request.prompt.id,
-            "tokens": len(trajectory.token_ids),
+            "tokens": trajectory.sampled,
             "finish": trajectory.finish,
             "versions": [span.version for span in trajectory.spans],
         }

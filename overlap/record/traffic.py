@@ -98,7 +98,7 @@ class _Generator(_Door):
             traffic.generating -= 1
             traffic._busy.leave(time.monotonic())
         traffic.generated += 1
-        traffic.tokens += len(trajectory.token_ids)
+        traffic.tokens += trajectory.sampled
         traffic._changed()
         return trajectory
 

@@ -117,8 +117,10 @@ class SandboxVerifier:
             raise VerifierError(f"sample {trajectory.id} came after the verifier was closed")
         asked = time.monotonic()
         blank = Scored(trajectory, None, queued_s=asked, started_s=asked, finished_s=asked)
-        if trajectory.finish == "abort":
-            return replace(blank, failure="aborted")
+        if trajectory.failure:
+            self._note(trajectory.failure)
+        if trajectory.failure or trajectory.finish == "abort":
+            return replace(blank, failure=trajectory.failure or "aborted")
         prompt = trajectory.request.prompt
         answer = prompt.prefill + trajectory.text
         job = self._ask_task("program", trajectory, lambda: self._task.program(prompt, answer))
@@ -133,6 +135,12 @@ class SandboxVerifier:
             return replace(blank, failure=cause, finished_s=time.monotonic())
         self._note("")
         return replace(scored, failure="masked by the task") if scored.reward is None else scored
+
+    async def judge(self, problem: Problem, program: Program, turn: int = 0) -> Judgement:
+        """Judge a program in the same pool, in its ``turn`` (lower ones first). Raises SandboxError after the last try,
+        and what ``score`` raises for problems and machines.
+        """
+        return (await self._judge(problem, program, turn))[1]
 
     def pids(self) -> tuple[int, ...]:
         """Pids of all child processes."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import reaching
+from commands import Command
 from machines import PORT, RAYLET, Machine, Machines, wait_until, why_not
-from places import ROOT
+from places import ROOT, SUPPORT
 from wide import wide
 
 from overlap.cluster.nodes import ORPHAN_S
@@ -27,52 +25,19 @@ NOTICED_S, LOST_S = 12.0, 40.0
 CLEAN_S = 15.0
 
 
-class Driver:
+class Driver(Command):
     """``cluster_driver.py`` on the head, or ``on`` another machine, and what it has said."""
 
     def __init__(self, machines: Machines, *args: str, on: Machine | None = None, **environment: str) -> None:
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
-        script = str(ROOT / "tests" / "support" / "cluster_driver.py")
-        command = [sys.executable, script, machines.address, *args]
-        self.machine = on or machines.head
-        self.process: subprocess.Popen[str] = self.machine.start(command, PYTHONPATH=path, **environment)
-        self.said: list[dict[str, Any]] = []
-        self.raw: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.raw.append(line)
-            if line.startswith("{") and line.endswith("}\n"):
-                self.said.append(json.loads(line))
-
-    def close(self) -> None:
-        kill(self.machine, "cluster_driver.py")
-        self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    def find(self, what: str) -> list[dict[str, Any]]:
-        return [event for event in self.said if event["what"] == what]
+        super().__init__(on or machines.head, [SUPPORT / "cluster_driver.py", machines.address, *args], **environment)
 
     def lines(self, word: str) -> list[dict[str, Any]]:
         return [event for event in self.find("told") if word in event["line"]]
 
-    def until(self, true: Callable[[], Any], seconds: float = 60.0) -> None:
-        try:
-            wait_until(lambda: true() or self.process.poll() is not None, seconds)
-            assert true(), "the driver ended before"
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{''.join(self.raw[-30:])}") from None
-
-    def end(self) -> None:
-        self.until(lambda: self.find("closed"))
-        self.process.wait(20)
-        self._reader.join(20)
+    def all_judged(self) -> None:
+        """At its end, each once, and rightly."""
+        self.event("closed")
+        self.end(20)
         numbers = sorted(event["number"] for event in self.find("judged"))
         assert numbers == list(range(len(numbers)))
         assert {event["verdict"] for event in self.find("judged")} == {"AC"}
@@ -127,13 +92,12 @@ def clean(machines: Sequence[Machine], seconds: float = CLEAN_S) -> None:
 
 def test_programs_are_judged_on_every_node_and_nothing_stays_there(machines, driver) -> None:
     run = driver("--count", "30")
-    run.until(lambda: run.find("ready"))
-    facts = run.find("ready")[0]["nodes"]
+    facts = run.event("ready")["nodes"]
     assert {host for host, *_ in facts.values()} == {f"node{machine.number}" for machine in machines.all}
     assert all(abs(clock) <= error + 0.001 for *_, clock, error in facts.values())  # one clock on one machine
     (signals,) = run.find("signals")
     assert signals["before"] == signals["after"]
-    run.end()
+    run.all_judged()
     (closed,) = run.find("closed")
     assert (closed["children"], closed["threads"]) == ([], ["MainThread"])
     clean(machines.all)
@@ -155,7 +119,7 @@ def test_what_judges_programs_knows_no_token_and_nothing_else_of_ray(machines, d
             assert b"RAY_" not in environment
             assert not [name for name in open_there if "ray" in name]
     assert looked >= 3
-    run.end()
+    run.all_judged()
 
 
 @pytest.mark.parametrize("asked", ["A", wide("B")])
@@ -177,21 +141,15 @@ def test_a_program_on_a_node_reaches_no_agent_no_port_of_rays_and_no_other_node(
         assert place in reached
     (tmp_path / "made").write_text(f"{tries}\nprint(input(), *reached)")
     (tmp_path / "made").rename(source)
-    run.end()  # a program that got at anything prints it, which is wrong
+    run.all_judged()  # a program that got at anything prints it, which is wrong
 
 
 @pytest.mark.wide
 def test_a_driver_that_stands_still_for_long_loses_no_node(machines, driver) -> None:
     run = driver("--count", "90")
     run.until(lambda: len(run.find("judged")) > 5)
-    pids = machines.head.find("cluster_driver.py")
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(10.0)
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    run.process.send_signal(signal.SIGCONT)  # nsenter stops with its child
-    run.end()
+    run.stand_still(10.0)
+    run.all_judged()
     assert not run.lines("silent")
     assert not run.lines("lost")
 
@@ -200,38 +158,38 @@ def test_a_driver_that_stands_still_for_long_loses_no_node(machines, driver) -> 
 def test_an_agent_that_is_killed_loses_its_jobs_to_others_and_its_node_gets_another_one(machines, driver) -> None:
     run, node = driver("--count", "400"), machines.all[1]
     run.until(lambda: len(run.find("judged")) > 5)
-    before = run.said[-1]["at"]
+    before = run.events[-1]["at"]
     (agent,) = node.find("ray::RayAgent")
     os.kill(agent, signal.SIGKILL)
     run.until(lambda: run.lines("go elsewhere"))
     assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
     run.until(lambda: len(run.lines(f"node {node.address}-")) == 3)  # judges, lost, judges
-    run.end()
+    run.all_judged()
     clean([node])
 
 
 def test_a_frozen_node_loses_its_jobs_to_others_and_gets_new_ones_when_it_thaws(machines, driver) -> None:
     run, frozen = driver("--count", "150"), machines.all[1]
     run.until(lambda: len(run.find("judged")) > 5)
-    before = run.said[-1]["at"]
+    before = run.events[-1]["at"]
     frozen.freeze()
     run.until(lambda: run.lines("is silent"))
     assert run.lines("is silent")[0]["at"] - before <= NOTICED_S
     frozen.thaw()
     run.until(lambda: run.lines("speaks again"))
-    run.end()
+    run.all_judged()
 
 
 @pytest.mark.wide
 def test_a_node_that_is_cut_off_and_comes_back_changes_nothing(machines, driver) -> None:
     run, away = driver("--count", "150"), machines.all[2]
     run.until(lambda: len(run.find("judged")) > 5)
-    before = run.said[-1]["at"]
+    before = run.events[-1]["at"]
     machines.cut(away)
     run.until(lambda: run.lines("go elsewhere"))
     assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
     machines.heal(away)
-    run.end()
+    run.all_judged()
     clean(machines.all, ORPHAN_S + CLEAN_S)  # Ray may hold its agent for dead, and not end it
 
 
@@ -239,15 +197,15 @@ def test_a_driver_that_is_killed_leaves_nothing_on_any_node(machines, driver) ->
     run = driver("--count", "400", "--nodes", "2")
     run.until(lambda: len(run.find("judged")) > 5)
     run.until(lambda: sum(bool(judges(machine)) for machine in machines.all) >= 2)
-    kill(machines.head, "cluster_driver.py")
+    run.kill()
     clean(machines.all)
 
 
 def test_a_driver_without_a_token_is_told_how_to_get_in(driver) -> None:
     run = driver(RAY_AUTH_MODE="disabled")
-    run.process.wait(60)
-    run.until(lambda: "cluster.address=" in "".join(run.raw))
-    assert "RAY_AUTH_MODE=token" in "".join(run.raw)
+    run.end(60)
+    assert "cluster.address=" in run.text
+    assert "RAY_AUTH_MODE=token" in run.text
 
 
 def drain(machines: Machines, node: Machine) -> None:
@@ -265,7 +223,7 @@ def test_a_node_that_dies_is_noticed_and_its_jobs_run_elsewhere_and_one_that_joi
 ) -> None:
     run, lost = driver("--count", "5000", "--nodes", "2"), machines.all[1]
     run.until(lambda: len(run.find("judged")) > 5)
-    before = run.said[-1]["at"]
+    before = run.events[-1]["at"]
     lost.kill()
     run.until(lambda: run.lines("go elsewhere"))
     assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
@@ -286,13 +244,13 @@ def test_a_node_whose_raylet_is_frozen_is_lost_and_what_it_says_later_changes_no
     node = machines.add()
     run = driver("--count", "500", "--nodes", "3")
     run.until(lambda: run.lines(f"node {node.address}-") and len(run.find("judged")) > 5)
-    before = run.said[-1]["at"]
+    before = run.events[-1]["at"]
     (raylet,) = node.find(RAYLET)
     os.kill(raylet, signal.SIGSTOP)
     run.until(lambda: run.lines("go elsewhere"))
     assert run.lines("go elsewhere")[0]["at"] - before <= NOTICED_S
     os.kill(raylet, signal.SIGCONT)
-    run.end()
+    run.all_judged()
     clean([node], ORPHAN_S + CLEAN_S)  # Ray holds its agent for dead, and does not end it
 
 
@@ -304,7 +262,7 @@ def test_a_node_that_isolates_less_than_asked_for_is_refused_by_name_with_what_i
     (told,) = run.lines(f"node {weak.address}-")
     assert "is not used: it cannot isolate programs as verify.isolation asks: tier A: " in told["line"]
     assert "uid" in told["line"]  # what it lacks
-    run.end()
+    run.all_judged()
     assert not [event for event in run.find("judged") if weak.address in event["node"]]
 
 
@@ -315,17 +273,17 @@ def test_a_cluster_that_is_lost_is_told_to_who_runs_over_it_in_time_and_nothing_
         head, other = machines.all
         run = Driver(machines, "--count", "5000", "--nodes", "2", on=other if "machine" in gone else head)
         run.until(lambda: len(run.find("judged")) > 5)
-        before = run.said[-1]["at"]
+        before = run.events[-1]["at"]
         if "machine" in gone:
             head.kill()
         else:
             kill(head, RAYLET if "driver" in gone else "gcs_server ")
         run.until(lambda: run.lines("the cluster is lost"))
         assert run.lines("the cluster is lost")[0]["at"] - before <= LOST_S
-        assert run.process.wait(30) == 1
+        assert run.end(30) == 1
         run.close()
-        assert "VerifierError: the cluster is lost: " in "".join(run.raw)
-        assert "The program will terminate" not in "".join(run.raw)  # so says Ray where it ends a process itself
+        assert "VerifierError: the cluster is lost: " in run.text
+        assert "The program will terminate" not in run.text  # so says Ray where it ends a process itself
         clean(machines.all, ORPHAN_S + CLEAN_S)
 
 

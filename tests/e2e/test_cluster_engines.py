@@ -4,63 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 from machines import Machine, Machines, wait_until, why_not
 from places import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500), pytest.mark.skipif(bool(why_not()), reason=why_not())]
-CLEAN_S = 15.0
+CLEAN_S, STEP_S = 15.0, 600.0
 
 
-class Train:
-    """``overlap train`` on the head, and what it prints."""
-
-    def __init__(self, machines: Machines, *settings: str) -> None:
-        config = ROOT / "recipes" / "code_rl" / "configs" / "smoke.yaml"
-        command = [sys.executable, "-m", "overlap.cli", "train", "--config", str(config), "run.eval_samples=0"]
-        command += ["model.dtype=float32", f"cluster.address={machines.address}", "run.keep_rollouts=true", *settings]
-        self.machine = machines.head
-        self.process: subprocess.Popen[str] = machines.head.start(command, PYTHONPATH=str(ROOT))
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
-
-    def until(self, words: str, seconds: float = 600.0) -> None:
-        try:
-            wait_until(lambda: words in self.text or self.process.poll() is not None, seconds)
-            assert words in self.text
-        except AssertionError:
-            raise AssertionError(f"never {words!r}\n{self.text[-4000:]}") from None
-
-    def end(self) -> int:
-        try:
-            self.process.wait(200.0)
-        finally:
-            self.close()
-        return int(self.process.returncode)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+CONFIG = ROOT / "recipes" / "code_rl" / "configs" / "smoke.yaml"
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +27,18 @@ def machines() -> Iterator[Machines]:
 
 
 @pytest.fixture
-def train(machines: Machines) -> Iterator[Callable[..., Train]]:
-    made: list[Train] = []
+def train(machines: Machines) -> Iterator[Callable[..., Command]]:
+    made: list[Command] = []
 
-    def start(*settings: str) -> Train:
-        made.append(Train(machines, *settings))
+    def start(*settings: str) -> Command:
+        common = ["run.eval_samples=0", "model.dtype=float32", "run.keep_rollouts=true"]
+        train = ["-m", "overlap.cli", "train", "--config", CONFIG, f"cluster.address={machines.address}", *common]
+        made.append(Command(machines.head, [*train, *settings]))
         return made[-1]
 
     yield start
     for each in made:
-        each.process.kill()
+        each.close()
 
 
 def engines(machine: Machine) -> dict[int, str]:
@@ -113,11 +72,11 @@ def test_a_plan_says_which_engine_sits_on_which_node(machines, train, tmp_path) 
 def test_engines_on_nodes_train_and_a_run_goes_on_when_the_node_of_one_dies(machines, train, tmp_path) -> None:
     steps, lost, stays = 3, machines.all[1], machines.all[2]
     run = train("rollout.replicas=2", f"run.steps={steps}", f"run.dir={tmp_path / 'run'}")
-    run.until(f"step 1/{steps}")
+    run.until(f"step 1/{steps}", STEP_S)
     assert len(engines(lost)) == len(engines(stays)) == 1
     assert not engines(machines.head)
     lost.kill()
-    assert run.end() == 0, run.text
+    assert run.end(600.0) == 0, run.text
     assert f"the engine-0 on node {lost.address}-" in run.text
     check_books(tmp_path / "run", steps)
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -130,12 +89,12 @@ def test_an_engine_moves_to_a_node_that_joins_and_serves_the_version_of_the_othe
     steps, lost = 6, machines.add()
     alive = [machine for machine in machines.all if os.path.exists(f"/proc/{machine.init}")]
     run = train(f"rollout.replicas={len(alive) - 1}", f"run.steps={steps}", f"run.dir={tmp_path / 'run'}")
-    run.until(f"step 1/{steps}")
+    run.until(f"step 1/{steps}", STEP_S)
     lost.kill()
     run.until(f"waits for node {lost.address}-")
     joined = machines.add()
     run.until(f"to node {joined.address}-")
-    assert run.end() == 0, run.text
+    assert run.end(600.0) == 0, run.text
     check_books(tmp_path / "run", steps)
 
 
@@ -143,8 +102,6 @@ def test_an_engine_moves_to_a_node_that_joins_and_serves_the_version_of_the_othe
 def test_a_driver_that_is_killed_leaves_no_engine_on_any_node(machines, train, tmp_path) -> None:
     alive = [machine for machine in machines.all if os.path.exists(f"/proc/{machine.init}")]
     run = train("rollout.replicas=2", "run.steps=50", f"run.dir={tmp_path / 'run'}")
-    run.until("step 1/50")
-    for pid in machines.head.find("overlap.cli"):
-        os.kill(pid, 9)
-    run.close()
+    run.until("step 1/50", STEP_S)
+    run.kill()
     wait_until(lambda: not any(engines(m) or m.find("RayHosted") for m in alive), CLEAN_S)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from commands import Command
 from learners import PROBE, make_batch, run
 from machines import Machine, Machines, wait_until, why_not
-from places import ROOT, SUPPORT
+from places import SUPPORT
 from ranks_driver import CFG, digest
 
 from overlap.policy import make_tiny_policy
@@ -27,52 +23,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.skipif(bool
 CLEAN_S = 15.0
 APART = "/mnt/state"
 """A folder of the head's own; what is below /tmp all machines share."""
-
-
-class Command:
-    """A command on the head, and what it prints."""
-
-    def __init__(self, machines: Machines, *command: str) -> None:
-        self.machine = machines.head
-        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}", "TMPDIR": "/tmp"}
-        self.process: subprocess.Popen[str] = machines.head.start([sys.executable, *command], **environment)
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.lines)
-
-    def until(self, words: str, seconds: float = 300.0) -> None:
-        try:
-            wait_until(lambda: words in self.text or self.process.poll() is not None, seconds)
-            assert words in self.text
-        except AssertionError:
-            raise AssertionError(f"never {words!r}\n{self.text[-4000:]}") from None
-
-    def end(self, seconds: float = 300.0) -> int:
-        self.process.wait(seconds)
-        self._reader.join(10)
-        return int(self.process.returncode)
-
-    def said(self, what: str) -> list[dict[str, Any]]:
-        events = [json.loads(line) for line in list(self.lines) if line.startswith("{") and line.endswith("}\n")]
-        return [event for event in events if event["what"] == what]
-
-    def close(self) -> None:
-        for pid in [*self.machine.find("overlap.cli"), *self.machine.find("ranks_driver.py")]:
-            os.kill(pid, signal.SIGKILL)
-        self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +35,8 @@ def machines() -> Iterator[Machines]:
 def start(machines: Machines) -> Iterator[Callable[..., Command]]:
     made: list[Command] = []
 
-    def begin(*command: str) -> Command:
-        made.append(Command(machines, *command))
+    def begin(*command: str | Path) -> Command:
+        made.append(Command(machines.head, command))
         return made[-1]
 
     yield begin
@@ -126,8 +76,8 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
     driver = str(SUPPORT / "ranks_driver.py")
     far = start(driver, machines.address, str(policy), APART, "step", "save", "step", "restore", "step")
     assert far.end() == 0, far.text
-    assert not far.said("failed"), far.text
-    (placed,) = far.said("placed")
+    assert not far.find("failed"), far.text
+    (placed,) = far.find("placed")
     first, second = (machine.address for machine in machines.all[1:])
     assert f"they meet at {first}" in placed["lines"]["ranks"] or f"they meet at {second}" in placed["lines"]["ranks"]
     assert "this machine" not in placed["lines"]["ranks"]
@@ -143,7 +93,7 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
         return [*here, await step()]
 
     here = run(policy, tmp_path, CFG, use)
-    there = far.said("step")
+    there = far.find("step")
     assert len(here) == len(there) == 3
     for mine, theirs in zip(here, there, strict=True):
         assert theirs["probe"] == pytest.approx(mine["probe"], abs=1e-4)
@@ -158,10 +108,9 @@ def test_ranks_on_two_nodes_learn_what_two_on_one_machine_learn_and_their_checkp
 def test_a_driver_that_is_killed_leaves_no_rank_on_any_node(machines, start, policy) -> None:
     steps = ["step"] * 10_000
     far = start(str(SUPPORT / "ranks_driver.py"), machines.address, str(policy), APART, *steps)
-    far.until('"what": "step"')
+    far.event("step", 300.0)
     assert [len(ranks(machine)) for machine in machines.all] == [0, 1, 1]
-    for pid in machines.head.find("ranks_driver.py"):
-        os.kill(pid, signal.SIGKILL)
+    far.kill()
     clean(machines)
 
 
@@ -176,7 +125,7 @@ def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who
         assert far.end() == 0, far.text
     finally:
         machines._ip(second, f"route del unreachable {first.address}/32")
-    (failed,) = far.said("failed")
+    (failed,) = far.find("failed")
     text = " ".join(failed["error"].split())
     assert "the ranks do not meet within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
     assert first.address in text

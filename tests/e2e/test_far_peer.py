@@ -2,67 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Command
 from machines import Machine, Machines, wait_until, why_not
-from places import ROOT, SUPPORT
+from places import SUPPORT
 
 from overlap.cluster.nodes import ORPHAN_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.skipif(bool(why_not()), reason=why_not())]
 NOTICED_S = 12.0
 CLEAN_S = 15.0
-
-
-class Driver:
-    """``far_driver.py`` on the head, with a process on ``node``, and what it has said."""
-
-    def __init__(self, machines: Machines, node: Machine, calls: int) -> None:
-        command = [sys.executable, str(SUPPORT / "far_driver.py"), machines.address, node.address, str(calls)]
-        self.machine = machines.head
-        self.process: subprocess.Popen[str] = machines.head.start(command, PYTHONPATH=f"{ROOT}{os.pathsep}{SUPPORT}")
-        self.raw: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.raw.append(line)
-
-    def find(self, what: str) -> list[dict[str, Any]]:
-        said = [json.loads(line) for line in list(self.raw) if line.startswith("{") and line.endswith("}\n")]
-        return [event for event in said if event["what"] == what]
-
-    def until(self, what: str, seconds: float = 60.0) -> dict[str, Any]:
-        try:
-            wait_until(lambda: self.find(what) or self.process.poll() is not None, seconds)
-            return self.find(what)[0]
-        except (AssertionError, IndexError):
-            raise AssertionError(f"never {what}\n{''.join(self.raw[-30:])}") from None
-
-    def kill(self) -> None:
-        for pid in self.machine.find("far_driver.py"):
-            os.kill(pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        self.kill()
-        self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +29,12 @@ def machines() -> Iterator[Machines]:
 
 
 @pytest.fixture
-def driver(machines: Machines) -> Iterator[Callable[..., Driver]]:
-    made: list[Driver] = []
+def driver(machines: Machines) -> Iterator[Callable[..., Command]]:
+    made: list[Command] = []
 
-    def start(node: Machine, calls: int = 10_000) -> Driver:
-        made.append(Driver(machines, node, calls))
+    def start(node: Machine, calls: int = 10_000) -> Command:
+        driver = [SUPPORT / "far_driver.py", machines.address, node.address, str(calls)]
+        made.append(Command(machines.head, driver))
         return made[-1]
 
     yield start
@@ -100,12 +58,12 @@ def clean(node: Machine, began: dict[str, Any], seconds: float = CLEAN_S) -> Non
 def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its_life(machines, driver) -> None:
     node = machines.all[1]
     run = driver(node, 10)
-    began = run.until("began")
+    began = run.event("began")
     assert began["rays"] == []
     (child,) = node.find("far_child")
     assert machines.environment["RAY_AUTH_TOKEN"].encode() not in Path(f"/proc/{child}/environ").read_bytes()
-    assert run.until("echoed")["same"]
-    run.until("closed")
+    assert run.event("echoed")["same"]
+    run.event("closed")
     assert len(run.find("added")) == 10
     clean(node, began)
 
@@ -114,12 +72,12 @@ def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its
 def test_a_process_that_dies_or_its_agent_is_noticed_and_leaves_nothing(machines, driver, victim: str) -> None:
     node = machines.all[1]
     run = driver(node)
-    began = run.until("began")
-    run.until("added")
+    began = run.event("began")
+    run.event("added")
     (pid,) = node.find(victim)
     before = time.monotonic()
     os.kill(pid, signal.SIGKILL)
-    failed = run.until("failed")
+    failed = run.event("failed")
     assert f"on node {node.address}-" in failed["error"]
     assert ("was killed by signal 9" in failed["error"]) == (victim == "far_child")
     assert failed["at"] - before <= NOTICED_S
@@ -129,8 +87,8 @@ def test_a_process_that_dies_or_its_agent_is_noticed_and_leaves_nothing(machines
 def test_a_driver_that_is_killed_leaves_nothing_on_the_node(machines, driver) -> None:
     node = machines.all[1]
     run = driver(node)
-    began = run.until("began")
-    run.until("added")
+    began = run.event("began")
+    run.event("added")
     run.kill()
     clean(node, began)
 
@@ -139,11 +97,11 @@ def test_a_driver_that_is_killed_leaves_nothing_on_the_node(machines, driver) ->
 def test_a_node_that_is_frozen_is_noticed_and_ends_the_process_when_it_thaws(machines, driver) -> None:
     node = machines.add()
     run = driver(node)
-    began = run.until("began")
-    run.until("added")
+    began = run.event("began")
+    run.event("added")
     before = time.monotonic()
     node.freeze()
-    failed = run.until("failed")
+    failed = run.event("failed")
     assert failed["at"] - before <= NOTICED_S
     node.thaw()
     clean(node, began, ORPHAN_S + 2 * CLEAN_S)
@@ -152,12 +110,12 @@ def test_a_node_that_is_frozen_is_noticed_and_ends_the_process_when_it_thaws(mac
 def test_a_node_that_dies_is_noticed(machines, driver) -> None:
     node = machines.add()
     run = driver(node)
-    began = run.until("began")
-    run.until("added")
+    began = run.event("began")
+    run.event("added")
     before = time.monotonic()
     node.kill()
     try:
-        assert run.until("failed")["at"] - before <= NOTICED_S
-        run.until("closed")
+        assert run.event("failed")["at"] - before <= NOTICED_S
+        run.event("closed")
     finally:
         shutil.rmtree(Path(began["folder"]).parent)  # its disk is this machine's

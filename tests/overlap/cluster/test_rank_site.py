@@ -13,12 +13,12 @@ import pytest
 
 from overlap.clock import now, run_virtual
 from overlap.cluster import rank_site
+from overlap.cluster.far_folder import FarFolder
 from overlap.cluster.far_peer import Host
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
 from overlap.cluster.pieces import Pieces
 from overlap.cluster.rank_site import RankSite
-from overlap.cluster.shelf import Shelf
 from overlap.cluster.sites import REST_S, Berths
 from overlap.config import ClusterConfig, Config, LearnConfig
 from overlap.errors import LearnerDiedError, LearnerError, RunDirError
@@ -33,7 +33,7 @@ class Agent:
 
     def __init__(self, name: str, files: Path, closed: Callable[[bool], None], shares: bool) -> None:
         self.name, self._closed, self._shares = name, closed, shares
-        self.shelf = Shelf(files)
+        self.folder = FarFolder(files)
         self.lost = self.full = False
         self.calls: list[str] = []
         self.environment: dict[str, str] = {}
@@ -66,7 +66,7 @@ class Agent:
             return False
         if do == "write" and self.full:
             return "No space left on device"
-        return getattr(self.shelf, do)(*args)
+        return getattr(self.folder, do)(*args)
 
     async def close(self) -> bool:
         self._closed(True)
@@ -365,16 +365,16 @@ def test_a_node_that_is_lost_meanwhile_ends_the_learner_that_may_begin_again(tmp
     played(tmp_path, Fleet(tmp_path, 3), work)
 
 
-def test_a_shelf_has_what_was_put_there_and_says_what_is_missing(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path / "files")
-    shelf.clear()
-    assert shelf.write("a/b", 3, b"def") == shelf.write("a/b", 0, b"abc") == ""
-    assert (shelf.names(), shelf.read("a/b", 2, 3)) == ([("a/b", 6)], b"cde")
+def test_a_far_folder_has_what_was_put_there_and_says_what_is_missing(tmp_path: Path) -> None:
+    folder = FarFolder(tmp_path / "files")
+    folder.clear()
+    assert folder.write("a/b", 3, b"def") == folder.write("a/b", 0, b"abc") == ""
+    assert (folder.names(), folder.read("a/b", 2, 3)) == ([("a/b", 6)], b"cde")
     with pytest.raises(OSError, match=r"a/b ends at byte 6, not behind 9"):
-        shelf.read("a/b", 4, 5)
-    assert shelf.write("a/b/c", 0, b"1") == "File exists"
+        folder.read("a/b", 4, 5)
+    assert folder.write("a/b/c", 0, b"1") == "File exists"
     (tmp_path / "token").write_text("words")
-    assert [shelf.sees(str(tmp_path / name), "words") for name in ("token", "files/a/b", "nothing")] == [
+    assert [folder.sees(str(tmp_path / name), "words") for name in ("token", "files/a/b", "nothing")] == [
         True,
         False,
         False,

@@ -20,8 +20,8 @@ from overlap.errors import ConfigError
 SECTIONS = [getattr(Config(), f.name) for f in fields(Config)]
 
 
-def test_there_are_at_most_80_fields() -> None:
-    assert sum(len(fields(s)) for s in SECTIONS) <= 80
+def test_there_are_at_most_86_fields() -> None:
+    assert sum(len(fields(s)) for s in SECTIONS) <= 86
 
 
 def test_every_field_has_its_doc() -> None:

@@ -33,6 +33,14 @@ def scored(group: int = 4, sample: int = 1, **changes: object) -> Scored:
     return replace(Scored(trajectory, 0.1, JUDGED, "", 12.5, 13.0, 14.0), **changes)
 
 
+def episode() -> Scored:
+    """Of two turns with something between them, and one that was thrown away."""
+    plain = scored().trajectory
+    fork = replace(plain, prompt_ids=(7, 8, 9), mask=b"\1\0\1")
+    main = replace(plain, prompt_ids=(7, 8), mask=b"\1\0\1", turns=2, forks=(fork,), failure="it crashed")
+    return replace(scored(), trajectory=main)
+
+
 def given_up(group: int = 5) -> Scored:
     trajectory = Trajectory(Request(group, 0, prompt_of(group)), (), (), "", "abort", (), 9.0, 11.0)
     return Scored(trajectory, None, None, "no end of generate")
@@ -43,15 +51,19 @@ def back(folder: Path, at_s: float = 0.0) -> tuple[Scored, ...]:
 
 
 def test_everything_of_a_result_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    save_carried(tmp_path, [scored(), given_up()], 0.0)
-    assert back(tmp_path) == (scored(), given_up())
-    assert len(Carried.load(tmp_path)) == 2
+    results = (scored(), given_up(), episode())
+    save_carried(tmp_path, results, 0.0)
+    assert back(tmp_path) == results
+    assert len(Carried.load(tmp_path)) == 3
 
 
 def test_a_field_that_results_get_must_be_carried_too() -> None:
     known = {
         Request: {"group", "sample", "prompt", "temperature", "top_p"},  # the same for all training samples
-        Trajectory: {"request", "token_ids", "logprobs", "text", "finish", "spans", "started_s", "finished_s"},
+        Trajectory: {
+            *("request", "token_ids", "logprobs", "text", "finish", "spans", "started_s", "finished_s"),
+            *("prompt_ids", "mask", "turns", "forks", "failure"),
+        },
         Scored: {"trajectory", "reward", "judgement", "failure", "queued_s", "started_s", "finished_s"},
     }
     assert {noun: {f.name for f in fields(noun)} for noun in known} == known

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 
-class Shelf:
+class FarFolder:
     """``root`` need not be there yet. All of it blocks."""
 
     def __init__(self, root: Path) -> None:

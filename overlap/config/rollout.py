@@ -1,0 +1,84 @@
+"""How the policy is sampled: the section ``rollout``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from overlap.config.rules import Section, above, at_least, at_temperature, free, require, share
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutConfig(Section):
+    """How the engine samples."""
+
+    section: ClassVar[str] = "rollout"
+
+    groups_per_step: int = at_least(1, 8)
+    """P: prompt groups in a step."""
+    samples_per_group: int = at_least(1, 8)
+    """G: samples per prompt."""
+    temperature: float = at_temperature(1.0)
+    """Sampling temperature; log-probs of engine and learner are taken at this temperature."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a response (kept in its text)."""
+    max_staleness: int = at_least(0, 0)
+    """Oldest sample that the learner may see, in policy versions; 0 is on-policy."""
+    landing: Literal["keep", "recompute", "drain"] = "recompute"
+    """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
+    their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
+    error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
+    requests for the weights."""
+    refill_groups: int = at_least(0, 0)
+    """Up to so many groups of a step that teach nothing are replaced by further prompts in it (DAPO's dynamic
+    sampling); 0: none."""
+    max_sequences: int = at_least(1, 64, may_change=True)
+    """Sequences that an engine decodes at once."""
+    replicas: int = at_least(0, 1, may_change=True)
+    """Engines, each on ``tensor_parallel`` GPUs of its own, or on a CPU on cores of its own (of a cluster several have
+    a node each); 0: as many as the GPUs hold, on a CPU 1. A group's samples stay on one of them."""
+    gpu_memory: float = share(0.6, may_change=True)
+    """Share of a GPU's memory for the engine, 0 to 1. On a CPU the KV cache is derived from ``max_sequences``."""
+    tensor_parallel: int = at_least(1, 1)
+    """GPUs per engine."""
+    weight_backend: Literal["auto", "shm", "ipc", "nccl"] = free("auto")
+    """How weights travel: shm (one host), ipc (engine and learner on the same GPUs), nccl (on different GPUs)."""
+    parity_bound: float = at_least(0, 0.0, may_change=True)
+    """How far engine and learner log-probs may differ after a sync, nats; 0: 0.05 in bfloat16, 1e-4 in float32.
+
+    In bfloat16 99 % of the confident tokens keep it (of few, all but one), and the mean over all tokens twice it; in
+    float32 all do.
+    """
+
+    command: str = free("")
+    """An agent program that rolls episodes out by ``/v1/chat/completions``, as a shell reads it; "": the task does."""
+    turns: int = at_least(1, 16)
+    """Answers of the policy in an episode at most, those on other branches too."""
+    episode_s: float = above(0, 600.0, may_change=True)
+    """Wall time of an episode at most, s. Like the bounds on turns and tokens, it truncates the episode."""
+    tool_parser: str = ""
+    """vLLM's parser for calls of tools, such as "hermes"; "": answers are text."""
+    reasoning_parser: str = ""
+    """vLLM's parser for reasoning, such as "qwen3"; "": answers are text."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether answers have parsers."""
+        return bool(self.tool_parser or self.reasoning_parser)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
+        return self.max_sequences * max(1, self.replicas)
+
+
+def check_sharing(backend: str, max_staleness: int) -> None:
+    """Raise ConfigError where an engine that sleeps while the learner learns is to generate meanwhile.
+
+    For a backend that "auto" may turn out to be, too: the placement asks once it knows the machine.
+    """
+    way_out = (
+        "the engine sleeps while the learner has its GPUs (weight_backend=ipc), so no sample is made ahead: use 0, "
+    )
+    way_out += "or weight_backend=nccl with rollout.tensor_parallel * rollout.replicas + learn.ranks GPUs"
+    require(max_staleness == 0 or backend != "ipc", "rollout.max_staleness", max_staleness, way_out)

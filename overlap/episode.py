@@ -1,0 +1,275 @@
+"""An episode of many turns as a tree of exact tokens. Pure: no engine, no tokenizer, no clock.
+
+    request ──▶ match ──▶ the turn that it goes on from, and its messages that are new
+                                   │ their ids, rendered by the caller
+    answer  ──▶ commit ──▶ a turn: ids in front, ids sampled, log-probs, spans
+    end     ──▶ branches ──▶ one sequence per leaf, each sampled token in one loss
+
+A turn is never changed. What a request repeats of it is known by its messages and stands in the tree as the ids that
+the engine saw and sampled; only what is new is rendered. A request that repeats nothing, or another history, opens a
+branch. So do retries, rejected answers, sub-agents and summaries: none of them is an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from overlap.core import Finish, Packed, VersionSpan
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
+"""Roles of a request, and as what they are matched and rendered: templates know no developer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool. ``arguments`` is canonical JSON where it is JSON, else the text itself."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What matching looks at. ``reasoning`` None: the request says nothing of it."""
+
+    role: str
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    reasoning: str | None = None
+
+    def same(self, other: Message) -> bool:
+        """Whether the one repeats the other. Clients trim what the model said, and may leave its reasoning out."""
+        if (self.role, self.calls) != (other.role, other.calls):
+            return False
+        if self.role != "assistant":
+            return self.text == other.text
+        known = self.reasoning is not None and other.reasoning is not None
+        return self.text.strip() == other.text.strip() and not (
+            known and str(self.reasoning).strip() != str(other.reasoning).strip()
+        )
+
+
+def canonical(arguments: Any) -> str:
+    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON as it is."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return str(arguments)
+    return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def message_of(raw: Mapping[str, Any]) -> Message:
+    """A message of ``/v1/chat/completions``. Raises ValueError, in words for whoever wrote it."""
+    role = raw.get("role")
+    if not isinstance(role, str) or role not in ROLES:
+        raise ValueError(f"role {role!r} is none of {', '.join(ROLES)}")
+    reasoning = raw.get("reasoning", raw.get("reasoning_content"))
+    if reasoning is not None and not isinstance(reasoning, str):
+        raise ValueError("reasoning must be text")
+    return Message(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning)
+
+
+def text_of(content: Any) -> str:
+    """The text of a message: a string, nothing, or parts of text. Raises ValueError."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, Sequence):
+        raise ValueError(f"content must be text, null or a list of parts, not {type(content).__name__}")
+    parts = []
+    for part in content:
+        if not isinstance(part, Mapping) or part.get("type") not in ("text", "input_text", "output_text"):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise ValueError(f"a part of type {kind!r}: only text can be read")
+        if not isinstance(part.get("text"), str):
+            raise ValueError("a part of text without text")
+        parts.append(part["text"])
+    return "".join(parts)
+
+
+def _calls(raw: Any) -> Iterator[Call]:
+    if raw is None:
+        return
+    if not isinstance(raw, Sequence) or isinstance(raw, str):
+        raise ValueError("tool_calls must be a list")
+    for call in raw:
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise ValueError("a tool call without a function's name")
+        yield Call(function["name"], canonical(function.get("arguments") or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer of the policy. What it saw is what its ``parent`` saw and said, and then ``added``.
+
+    ``added`` [A], ``token_ids`` [T] and ``logprobs`` [T] as in a trajectory; ``spans`` count from its first token.
+    ``dialog`` is what it was asked, and its own message behind that.
+    """
+
+    number: int
+    parent: int | None
+    dialog: tuple[Message, ...]
+    tools: str
+    added: Packed[int]
+    token_ids: Packed[int]
+    logprobs: Packed[float]
+    spans: tuple[VersionSpan, ...]
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """From the first turn to one that nobody went on from; also the fields of a trajectory.
+
+    ``prompt_ids`` [P] ends before the first token that is trained here. ``mask`` [T] is 1 where a token of
+    ``token_ids`` was sampled and is trained here, 0 where it was said by others or is trained in an earlier branch.
+    """
+
+    prompt_ids: Packed[int]
+    token_ids: Packed[int]
+    logprobs: Packed[float]
+    mask: bytes
+    spans: tuple[VersionSpan, ...]
+    finish: Finish
+    turns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Where a request goes on: behind ``turn`` (None: a root), with ``new`` of its messages behind the first
+    ``known``.
+    """
+
+    turn: Turn | None
+    known: int
+
+
+@dataclass(slots=True)
+class Episode:
+    """The tree. Turns are numbered in the order in which they were committed."""
+
+    turns: list[Turn] = field(default_factory=list)
+    delivered: set[int] = field(default_factory=set)
+
+    def match(self, messages: Sequence[Message], tools: str) -> Match:
+        """The turn whose dialog is the longest that the request begins with; of equal ones the last that is known to
+        have arrived. A request says more than that dialog: one that ends with an answer asks for nothing new of it.
+        """
+        longest, best = (-1, False), None
+        for turn in self.turns:
+            rank = len(turn.dialog), turn.number in self.delivered
+            if rank < longest or len(turn.dialog) >= len(messages) or turn.tools != tools:
+                continue
+            if all(map(Message.same, turn.dialog, messages)):
+                longest, best = rank, turn
+        return Match(best, len(best.dialog) if best else 0)
+
+    def behind(self, ids: Sequence[int]) -> Turn | None:
+        """The deepest turn whose ids these begin with and go beyond: for a request that had to be rendered anew."""
+        found, longest = None, 0
+        for turn in self.turns:
+            own = self.ids(turn)
+            if longest < len(own) < len(ids) and tuple(ids[: len(own)]) == tuple(own):
+                found, longest = turn, len(own)
+        return found
+
+    def ids(self, turn: Turn | None) -> list[int]:
+        """All ids up to the end of what it said."""
+        return [token for part in self._path(turn) for ids in (part.added, part.token_ids) for token in ids]
+
+    def commit(
+        self,
+        messages: Sequence[Message],
+        tools: str,
+        parent: Turn | None,
+        added: Sequence[int],
+        *,
+        token_ids: Sequence[int],
+        logprobs: Sequence[float],
+        spans: Iterable[VersionSpan],
+        finish: Finish,
+        reply: Message,
+    ) -> Turn:
+        """A turn that ended, from a request of these messages. That its parent is repeated shows that it arrived."""
+        assert len(token_ids) == len(logprobs), "a log-prob for each token"
+        ids, logs = Packed("i", token_ids), Packed("f", logprobs)
+        dialog, number = (*messages, reply), len(self.turns)
+        own = None if parent is None else parent.number
+        turn = Turn(number, own, dialog, tools, Packed("i", added), ids, logs, tuple(spans), finish)
+        self.turns.append(turn)
+        if (
+            parent is not None
+            and len(messages) >= len(parent.dialog)
+            and all(map(Message.same, parent.dialog, messages))
+        ):
+            self.delivered.add(parent.number)
+        return turn
+
+    def deliver(self, turn: Turn) -> None:
+        """Its answer reached whoever asked."""
+        self.delivered.add(turn.number)
+
+    def branches(self, last: Turn | None = None) -> tuple[Branch, ...]:
+        """One for each delivered turn that no other delivered one went on from: that of ``last`` first (by default the
+        last delivered), then by number. A token is trained in the first branch that holds it.
+        """
+        inner = {number for turn in self._arrived for number in self._numbers(turn)[:-1]}
+        leaves = [turn for turn in self._arrived if turn.number not in inner]
+        if not leaves:
+            return ()
+        first = last.number if last is not None else leaves[-1].number
+        leaves.sort(key=lambda turn: (first not in self._numbers(turn), turn.number))
+        claimed: set[int] = set()
+        return tuple(self._branch(leaf, claimed) for leaf in leaves)
+
+    @property
+    def fork_rate(self) -> float:
+        """Share of the delivered turns behind the first that opened a branch; 0 for a dialog that only went on."""
+        return max(0, len(self.branches()) - 1) / max(1, len(self._arrived) - 1)
+
+    @property
+    def _arrived(self) -> list[Turn]:
+        return [turn for turn in self.turns if turn.number in self.delivered]
+
+    def _path(self, turn: Turn | None) -> list[Turn]:
+        path: list[Turn] = []
+        while turn is not None:
+            path.append(turn)
+            turn = None if turn.parent is None else self.turns[turn.parent]
+        return path[::-1]
+
+    def _numbers(self, turn: Turn) -> tuple[int, ...]:
+        return tuple(part.number for part in self._path(turn))
+
+    def _branch(self, leaf: Turn, claimed: set[int]) -> Branch:
+        """``claimed``: turns that earlier branches train; those of this one are added."""
+        path = self._path(leaf)
+        mine = [part.number in self.delivered and part.number not in claimed for part in path]
+        begin = mine.index(True)
+        ids = [token for part in path[:begin] for own in (part.added, part.token_ids) for token in own]
+        prompt, rest = [*ids, *path[begin].added], list[int]()
+        logprobs, mask, spans = list[float](), bytearray(), list[VersionSpan]()
+        for number, (part, own) in enumerate(zip(path[begin:], mine[begin:], strict=True)):
+            added = part.added if number else ()
+            at = len(rest) + len(added)
+            rest += [*added, *part.token_ids]
+            logprobs += [*[0.0] * len(added), *(part.logprobs if own else [0.0] * len(part.token_ids))]
+            mask += bytes(len(added)) + bytes([own]) * len(part.token_ids)
+            spans += [VersionSpan(s.version, s.start + at, s.end + at) for s in part.spans if own]
+        claimed.update(part.number for part, own in zip(path, mine, strict=True) if own)
+        numbers = tuple(part.number for part in path)
+        return Branch(
+            Packed("i", prompt),
+            Packed("i", rest),
+            Packed("f", logprobs),
+            bytes(mask),
+            tuple(spans),
+            leaf.finish,
+            numbers,
+        )

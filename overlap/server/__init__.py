@@ -1,0 +1,13 @@
+"""The policy for whoever rolls an episode out: chat requests in, exact tokens kept, one trajectory per episode.
+
+consumes: requests, messages                 produces: trajectories of many turns
+waits for: places, the engine, the rollout   woken by: the end of a response, or of a rollout
+
+Knows nothing of how a reward is made.
+"""
+
+from overlap.server.chat import Chat, Reply, ToolCall
+from overlap.server.episodes import EpisodeSandbox, episodes
+from overlap.server.template import ChatTemplate
+
+__all__ = ["Chat", "ChatTemplate", "EpisodeSandbox", "Reply", "ToolCall", "episodes"]

@@ -1,0 +1,255 @@
+"""The policy as whoever rolls an episode out sees it: messages in, an answer out.
+
+    say ──▶ match ──▶ ids in front ──▶ engine ──▶ parse ──▶ Reply
+              └──────────── the episode's tree keeps the ids ─────────────┘
+
+consumes: messages                          produces: turns of an episode, replies
+waits for: a place, the engine              woken by: the end of a response
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from overlap.core import Generator, Prompt, Request, Spoken, Trajectory
+from overlap.episode import Branch, Episode, Message, Turn, canonical, message_of
+from overlap.errors import ContextFull, EngineError, EpisodeOver, RequestRefused
+from overlap.server.template import ChatTemplate
+
+Messages = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What an episode may use: answers, tokens sampled, tokens of its longest dialog."""
+
+    turns: int
+    tokens: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that the policy calls. ``arguments`` is the text that it gave, JSON where it kept to that."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer. ``prompt_tokens`` were in front of its ``tokens``; ``turn`` is its place in the tree."""
+
+    text: str
+    reasoning: str | None
+    calls: tuple[ToolCall, ...]
+    finish: Literal["stop", "length", "tool_calls"]
+    prompt_tokens: int
+    tokens: int
+    turn: Turn
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """To append to the messages before the next turn."""
+        found: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning is not None:
+            found["reasoning_content"] = self.reasoning
+        if self.calls:
+            calls = [(call.id, {"name": call.name, "arguments": call.arguments}) for call in self.calls]
+            found["tool_calls"] = [{"id": id, "type": "function", "function": function} for id, function in calls]
+        return found
+
+
+Place = Callable[[], AbstractAsyncContextManager[None]]
+
+
+class Chat:
+    """One episode's way to the policy; belongs to one event loop. Several turns may be asked for at once.
+
+    ``request`` is the episode's; ``place`` holds its place in the engine while a turn is sampled; ``reads`` says that
+    the answers have parsers.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        engine: Generator,
+        template: ChatTemplate,
+        budget: Budget,
+        place: Place,
+        *,
+        reads: bool = False,
+    ) -> None:
+        self._request, self._engine, self._template = request, engine, template
+        self._budget, self._place, self._reads = budget, place, reads
+        self.episode = Episode()
+        self.over = ""
+        """Why no turn is sampled any more, "" while one is."""
+        self._asked = self._asking = 0
+        self.sampled = self.unread = 0
+        """Tokens sampled, answers that a parser could make nothing of."""
+
+    @property
+    def last(self) -> Turn | None:
+        """The turn that was delivered last."""
+        return max((self.episode.turns[number] for number in self.episode.delivered), key=_number, default=None)
+
+    async def say(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        prefill: str = "",
+    ) -> Reply:
+        """Have the policy answer; ``prefill`` are words that the answer begins with.
+
+        Raises EpisodeOver where turns, tokens or time are used up, ContextFull where the dialog leaves no room, and
+        RequestRefused for messages that the policy's chat template does not take. EngineError as the engine.
+        """
+        reply = await self.sample(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+        self.deliver(reply)
+        return reply
+
+    def deliver(self, reply: Reply) -> None:
+        """It has arrived: from now on it is learned from."""
+        self.episode.deliver(reply.turn)
+
+    async def sample(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        prefill: str = "",
+    ) -> Reply:
+        """As ``say``, but whether the answer arrives is known later (``deliver``)."""
+        asked, known = _messages(messages), canonical(list(tools))
+        parent, added = self._continued(asked, messages, known, tools)
+        added = [*added, *self._template.says(prefill)] if prefill else added
+        front = [*self.episode.ids(parent), *added]
+        limit = self._room(len(front), max_tokens)
+        self._asked += 1
+        turn = replace(
+            self._request,
+            prompt=Prompt(self._request.prompt.id, front),
+            turn=self._asked,
+            max_tokens=limit,
+            stop=tuple(stop),
+        )
+        self._asking += 1
+        try:
+            async with self._place():
+                if self.over:  # it ended while this waited
+                    raise EpisodeOver(self.over)
+                trajectory = await self._engine.generate(turn)
+            spoken = await self._read(trajectory, known)
+        finally:
+            self._asking -= 1
+        return self._committed(asked, known, parent, added, trajectory, spoken, prefill)
+
+    def end(self, why: str) -> None:
+        """Nothing is sampled any more, ``why``."""
+        self.over = self.over or why
+
+    def branches(self) -> tuple[Branch, ...]:
+        """Of what was delivered; that of the last turn first."""
+        return self.episode.branches(self.last)
+
+    def _continued(
+        self, asked: Sequence[Message], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[Turn | None, list[int]]:
+        """The turn that a request goes on from, and the ids between that and the answer."""
+        match = self.episode.match(asked, known)
+        if match.turn is not None:
+            last = match.turn.token_ids[-1] if len(match.turn.token_ids) else None
+            rest = self._template.rest(messages[match.known - 1], last, messages[match.known :], tools)
+            if rest is not None:
+                return match.turn, rest
+        ids = self._template.whole(messages, tools)
+        parent = self.episode.behind(ids)
+        return parent, ids[len(self.episode.ids(parent)) :]
+
+    def _room(self, front: int, max_tokens: int | None) -> int:
+        """Tokens that the answer may have. Raises EpisodeOver, ContextFull."""
+        if not self.over and len(self.episode.turns) + self._asking >= self._budget.turns:
+            self.end(f"it has had its {self._budget.turns} turns (rollout.turns)")
+        left = self._budget.tokens - self.sampled
+        if left < 1:
+            self.end(f"it has sampled its {self._budget.tokens} tokens (model.episode_tokens)")
+        if self.over:
+            raise EpisodeOver(self.over)
+        if front >= self._budget.context:
+            raise ContextFull(
+                f"This model's maximum context length is {self._budget.context} tokens. However, your messages have "
+                f"{front} tokens. Please reduce their length."
+            )
+        return left if max_tokens is None else min(max_tokens, left)
+
+    async def _read(self, trajectory: Trajectory, tools: str) -> Spoken:
+        if trajectory.finish == "abort":
+            raise EngineError(f"request {trajectory.id} was aborted")
+        if not self._reads:
+            return Spoken(trajectory.text)
+        spoken = await self._engine.parse(trajectory.text, trajectory.token_ids, tools)
+        self.unread += spoken.failed
+        return spoken
+
+    def _committed(
+        self,
+        asked: Sequence[Message],
+        tools: str,
+        parent: Turn | None,
+        added: Sequence[int],
+        trajectory: Trajectory,
+        spoken: Spoken,
+        prefill: str,
+    ) -> Reply:
+        text = prefill + spoken.text
+        calls = tuple(ToolCall(_call_id(trajectory.request.turn, n), *call) for n, call in enumerate(spoken.calls))
+        raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
+        said = {"role": "assistant", "content": text, "tool_calls": raw, "reasoning": spoken.reasoning}
+        turn = self.episode.commit(
+            asked,
+            tools,
+            parent,
+            added,
+            token_ids=trajectory.token_ids,
+            logprobs=trajectory.logprobs,
+            spans=trajectory.spans,
+            finish=trajectory.finish,
+            reply=message_of(said),
+        )
+        self.sampled += len(trajectory.token_ids)
+        finish: Literal["stop", "length", "tool_calls"] = "length" if trajectory.truncated else "stop"
+        if calls and finish == "stop":
+            finish = "tool_calls"
+        front = len(trajectory.request.prompt.token_ids)
+        return Reply(text, spoken.reasoning, calls, finish, front, len(trajectory.token_ids), turn)
+
+
+def _messages(raw: Messages) -> tuple[Message, ...]:
+    if not raw:
+        raise RequestRefused("messages: it is empty; the policy has nothing to answer")
+    found = []
+    for number, message in enumerate(raw):
+        try:
+            found.append(message_of(message))
+        except ValueError as error:
+            raise RequestRefused(f"messages[{number}]: {error}") from None
+    return tuple(found)
+
+
+def _number(turn: Turn) -> int:
+    return turn.number
+
+
+def _call_id(turn: int, number: int) -> str:
+    """Nine letters or digits: some templates take no others."""
+    return f"{turn % 100000:05d}{number % 10000:04d}"

@@ -1,0 +1,158 @@
+"""Rollouts of many turns behind the engine's door: a request becomes an episode, and comes back as one trajectory.
+
+    request ──▶ place ──▶ the task's rollout ⇄ Chat ⇄ engine
+                                   │
+                                   ▼
+                 branches of the tree ──▶ Trajectory with its forks
+
+consumes: requests                       produces: trajectories
+waits for: a place, the rollout          woken by: its end, or that of its time
+
+How it may end: by itself; by a budget, which truncates it; by an error of the task, which ends the run and says where;
+by a fault of ours, after which it is rolled out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Protocol, cast
+
+from overlap.config import Config
+from overlap.core import Generator, Prompt, Request, Trajectory
+from overlap.episode import Branch
+from overlap.errors import EpisodeError, OverlapError, RolloutError
+from overlap.server.chat import Budget, Chat
+from overlap.server.places import Place
+from overlap.server.template import ChatTemplate
+from sandbox.core import Judgement, Problem, Program
+from sandbox.errors import SandboxError
+from sandbox.pool import Places
+
+TRIES = 2
+"""An episode that met a fault of ours is rolled out so many times in all."""
+IDLE_S = 5.0
+"""An episode keeps its place in the engine for so long between two turns."""
+_FRAMES = 8
+
+
+class Rollout(Protocol):
+    """What rolls an episode out: ``Task.rollout``, bound to its task. Returns the answer that is judged."""
+
+    async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> Any: ...
+
+
+Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSandbox:
+    """The pool of sandboxes, as an episode sees it."""
+
+    _judge: Judges
+    _group: int
+
+    async def run(self, problem: Problem, program: Program) -> Judgement:
+        """Judge a program, in the pool that judges answers, by the cases of ``problem``: by those that the policy may
+        know of. A fault of the sandbox's own has the episode rolled out again.
+        """
+        return await self._judge(problem, program, self._group)
+
+
+class Episodes:
+    """The engine's door, whose ``generate`` rolls out an episode; all else is the engine's.
+
+    ``judge`` is the verifier's pool. ``name`` is what errors call the rollout.
+    """
+
+    def __init__(
+        self, cfg: Config, engine: Generator, template: ChatTemplate, rollout: Rollout, name: str, judge: Judges
+    ) -> None:
+        self._cfg, self._engine, self._template = cfg, engine, template
+        self._rollout, self._name, self._judge = rollout, name, judge
+        self._places = Places(cfg.rollout.sequences)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, request: Request) -> Trajectory:
+        """Roll an episode out. Raises RolloutError with the prompt and the traceback where the task's code fails."""
+        failure = ""
+        for _ in range(TRIES):
+            try:
+                return await self._episode(request)
+            except SandboxError as error:  # the engine's are met behind its own door
+                failure = f"{type(error).__name__}: {error}"
+        at = monotonic()
+        return Trajectory(request, (), (), "", "abort", (), at, at, failure=failure)
+
+    async def _episode(self, request: Request) -> Trajectory:
+        model, rollout, started = self._cfg.model, self._cfg.rollout, monotonic()
+        place = Place(self._places, request.place, IDLE_S)
+        budget = Budget(rollout.turns, model.behind_prompt, model.context_tokens)
+        chat = Chat(request, self._engine, self._template, budget, place.turn, reads=rollout.reads)
+        try:
+            answer = await self._answer(request, chat)
+        finally:
+            chat.end("it has ended")
+            await place.close()
+        return _trajectory(request, chat, answer, started)
+
+    async def _answer(self, request: Request, chat: Chat) -> str | None:
+        """What the rollout gives; None where a budget ended it."""
+        sandbox = EpisodeSandbox(self._judge, request.group)
+        try:
+            async with asyncio.timeout(self._cfg.rollout.episode_s) as wall:
+                answer = await self._rollout(request.prompt, chat, sandbox)
+        except EpisodeError:
+            return None
+        except TimeoutError as error:
+            if wall.expired():
+                return None
+            raise self._fault(request, error) from error
+        except (OverlapError, SandboxError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # the user's code can raise anything
+            raise self._fault(request, error) from error
+        if not isinstance(answer, str):
+            kind = type(answer).__name__
+            raise RolloutError(
+                f"{self._name} gave {kind} for prompt {request.prompt.id!r}; it must give the answer, text"
+            )
+        return None if chat.over else answer
+
+    def _fault(self, request: Request, error: BaseException) -> RolloutError:
+        where = "".join(traceback.format_exception(error, limit=-_FRAMES)).rstrip()
+        what = f"{type(error).__name__}: {error}"
+        return RolloutError(f"{self._name} raised {what}, for prompt {request.prompt.id!r}\n{where}")
+
+
+def episodes(
+    cfg: Config, engine: Generator, template: ChatTemplate, rollout: Rollout, name: str, judge: Judges
+) -> Generator:
+    """An engine whose rollouts are episodes."""
+    return cast(Generator, Episodes(cfg, engine, template, rollout, name, judge))
+
+
+def _trajectory(request: Request, chat: Chat, answer: str | None, started: float) -> Trajectory:
+    """Its answer's branch with the others as forks. One that a budget ended is truncated, and what the policy said last
+    is its answer.
+    """
+    ended, branches = monotonic(), chat.branches()
+    last = chat.last
+    text = answer if answer is not None else last.dialog[-1].text if last is not None else ""
+    empty = Trajectory(request, (), (), text, "stop" if answer is not None else "length", (), started, ended, turns=0)
+    if not branches:
+        return empty
+
+    def made(branch: Branch) -> Trajectory:
+        whole = replace(empty, prompt_ids=branch.prompt_ids, token_ids=branch.token_ids, logprobs=branch.logprobs)
+        mask = b"" if all(branch.mask) else branch.mask
+        return replace(whole, mask=mask, spans=branch.spans, finish=branch.finish, turns=len(branch.turns))
+
+    first, *others = map(made, branches)
+    finish = "length" if answer is None else first.finish
+    return replace(first, finish=finish, forks=tuple(replace(other, text="") for other in others))

@@ -1,0 +1,148 @@
+"""A chat template as ids: of a whole dialog, or only of what is new behind an answer that is known as ids already.
+
+    whole   render(messages) ──▶ ids
+    rest    render(dummy answer + new messages), what follows the dummy ──▶ ids behind the sampled ones
+
+The second never looks at the answer's text: it would not always become the ids that were sampled. Behind an answer that
+ended with the token that ends turns, what follows is taken from there; behind one that was cut off, with that token.
+Waits for nothing. Whether a template allows this, and what it leaves out of a dialog, is tried when it is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from overlap.episode import ROLES, text_of
+from overlap.errors import RequestRefused
+
+Raw = Mapping[str, Any]
+_DUMMY = "ovl7dummy"
+"""Stands for an answer; no template has it, and none changes it."""
+_ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "ovl7tool",
+        "description": "",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+
+
+class ChatTemplate:
+    """Of a tokenizer with Hugging Face's interface; one without a template puts blank lines behind each message.
+
+    ``notes`` are sentences for a person: what this template does with dialogs of several turns.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._end = self._behind(self._text([*_ASKED, _answer()], (), False)) or ""
+        self.goes_on = self._tried()
+        self.notes = tuple(self._found())
+
+    def whole(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int]:
+        """Ids [P] of a dialog up to where the policy speaks. Raises RequestRefused where the template takes it not."""
+        return self._ids(self._text([_plain(message) for message in messages], tools, True))
+
+    def rest(self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int] | None:
+        """Ids of ``new`` messages behind an answer that ended with id ``last`` (None: it said nothing), up to where the
+        policy speaks again; None where this template cannot tell. ``reply`` says which tools the answer called.
+        """
+        if not self.goes_on:
+            return None
+        said = _answer() | ({"tool_calls": _plain(reply)["tool_calls"]} if reply.get("tool_calls") else {})
+        tail = self._tail(said, new, tools)
+        if tail is None:
+            return None
+        ids = self._ids(tail)
+        return ids[1:] if ids and ids[0] == last else ids
+
+    def says(self, text: str) -> list[int]:
+        """Ids of plain text, without any that a tokenizer puts around it."""
+        return self._ids(text)
+
+    def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
+        """What follows the words of an answer, and then all of ``new``."""
+        before = self._behind(self._text([*_ASKED, said], tools, False))
+        after = self._behind(self._text([*_ASKED, said, *map(_plain, new)], tools, True))
+        if before is None or after is None or not after.startswith(before):
+            return None
+        return self._end + after[len(before) :]
+
+    @staticmethod
+    def _behind(text: str) -> str | None:
+        _, found, rest = text.rpartition(_DUMMY)
+        return rest if found else None
+
+    def _tried(self) -> bool:
+        """Whether what follows an answer becomes the same ids on its own as behind it."""
+        new = [{"role": "user", "content": "and now?"}]
+        try:
+            tail, whole = self._tail(_answer(), new, ()), self.whole([*_ASKED, _answer(), *new])
+        except RequestRefused:
+            return False
+        return tail is not None and whole[-len(ids) :] == ids if (ids := self._ids(tail or "")) else False
+
+    def _found(self) -> Iterator[str]:
+        if not self.goes_on:
+            yield "what it renders of a dialog depends on what comes later: each turn is a branch of its own"
+        thought = _answer() | {"reasoning_content": "ovl7thought"}
+        if self._shows("ovl7thought", [*_ASKED, thought]) and not self._shows(
+            "ovl7thought", [*_ASKED, thought, *_ASKED]
+        ):
+            yield "it leaves earlier reasoning out of a dialog; here that stays in the context as it was sampled"
+        if not self._shows("ovl7tool", _ASKED, [_TOOL]):
+            yield "it has no place for tools: a policy learns of them only what the messages say"
+        late = {"role": "system", "content": "ovl7late"}
+        if not self._shows("ovl7late", [*_ASKED, _answer(), late, *_ASKED]):
+            yield "it takes no system message behind the first message"
+
+    def _shows(self, word: str, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> bool:
+        try:
+            return word in self._text(messages, tools, True)
+        except RequestRefused:
+            return False
+
+    def _text(self, messages: Sequence[Raw], tools: Sequence[Raw], asks: bool) -> str:
+        if not getattr(self._tokenizer, "chat_template", None):
+            return "".join(f"{text_of(message.get('content'))}\n\n" for message in messages)
+        try:
+            found = self._tokenizer.apply_chat_template(
+                list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=asks
+            )
+        except Exception as error:  # a template is a program of the checkpoint
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise RequestRefused(f"the policy's chat template refuses these messages: {reason}") from error
+        return str(found)
+
+    def _ids(self, text: str) -> list[int]:
+        return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]] if text else []
+
+
+def _answer() -> dict[str, Any]:
+    return {"role": "assistant", "content": _DUMMY}
+
+
+def _plain(raw: Raw) -> dict[str, Any]:
+    """A message as templates expect it: text, known roles, arguments of tools as objects."""
+    plain: dict[str, Any] = {"role": ROLES[raw["role"]], "content": text_of(raw.get("content"))}
+    plain |= {name: raw[name] for name in ("name", "tool_call_id") if raw.get(name) is not None}
+    if (reasoning := raw.get("reasoning", raw.get("reasoning_content"))) is not None:
+        plain["reasoning_content"] = reasoning
+    if raw.get("tool_calls"):
+        plain["tool_calls"] = [_plain_call(call) for call in raw["tool_calls"]]
+    return plain
+
+
+def _plain_call(call: Raw) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):  # as it was said
+            arguments = json.loads(arguments)
+    found = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return found | ({"id": call["id"]} if call.get("id") is not None else {})

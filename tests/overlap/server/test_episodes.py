@@ -1,0 +1,224 @@
+"""Episodes behind the engine's door: how they end, what comes back of them, and who has a place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from chats import Letters, Voice, prompt, user
+
+from overlap.clock import now, run_virtual
+from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.core import Request, Trajectory
+from overlap.errors import EngineError, EpisodeOver, RolloutError
+from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
+from sandbox.core import Case, Problem, Program
+from sandbox.errors import WorkerDied
+
+CFG = Config(model=ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000))
+PROBLEM = Problem("public", "stdio", (Case("1", "1"),))
+
+
+async def never(*_: Any) -> Any:
+    raise AssertionError("nobody asked for the sandbox")
+
+
+def rolled(rollout: Any, voice: Voice | None = None, cfg: Config = CFG, judge: Any = never) -> Any:
+    return episodes(cfg, voice or Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", judge)
+
+
+def one(rollout: Any, **options: Any) -> Trajectory:
+    return asyncio.run(rolled(rollout, **options).generate(Request(4, 2, prompt("p9"))))
+
+
+def with_rollout(**settings: Any) -> Config:
+    return Config(model=CFG.model, rollout=RolloutConfig(**settings))
+
+
+async def two_turns(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+    first = await chat.say([user(prompt.data)])
+    second = await chat.say([user(prompt.data), first.message, user("and?")])
+    return f"{first.text} {second.text}"
+
+
+def test_an_episode_comes_back_as_one_trajectory_with_a_mask() -> None:
+    voice = Voice(lambda request: (f"a{request.turn}", "stop"))
+    made = one(two_turns, voice=voice)
+    assert (made.id, made.text, made.finish, made.turns) == ("g4s2", "a1 a2", "stop", 2)
+    assert [request.id for request in voice.seen] == ["g4s2t1", "g4s2t2"]
+    assert Letters().decode(made.prompt_ids) == "<|im_start|>user\nask<|im_end|>\n<|im_start|>assistant\n"
+    assert sum(made.mask) == made.sampled == 6
+    assert not made.mask[3]
+    assert made.mask[-3:] == b"\1\1\1"
+    assert made.forks == ()
+    assert sum(span.end - span.start for span in made.spans) == 6
+
+
+def test_an_episode_of_one_turn_is_a_trajectory_as_ever() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        return (await chat.say([user(prompt.data)])).text
+
+    made = one(rollout)
+    assert (made.mask, made.turns, made.forks, made.sampled) == (b"", 1, (), len(made.token_ids))
+
+
+def test_what_was_left_comes_back_as_forks_and_every_token_counts_once() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        for text in ("a", "b"):
+            await chat.say([user(text)])
+        return (await chat.say([user("c")])).text
+
+    made = one(rollout, voice=Voice(lambda request: ("x" * request.turn, "stop")))
+    assert [sum(branch.mask) or len(branch.token_ids) for branch in made.branches] == [4, 2, 3]
+    assert made.sampled == 9
+    assert [branch.text for branch in made.branches] == ["xxx", "", ""]
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        try:
+            while True:
+                await chat.say([user("again")])
+        except EpisodeOver:
+            if caught:
+                return "i give up"
+            raise
+
+    made = one(rollout, cfg=with_rollout(turns=3))
+    assert (made.finish, made.turns, made.text) == ("length", 1, "yes")
+    assert len(made.forks) == 2
+
+
+def test_time_truncates_and_takes_the_turn_in_flight_back() -> None:
+    class Slow(Voice):
+        left = 0
+
+        async def generate(self, request: Request) -> Trajectory:
+            try:
+                await asyncio.sleep(400.0)
+            except asyncio.CancelledError:
+                self.left += 1
+                raise
+            return await super().generate(request)
+
+    voice = Slow()
+    began = 0.0
+
+    async def work() -> Trajectory:
+        nonlocal began
+        began = now()
+        made: Trajectory = await rolled(two_turns, voice).generate(Request(0, 0, prompt()))
+        assert now() - began == pytest.approx(600.0)
+        return made
+
+    made = run_virtual(work())
+    assert (made.finish, made.text, voice.left) == ("length", "yes", 1)
+
+
+def test_an_error_of_the_task_names_it_its_prompt_and_the_line() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        raise KeyError("what is missing")
+
+    with pytest.raises(
+        RolloutError, match=r"(?s)Mine.rollout raised KeyError: 'what is missing', for prompt 'p9'.*raise Key"
+    ):
+        one(rollout)
+
+
+def test_an_answer_that_is_no_text_is_an_error_of_the_task() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> Any:
+        return 7
+
+    with pytest.raises(RolloutError, match=r"Mine.rollout gave int for prompt 'p9'; it must give the answer, text"):
+        one(rollout)
+
+
+def test_a_fault_of_the_engine_is_the_engines() -> None:
+    class Broken(Voice):
+        async def generate(self, request: Request) -> Trajectory:
+            raise EngineError("it died")
+
+    with pytest.raises(EngineError, match="it died"):
+        one(two_turns, voice=Broken())
+
+
+def test_a_fault_of_the_sandbox_has_the_episode_rolled_out_again_and_then_masks_it() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        await chat.say([user(prompt.data)])
+        await sandbox.run(PROBLEM, Program("print(1)"))
+        return "done"
+
+    def judging(faults: int) -> Callable[..., Awaitable[Any]]:
+        asked: list[int] = []
+
+        async def judge(problem: Problem, program: Program, turn: int) -> Any:
+            asked.append(turn)
+            if len(asked) <= faults:
+                raise WorkerDied("it was killed")
+            assert set(asked) == {4}
+
+        return judge
+
+    assert one(rollout, judge=judging(1)).text == "done"
+    failed = one(rollout, judge=judging(2))
+    assert (failed.finish, failed.failure) == ("abort", "WorkerDied: it was killed")
+
+
+def test_as_many_episodes_as_the_engine_has_places_are_rolled_out_at_once_the_oldest_first() -> None:
+    inside, order = 0, []
+
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        nonlocal inside
+        messages = [user(prompt.data)]
+        for _ in range(3):
+            messages = [*messages, (await chat.say(messages)).message, user("?")]
+            await asyncio.sleep(1.0)  # it keeps its place
+        return ""
+
+    class Counted(Voice):
+        async def generate(self, request: Request) -> Trajectory:
+            nonlocal inside
+            inside += 1
+            order.append(request.group)
+            assert inside <= 2
+            await asyncio.sleep(1.0)
+            inside -= 1
+            return await super().generate(request)
+
+    async def work() -> None:
+        engine = rolled(rollout, Counted(), with_rollout(max_sequences=2))
+        await asyncio.gather(*(engine.generate(Request(group, 0, prompt())) for group in (0, 3, 2, 1)))
+        assert order == [*[0, 3] * 3, *[1, 2] * 3]
+
+    run_virtual(work())
+
+
+def test_an_episode_that_is_idle_for_too_long_gives_its_place_to_another_and_waits_for_one_again() -> None:
+    said: list[tuple[int, float]] = []
+
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        first = await chat.say([user("a")])
+        await asyncio.sleep(100.0 if prompt.id == "slow" else 0.0)
+        await chat.say([user("a"), first.message, user("b")])
+        return ""
+
+    class Timed(Voice):
+        async def generate(self, request: Request) -> Trajectory:
+            said.append((request.group, now() - began))
+            await asyncio.sleep(10.0)
+            return await super().generate(request)
+
+    async def work() -> None:
+        nonlocal began
+        began = now()
+        engine = rolled(rollout, Timed(), with_rollout(max_sequences=1))
+        await asyncio.gather(
+            engine.generate(Request(0, 0, prompt("slow"))), engine.generate(Request(1, 0, prompt("quick")))
+        )
+
+    began = 0.0
+    run_virtual(work())
+    assert said == [(0, 0.0), (1, 15.0), (1, 25.0), (0, 110.0)]

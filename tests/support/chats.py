@@ -1,0 +1,97 @@
+"""A tokenizer of letters with a chat template of the usual kind, and an engine that says what it is told to say."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
+from overlap.processless import ProcesslessEngine
+
+START, END, PAD = 1, 2, 10
+_SPECIAL = {"<|im_start|>": START, "<|im_end|>": END}
+
+
+class Letters:
+    """Ids are letters, but for the two marks of ChatML. ``chat_template``: any text that is not empty."""
+
+    chat_template = "chatml"
+    name_or_path = "letters"
+
+    def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
+        parts = re.split(r"(<\|im_start\|>|<\|im_end\|>)", text)
+        return {"input_ids": [i for part in parts for i in _ids(part)]}
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        marks = {} if skip_special_tokens else {id: mark for mark, id in _SPECIAL.items()}
+        return "".join(marks.get(id, chr(id - PAD) if id >= PAD else "") for id in ids)
+
+    def apply_chat_template(
+        self,
+        messages: list[dict[str, Any]],
+        tools: Any = None,
+        tokenize: bool = False,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        text = f"<|im_start|>tools\n{json.dumps(tools)}<|im_end|>\n" if tools else ""
+        text += "".join(self.rendered(messages, number) for number in range(len(messages)))
+        return text + ("<|im_start|>assistant\n" if add_generation_prompt else "")
+
+    def rendered(self, messages: list[dict[str, Any]], number: int) -> str:
+        """One message; subclasses render as other families do."""
+        message = messages[number]
+        calls = json.dumps(message["tool_calls"]) if message.get("tool_calls") else ""
+        thought = f"<think>{message['reasoning_content']}</think>" if message.get("reasoning_content") else ""
+        return f"<|im_start|>{message['role']}\n{thought}{message['content']}{calls}<|im_end|>\n"
+
+
+def _ids(part: str) -> list[int]:
+    return [_SPECIAL[part]] if part in _SPECIAL else [ord(letter) + PAD for letter in part]
+
+
+Says = Callable[[Request], tuple[str, Finish]]
+
+
+class Voice(ProcesslessEngine):
+    """An engine door. ``says`` gives the words of an answer and how it ended; ``seen`` are the prompts that it got."""
+
+    def __init__(self, says: Says = lambda request: ("yes", "stop"), version: int = 3) -> None:
+        super().__init__()
+        self._says, self._rng, self._version = says, random.Random(7), version
+        self.seen: list[Request] = []
+        self.sampled: list[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]] = []
+        """Prompt, ids and log-probs of each answer."""
+
+    async def generate(self, request: Request) -> Trajectory:
+        self.seen.append(request)
+        text, finish = self._says(request)
+        ids = [*Letters()(text)["input_ids"], *([END] if finish == "stop" else [])]
+        if request.max_tokens is not None and len(ids) > request.max_tokens:
+            ids, finish = ids[: request.max_tokens], "length"
+        logprobs = [-self._rng.random() for _ in ids]
+        spans = (VersionSpan(self._version, 0, len(ids)),) if ids else ()
+        text = Letters().decode(ids, skip_special_tokens=True)
+        made = Trajectory(request, ids, logprobs, text, finish, spans, 1.0, 2.0)
+        self.sampled.append((tuple(request.prompt.token_ids), tuple(made.token_ids), tuple(made.logprobs)))
+        return made
+
+    async def load(self, update: Any) -> None:
+        self._version = update.version
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        return [0.0] * (len(token_ids) - 1)
+
+
+def prompt(id: str = "p", text: str = "ask") -> Prompt:
+    return Prompt(id, Letters()(text)["input_ids"], data=text)
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def said(text: str, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **more}
