@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from overlap.config import Config
 from overlap.core import Generator
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
     from overlap.generate import Site
     from overlap.learner import DeepSpeedLearner
+    from overlap.server import HarnessTask
     from overlap.verify import SandboxVerifier
 
 
@@ -157,18 +158,24 @@ def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: 
 
 
 def rolling(
-    prepared: Prepared, engines: Generator, verifier: SandboxVerifier, tell: Callable[[str], None]
+    prepared: Prepared, engines: Generator, verifier: SandboxVerifier, scratch: Path, tell: Callable[[str], None]
 ) -> Generator:
     """The engines themselves, or, for a task of episodes, behind what rolls them out."""
-    task = prepared.task
-    if (rollout := getattr(task, "rollout", None)) is None:
+    cfg, task = prepared.cfg, prepared.task
+    rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
+    if rollout is None and not cfg.rollout.command:
         return engines
-    from overlap.server import ChatTemplate, episodes
+    from overlap.server import ChatTemplate, Gateway, Harness, episodes  # imports a web server
 
+    if cfg.rollout.command:
+        gateway, name = Gateway(), "rollout.command"
+        decode = prepared.tokenizer.decode
+        owing = cast("HarnessTask", task)
+        rollout = Harness(cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids)))
     template = ChatTemplate(prepared.tokenizer)
     for note in template.notes:
-        tell(f"the chat template of {prepared.cfg.model.policy}: {note}")
-    return episodes(prepared.cfg, engines, template, rollout, f"{type(task).__qualname__}.rollout", verifier.judge)
+        tell(f"the chat template of {cfg.model.policy}: {note}")
+    return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway)
 
 
 def sandbox_verifier(

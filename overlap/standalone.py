@@ -170,7 +170,7 @@ class _Standalone:
         tell = self.console.print
         engines = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
         verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=tell)
-        generator = rolling(p, engines, verifier, tell)
+        generator = rolling(p, engines, verifier, self.scratch, tell)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
             doors = {name: door for name, door in doors.items() if name in self.wanted}

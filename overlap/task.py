@@ -18,7 +18,8 @@ import inspect
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overlap import core
@@ -68,6 +69,18 @@ class Task(ABC):
     get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
     raises that a budget is used up (``rollout.turns``, ``rollout.episode_s``, ``model.episode_tokens``).
     """
+
+    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
+        """What an agent program (``rollout.command``) finds in its working directory, by relative path. ``text`` is the
+        prompt as the policy would read it.
+        """
+        return {"prompt.txt": text}
+
+    def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
+        """The answer that ``program`` and ``reward`` get of an agent program that has ended: by default what the policy
+        ``said`` last. ``folder`` is its working directory, as it left it. Runs in a thread.
+        """
+        return said
 
     def probes(self, prompt: Prompt) -> Iterable[Probe]:
         """Programs whose fate the data says or implies, for ``overlap check-data`` to judge; a reference comes first.

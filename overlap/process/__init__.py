@@ -5,7 +5,7 @@ through a :class:`Peer`, is bound to its parent (``lifeline``), and a warden out
 driver leaves. Knows nothing of engines, learners or programs.
 """
 
-from overlap.process import lifeline
+from overlap.process import keeper, lifeline
 from overlap.process.calls import (
     CANCEL,
     Call,
@@ -67,6 +67,7 @@ __all__ = [
     "identify",
     "interruptible",
     "is_tracker",
+    "keeper",
     "kill_tree",
     "leave",
     "lifeline",

@@ -8,6 +8,18 @@ Knows nothing of how a reward is made.
 
 from overlap.server.chat import Chat, Reply, ToolCall
 from overlap.server.episodes import EpisodeSandbox, episodes
+from overlap.server.gateway import Gateway
+from overlap.server.harness import Harness, HarnessTask
 from overlap.server.template import ChatTemplate
 
-__all__ = ["Chat", "ChatTemplate", "EpisodeSandbox", "Reply", "ToolCall", "episodes"]
+__all__ = [
+    "Chat",
+    "ChatTemplate",
+    "EpisodeSandbox",
+    "Gateway",
+    "Harness",
+    "HarnessTask",
+    "Reply",
+    "ToolCall",
+    "episodes",
+]

@@ -9,6 +9,7 @@ waits for: a place, the engine              woken by: the end of a response
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -64,6 +65,20 @@ class Reply:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn that may be sampled: it goes on behind ``parent`` with ``added``; ``front`` [P] is all that is seen."""
+
+    dialog: tuple[Message, ...]
+    tools: str
+    parent: Turn | None
+    added: tuple[int, ...]
+    front: tuple[int, ...]
+    limit: int
+    stop: tuple[str, ...]
+    prefill: str
+
+
 Place = Callable[[], AbstractAsyncContextManager[None]]
 
 
@@ -89,9 +104,11 @@ class Chat:
         self.episode = Episode()
         self.over = ""
         """Why no turn is sampled any more, "" while one is."""
+        self.ended = asyncio.Event()
+        """Set with ``over``."""
         self._asked = self._asking = 0
-        self.sampled = self.unread = 0
-        """Tokens sampled, answers that a parser could make nothing of."""
+        self.sampled = self.unread = self.replayed = 0
+        """Tokens sampled, answers that a parser could make nothing of, answers that were asked for again."""
 
     @property
     def last(self) -> Turn | None:
@@ -112,7 +129,8 @@ class Chat:
         Raises EpisodeOver where turns, tokens or time are used up, ContextFull where the dialog leaves no room, and
         RequestRefused for messages that the policy's chat template does not take. EngineError as the engine.
         """
-        reply = await self.sample(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+        asked = self.ask(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+        reply = await self.sample(asked)
         self.deliver(reply)
         return reply
 
@@ -120,7 +138,7 @@ class Chat:
         """It has arrived: from now on it is learned from."""
         self.episode.deliver(reply.turn)
 
-    async def sample(
+    def ask(
         self,
         messages: Messages,
         *,
@@ -128,20 +146,24 @@ class Chat:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         prefill: str = "",
-    ) -> Reply:
-        """As ``say``, but whether the answer arrives is known later (``deliver``)."""
-        asked, known = _messages(messages), canonical(list(tools))
-        parent, added = self._continued(asked, messages, known, tools)
+    ) -> Asked:
+        """What ``say`` would ask of the engine, and whether it may; raises as that does."""
+        dialog, known = _messages(messages), canonical(list(tools))
+        parent, added = self._continued(dialog, messages, known, tools)
         added = [*added, *self._template.says(prefill)] if prefill else added
         front = [*self.episode.ids(parent), *added]
         limit = self._room(len(front), max_tokens)
+        return Asked(dialog, known, parent, tuple(added), tuple(front), limit, tuple(stop), prefill)
+
+    async def sample(self, asked: Asked) -> Reply:
+        """Have the engine answer; whether that arrives is known later (``deliver``). EpisodeOver, EngineError."""
         self._asked += 1
         turn = replace(
             self._request,
-            prompt=Prompt(self._request.prompt.id, front),
+            prompt=Prompt(self._request.prompt.id, asked.front),
             turn=self._asked,
-            max_tokens=limit,
-            stop=tuple(stop),
+            max_tokens=asked.limit,
+            stop=asked.stop,
         )
         self._asking += 1
         try:
@@ -149,14 +171,15 @@ class Chat:
                 if self.over:  # it ended while this waited
                     raise EpisodeOver(self.over)
                 trajectory = await self._engine.generate(turn)
-            spoken = await self._read(trajectory, known)
+            spoken = await self._read(trajectory, asked.tools)
         finally:
             self._asking -= 1
-        return self._committed(asked, known, parent, added, trajectory, spoken, prefill)
+        return self._committed(asked, trajectory, spoken)
 
     def end(self, why: str) -> None:
         """Nothing is sampled any more, ``why``."""
         self.over = self.over or why
+        self.ended.set()
 
     def branches(self) -> tuple[Branch, ...]:
         """Of what was delivered; that of the last turn first."""
@@ -201,25 +224,16 @@ class Chat:
         self.unread += spoken.failed
         return spoken
 
-    def _committed(
-        self,
-        asked: Sequence[Message],
-        tools: str,
-        parent: Turn | None,
-        added: Sequence[int],
-        trajectory: Trajectory,
-        spoken: Spoken,
-        prefill: str,
-    ) -> Reply:
-        text = prefill + spoken.text
+    def _committed(self, asked: Asked, trajectory: Trajectory, spoken: Spoken) -> Reply:
+        text = asked.prefill + spoken.text
         calls = tuple(ToolCall(_call_id(trajectory.request.turn, n), *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
         said = {"role": "assistant", "content": text, "tool_calls": raw, "reasoning": spoken.reasoning}
         turn = self.episode.commit(
-            asked,
-            tools,
-            parent,
-            added,
+            asked.dialog,
+            asked.tools,
+            asked.parent,
+            asked.added,
             token_ids=trajectory.token_ids,
             logprobs=trajectory.logprobs,
             spans=trajectory.spans,
@@ -230,8 +244,7 @@ class Chat:
         finish: Literal["stop", "length", "tool_calls"] = "length" if trajectory.truncated else "stop"
         if calls and finish == "stop":
             finish = "tool_calls"
-        front = len(trajectory.request.prompt.token_ids)
-        return Reply(text, spoken.reasoning, calls, finish, front, len(trajectory.token_ids), turn)
+        return Reply(text, spoken.reasoning, calls, finish, len(asked.front), len(trajectory.token_ids), turn)
 
 
 def _messages(raw: Messages) -> tuple[Message, ...]:

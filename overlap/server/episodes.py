@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Protocol, cast
@@ -45,6 +46,10 @@ class Rollout(Protocol):
     async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> Any: ...
 
 
+class HarnessCrashed(Exception):
+    """An agent program ended in disorder: its episode has no reward."""
+
+
 Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
 
 
@@ -65,15 +70,38 @@ class EpisodeSandbox:
 class Episodes:
     """The engine's door, whose ``generate`` rolls out an episode; all else is the engine's.
 
-    ``judge`` is the verifier's pool. ``name`` is what errors call the rollout.
+    ``judge`` is the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, where agent programs roll
+    out, lives as long as this does.
     """
 
     def __init__(
-        self, cfg: Config, engine: Generator, template: ChatTemplate, rollout: Rollout, name: str, judge: Judges
+        self,
+        cfg: Config,
+        engine: Generator,
+        template: ChatTemplate,
+        rollout: Rollout,
+        name: str,
+        judge: Judges,
+        gateway: AbstractAsyncContextManager[Any] | None = None,
     ) -> None:
         self._cfg, self._engine, self._template = cfg, engine, template
         self._rollout, self._name, self._judge = rollout, name, judge
         self._places = Places(cfg.rollout.sequences)
+        self._gateway, self._opened = gateway, AsyncExitStack()
+
+    async def start(self) -> None:
+        """Have the gateway listen, where there is one, and bring the engine up."""
+        gateway, self._gateway = self._gateway, None
+        if gateway is not None:
+            await self._opened.enter_async_context(gateway)
+        await self._engine.start()
+
+    async def close(self) -> None:
+        """The gateway first: nobody asks any more."""
+        try:
+            await self._opened.aclose()
+        finally:
+            await self._engine.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -86,6 +114,9 @@ class Episodes:
                 return await self._episode(request)
             except SandboxError as error:  # the engine's are met behind its own door
                 failure = f"{type(error).__name__}: {error}"
+            except HarnessCrashed as error:
+                failure = str(error)
+                break
         at = monotonic()
         return Trajectory(request, (), (), "", "abort", (), at, at, failure=failure)
 
@@ -113,7 +144,7 @@ class Episodes:
             if wall.expired():
                 return None
             raise self._fault(request, error) from error
-        except (OverlapError, SandboxError, asyncio.CancelledError):
+        except (OverlapError, SandboxError, HarnessCrashed, asyncio.CancelledError):
             raise
         except Exception as error:  # the user's code can raise anything
             raise self._fault(request, error) from error
@@ -130,11 +161,9 @@ class Episodes:
         return RolloutError(f"{self._name} raised {what}, for prompt {request.prompt.id!r}\n{where}")
 
 
-def episodes(
-    cfg: Config, engine: Generator, template: ChatTemplate, rollout: Rollout, name: str, judge: Judges
-) -> Generator:
-    """An engine whose rollouts are episodes."""
-    return cast(Generator, Episodes(cfg, engine, template, rollout, name, judge))
+def episodes(cfg: Config, engine: Generator, template: ChatTemplate, *more: Any, **options: Any) -> Generator:
+    """An engine whose rollouts are episodes: see ``Episodes``."""
+    return cast(Generator, Episodes(cfg, engine, template, *more, **options))
 
 
 def _trajectory(request: Request, chat: Chat, answer: str | None, started: float) -> Trajectory:

@@ -149,12 +149,50 @@ def last_line(err: str) -> str:
     return err.strip().splitlines()[-1]
 
 
+def kill_one(r: Run, word: str) -> None:
+    """A process of the run that has this word in its command line or name."""
+    pids = r.children(lambda text: word in text)
+    assert pids, f"no process of {word}"
+    os.kill(pids[-1], signal.SIGKILL)
+
+
+def steps_of(r: Run) -> int:
+    return (r.dir / "metrics.jsonl").read_text().count("\n")
+
+
+def test_a_run_whose_verifier_engine_and_learner_are_killed_goes_on_and_an_interrupt_keeps_what_it_learned(run) -> None:
+    """What each of these does by itself is tested below, with --wide: every start takes minutes on a slow machine."""
+    from transformers import AutoModelForCausalLM
+
+    r = run(**{"rollout.max_staleness": 1, "run.save_every": 1})
+    r.until_step()
+    for word in ("sandbox", "EngineCore"):
+        kill_one(r, word)
+        r.until_step(steps_of(r) + 3)
+    r.until(lambda: any(r.dir.glob("checkpoints/step-*/COMPLETE")))
+    (first,) = ranks = r.children(lambda text: "overlap.learner.rank" in text)
+    os.kill(first, signal.SIGKILL)
+    r.until(lambda: r.children(lambda text: "overlap.learner.rank" in text) not in ([], ranks))
+    r.until_step(steps_of(r) + 2)
+    os.killpg(r.process.pid, signal.SIGINT)
+    code, err = r.end()
+    assert (code, last_line(err)) == (130, "overlap: interrupted")
+    assert err.count("generation goes on, ") == err.count("(1 of run.restarts=2) in 5 s") == 1
+    summary = json.loads((r.dir / "summary.json").read_text())
+    assert (summary["exit"], len(summary["engine_outages_s"]), len(summary["restarts"])) == ("interrupted", 1, 1)
+    rows = [json.loads(line) for line in (r.dir / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["version"]) for row in rows] == [(k, k) for k in range(1, len(rows) + 1)]
+    assert all(row["rollout/samples"] == 24 for row in rows)
+    assert sum(row["reward/masked"] for row in rows) == 0
+    assert AutoModelForCausalLM.from_pretrained(r.dir / "policy").num_parameters() > 0
+    assert not list(r.dir.glob(".*"))
+
+
+@pytest.mark.wide
 def test_a_killed_learner_without_a_checkpoint_ends_the_run_with_its_name(run) -> None:
     r = run()
     r.until_step()
-    pids = r.children(lambda text: "learner.rank" in text)
-    assert pids, "no process of the learner"
-    os.kill(pids[-1], signal.SIGKILL)
+    kill_one(r, "learner.rank")
     code, err = r.end()
     assert code == 1
     assert "overlap: failed:" in last_line(err)
@@ -162,13 +200,12 @@ def test_a_killed_learner_without_a_checkpoint_ends_the_run_with_its_name(run) -
     assert json.loads((r.dir / "summary.json").read_text())["exit"].startswith("error")
 
 
+@pytest.mark.wide
 def test_a_killed_engine_comes_up_again_and_no_sample_is_lost(run) -> None:
     r = run(**{"rollout.max_staleness": 1})
     r.until_step()
-    pids = r.children(lambda text: "EngineCore" in text)
-    assert pids, "no process of the engine"
-    os.kill(pids[-1], signal.SIGKILL)
-    before = (r.dir / "metrics.jsonl").read_text().count("\n")
+    kill_one(r, "EngineCore")
+    before = steps_of(r)
     r.until_step(before + 3)
     os.killpg(r.process.pid, signal.SIGINT)
     code, err = r.end()
@@ -183,6 +220,7 @@ def test_a_killed_engine_comes_up_again_and_no_sample_is_lost(run) -> None:
     assert [row["version"] for row in rows] == [row["step"] for row in rows]
 
 
+@pytest.mark.wide
 def test_a_killed_learner_rank_sends_the_run_back_to_its_checkpoint(run) -> None:
     r = run(**{"run.save_every": 1})
     r.until(lambda: any(r.dir.glob("checkpoints/step-*/COMPLETE")))
@@ -193,7 +231,7 @@ def test_a_killed_learner_rank_sends_the_run_back_to_its_checkpoint(run) -> None
     (first,) = ranks()
     os.kill(first, signal.SIGKILL)
     r.until(lambda: ranks() not in ([], [first]))
-    r.until_step((r.dir / "metrics.jsonl").read_text().count("\n") + 2)
+    r.until_step(steps_of(r) + 2)
     os.killpg(r.process.pid, signal.SIGINT)
     code, err = r.end()
     assert code == 130
@@ -203,13 +241,12 @@ def test_a_killed_learner_rank_sends_the_run_back_to_its_checkpoint(run) -> None
     assert len(json.loads((r.dir / "summary.json").read_text())["restarts"]) == 1
 
 
+@pytest.mark.wide
 def test_a_killed_verifier_is_replaced_and_no_sample_is_lost(run) -> None:
     r = run()
     r.until_step()
-    pids = r.children(lambda text: "sandbox" in text)
-    assert pids, "no process of the sandbox"
-    os.kill(pids[0], signal.SIGKILL)
-    before = (r.dir / "metrics.jsonl").read_text().count("\n")
+    kill_one(r, "sandbox")
+    before = steps_of(r)
     r.until_step(before + 2)
     os.killpg(r.process.pid, signal.SIGINT)
     assert r.end()[0] == 130
@@ -218,7 +255,7 @@ def test_a_killed_verifier_is_replaced_and_no_sample_is_lost(run) -> None:
     assert sum(row["reward/masked"] for row in rows) == 0
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), wide(signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "expected"), [wide(signal.SIGINT, 130), wide(signal.SIGTERM, 143)])
 def test_an_interrupted_run_closes_everything_in_order_and_keeps_what_it_learned(
     run, number: signal.Signals, expected: int
 ) -> None:
@@ -243,7 +280,7 @@ def test_an_interrupted_run_closes_everything_in_order_and_keeps_what_it_learned
     [
         ("overlap.generate.host", signal.SIGTERM, 143, "overlap: interrupted"),
         wide("EngineCore", signal.SIGHUP, 129, "overlap: interrupted"),
-        ("VLLM::Worker", signal.SIGKILL, 1, "overlap: failed: "),
+        wide("VLLM::Worker", signal.SIGKILL, 1, "overlap: failed: "),
     ],
 )
 def test_an_end_while_the_engine_starts_is_one_line_and_leaves_nothing(run, moment, number, code, message) -> None:

@@ -173,7 +173,7 @@ def test_an_answer_that_never_arrived_is_not_trained() -> None:
     async def work() -> None:
         voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
         own = chat(voice)
-        await own.sample([user("one")])
+        await own.sample(own.ask([user("one")]))
         assert own.branches() == ()
         await own.say([user("one")])
         check_books(voice, own, 1)
@@ -185,7 +185,7 @@ def test_that_a_request_repeats_an_answer_shows_that_it_arrived() -> None:
     async def work() -> None:
         voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
         own = chat(voice)
-        first = await own.sample([user("one")])
+        first = await own.sample(own.ask([user("one")]))
         await own.say([user("one"), first.message, user("two")])
         check_books(voice, own, 2)
 
@@ -305,7 +305,7 @@ def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_t
             if rng.random() < 0.3:  # edited, cut, or with something that nobody said
                 place = rng.randrange(len(messages))
                 messages[place:] = [user(rng.choice(["x", "y"]))] if rng.random() < 0.5 else [said("mine"), user("z")]
-            replies = await asyncio.gather(*(own.sample(messages) for _ in range(rng.choice([1, 1, 1, 2, 3]))))
+            replies = await asyncio.gather(*(own.sample(own.ask(messages)) for _ in range(rng.choice([1, 1, 1, 2, 3]))))
             for reply in replies:
                 if rng.random() < 0.8:
                     own.deliver(reply)

@@ -1,0 +1,61 @@
+"""The parent of a foreign program: whatever that starts, and however it lets go of it, ends with it.
+
+It is exec'd into a bare interpreter, in a session of its own, and inherits every orphan below it. When the program has
+ended, or the process ``parent`` is gone, it kills what is left and ends, as the program did. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+
+from overlap.process import lifeline
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_KILL_S = 5.0
+_NOT_FOUND = 127
+
+# Stand-ins for the packages keep their __init__.py out of the bare interpreter.
+BOOT = """
+import sys, types
+for name in "overlap", "overlap.process":
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
+from overlap.process import lifeline
+sys.modules["overlap.process"].lifeline = lifeline
+from overlap.process import keeper
+keeper.keep(int(sys.argv[2]), sys.argv[3:])
+"""
+
+
+def command(argv: Sequence[str]) -> list[str]:
+    """What runs ``argv`` under a keeper that ends with this process."""
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [sys.executable, "-I", "-S", "-c", BOOT, home, str(os.getpid()), *argv]
+
+
+def keep(parent: int, argv: Sequence[str]) -> None:
+    """Run ``argv`` to its end. Does not return."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    lifeline.bind_to_parent(parent)
+    try:
+        program = os.posix_spawnp(argv[0], list(argv), os.environ)
+    except OSError as error:
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(_NOT_FOUND)
+    code = os.waitstatus_to_exitcode(_status(program))
+    while left := lifeline.descendants(os.getpid()):
+        lifeline.kill_tree(left, _KILL_S, trackers=True)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _status(program: int) -> int:
+    """How it ended, orphans having been reaped meanwhile."""
+    while True:
+        with contextlib.suppress(InterruptedError):
+            pid, status = os.waitpid(-1, 0)
+            if pid == program:
+                return status

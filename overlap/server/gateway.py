@@ -1,0 +1,323 @@
+"""``/v1/chat/completions`` for agent programs: a skin on ``Chat``, on loopback, one key per episode.
+
+    request ──▶ key ──▶ body, bounded ──▶ a turn that is known already ──▶ the same answer again
+                                      └─▶ Chat.ask ──▶ Chat.sample ──▶ answer, or events ──▶ delivered
+
+consumes: requests of harnesses        produces: answers, turns
+waits for: bodies, turns               woken by: the end of a turn, a client that leaves
+
+There are two routes and nothing else: none that opens or rewards an episode, and nothing here asks anybody anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
+from overlap.server import wire
+from overlap.server.chat import Chat, Reply
+from overlap.server.wire import ChatRequest
+
+MODEL = "policy"
+BODY_BYTES, BODY_S = 16 << 20, 30.0
+AT_ONCE = 32
+"""Turns of an episode in flight at most."""
+KEEP_S = 3.0
+"""A stream that waits says so this often, for clients that would hang up."""
+CLOSE_S = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """An episode at the gateway: what it asked, and what became of it."""
+
+    chat: Chat
+    turns: dict[str, list[Reply]] = field(default_factory=dict)
+    flying: dict[str, asyncio.Task[Reply]] = field(default_factory=dict)
+    asking: set[asyncio.Task[Any]] = field(default_factory=set)
+    inside: int = 0
+    """Requests that are being read or answered."""
+    replayed: int = 0
+
+    def known(self, asked: ChatRequest, again: bool) -> asyncio.Task[Reply] | Reply | None:
+        """The turn that this request repeats: one that never arrived, or, where the client says that it asks again, one
+        that did or is on its way.
+        """
+        made = self.turns.get(asked.digest, [])
+        lost = next((reply for reply in made if reply.turn.number not in self.chat.episode.delivered), None)
+        if lost is not None or not again:
+            return lost
+        return self.flying.get(asked.digest) or (made[-1] if made else None)
+
+
+class Gateway:
+    """As an async context it listens, on a free port of 127.0.0.1. Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, _Session] = {}
+        self._socket: socket.socket | None = None
+        self._serving: asyncio.Task[None] | None = None
+        routes = [
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+            Route("/v1/models", self._models, methods=["GET"]),
+        ]
+        app = Starlette(routes=routes, exception_handlers={404: _nowhere, 405: _nowhere, Exception: self._broke})
+        app.router.redirect_slashes = False
+        config = uvicorn.Config(
+            app, lifespan="off", log_config=None, log_level="critical", access_log=False, ws="none",
+            server_header=False, proxy_headers=False, limit_concurrency=4096, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        self._server = _Server(config)
+        self.fault: Exception | None = None
+        """What the gateway itself did wrong first: no episode that used it can be trusted."""
+
+    @property
+    def url(self) -> str:
+        """Base URL for clients."""
+        assert self._socket is not None, "it listens inside its context"
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
+
+    async def __aenter__(self) -> Gateway:
+        made = socket.socket()
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.bind(("127.0.0.1", 0))
+        self._socket = made
+        self._serving = asyncio.create_task(self._server.serve([made]), name="gateway")
+        up = asyncio.create_task(self._server.up.wait())
+        await asyncio.wait([self._serving, up], return_when=asyncio.FIRST_COMPLETED)
+        up.cancel()
+        if self._serving.done():
+            self._serving.result()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._server.should_exit = True
+        assert self._serving is not None
+        assert self._socket is not None
+        await asyncio.wait([self._serving], timeout=CLOSE_S)
+        self._serving.cancel()
+        await asyncio.gather(self._serving, return_exceptions=True)
+        self._socket.close()
+
+    @contextlib.contextmanager
+    def session(self, chat: Chat) -> Iterator[str]:
+        """A key to an episode's chat; it opens nothing any more when this ends, and no turn of it is in flight."""
+        key = f"ovl-{secrets.token_urlsafe(32)}"
+        session = self._sessions[_digest(key)] = _Session(chat)
+        try:
+            yield key
+        finally:
+            del self._sessions[_digest(key)]
+            for task in session.asking:
+                task.cancel()
+            chat.replayed += session.replayed
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse(wire.models(MODEL)) if self._session_of(request) is not None else _stranger()
+
+    async def _complete(self, request: Request) -> Response:
+        session = self._session_of(request)
+        if session is None:
+            return _stranger()
+        if session.inside >= AT_ONCE or len(session.asking) >= AT_ONCE:
+            return _error(429, f"{AT_ONCE} requests of this episode are in flight", "rate_limit_error")
+        session.inside += 1
+        try:
+            return await self._served(request, session)
+        finally:
+            session.inside -= 1
+
+    async def _served(self, request: Request, session: _Session) -> Response:
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        if body is None:
+            what = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
+            return _error(413, what, connection="close")
+        try:
+            asked = wire.read_body(body)
+            turn = self._turn(session, asked, "x-stainless-retry-count" in request.headers and _again(request))
+        except EpisodeError as error:
+            return _refusal(error)
+        if asked.stream:
+            return StreamingResponse(_stream(session, turn, asked), media_type="text/event-stream")
+        return await _answered(request, session, turn)
+
+    def _turn(self, session: _Session, asked: ChatRequest, again: bool) -> asyncio.Task[Reply]:
+        """What comes to an answer. Raises EpisodeError at once where there will be none."""
+        known = session.known(asked, again)
+        if known is not None:
+            session.replayed += 1
+            return known if isinstance(known, asyncio.Task) else asyncio.create_task(_said(known))
+        plan = session.chat.ask(asked.messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
+
+        async def sample() -> Reply:
+            reply = await session.chat.sample(plan)
+            session.turns.setdefault(asked.digest, []).append(reply)
+            return reply
+
+        task = session.flying[asked.digest] = asyncio.create_task(sample(), name="a turn of a harness")
+        session.asking.add(task)
+
+        def forget(done: asyncio.Task[Reply]) -> None:
+            session.asking.discard(done)
+            if session.flying.get(asked.digest) is done:
+                del session.flying[asked.digest]
+            _ = done.cancelled() or done.exception()  # seen, also where nobody waits any more
+
+        task.add_done_callback(forget)
+        return task
+
+    async def _broke(self, request: Request, error: Exception) -> Response:
+        self.fault = self.fault or error
+        return _error(500, "the gateway has a fault", "server_error", x_should_retry="false")
+
+    def _session_of(self, request: Request) -> _Session | None:
+        kind, _, key = request.headers.get("authorization", "").partition(" ")
+        return self._sessions.get(_digest(key.strip())) if kind.lower() == "bearer" else None
+
+
+class _Server(uvicorn.Server):
+    """One whose owner has the signals. ``up`` is set when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _answered(request: Request, session: _Session, turn: asyncio.Task[Reply]) -> Response:
+    """The answer as a body; a client that leaves takes its turn back."""
+    leaving = asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait([turn, leaving], return_when=asyncio.FIRST_COMPLETED)
+        if not turn.done():
+            turn.cancel()
+            return Response(status_code=499)
+        reply = turn.result()
+    except asyncio.CancelledError:
+        if not turn.cancelled():
+            turn.cancel()
+            raise
+        return _refusal(EpisodeOver(session.chat.over or "it has ended"))
+    except EpisodeError as error:
+        return _refusal(error)
+    except OverlapError as error:  # the engine is gone for good, and the run with it
+        return _error(503, str(error), "server_error", x_should_retry="false")
+    finally:
+        leaving.cancel()
+    return _Delivered(request, session, reply)
+
+
+class _Delivered(JSONResponse):
+    """An answer that counts as delivered when it was sent to a client that is still there."""
+
+    def __init__(self, request: Request, session: _Session, reply: Reply) -> None:
+        super().__init__(wire.completion(reply, MODEL, int(time.time())))
+        self._request, self._session, self._reply = request, session, reply
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        gone = await self._request.is_disconnected()
+        await super().__call__(scope, receive, send)
+        if not gone:
+            self._session.chat.deliver(self._reply)
+
+
+async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatRequest) -> AsyncIterator[bytes]:
+    """The answer as events; closing this, as a client that leaves does, takes the turn back."""
+    try:
+        while not turn.done():
+            await asyncio.wait([turn], timeout=KEEP_S)
+            if not turn.done():
+                yield b": the policy is at work\n\n"
+    finally:
+        if not turn.done():
+            turn.cancel()
+    error = EpisodeOver(session.chat.over or "it has ended") if turn.cancelled() else turn.exception()
+    if error is not None:
+        yield b"data: " + JSONResponse(wire.failure(str(error), "not_found_error")).body + b"\n\n"
+        return
+    *parts, last = wire.events(turn.result(), MODEL, int(time.time()), asked.usage)
+    for part in parts:
+        yield part
+    session.chat.deliver(turn.result())  # before the end of the stream, behind which a client asks for more
+    yield last
+
+
+async def _said(reply: Reply) -> Reply:
+    return reply
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request: Request) -> bytes | None:
+    """None for one that is too long or too slow. Raises ClientDisconnect."""
+    if int(request.headers.get("content-length") or 0) > BODY_BYTES:
+        return None
+    found = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                found += part
+                if len(found) > BODY_BYTES:
+                    return None
+    except TimeoutError:
+        return None
+    return bytes(found)
+
+
+def _again(request: Request) -> bool:
+    return request.headers.get("x-stainless-retry-count", "0") != "0"
+
+
+def _digest(key: str) -> bytes:
+    """Keys are looked up by it, so that the time of a lookup tells nothing of a key."""
+    return hashlib.sha256(key.encode(errors="replace")).digest()
+
+
+def _error(status: int, message: str, kind: str = "invalid_request_error", **headers: str) -> Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse(wire.failure(message, kind), status, headers=names)
+
+
+def _stranger() -> Response:
+    return _error(401, "no episode has this key", "authentication_error", x_should_retry="false", connection="close")
+
+
+def _refusal(error: EpisodeError) -> Response:
+    if isinstance(error, EpisodeOver):  # a code on which no client asks again
+        return _error(404, f"the episode is over: {error}", "not_found_error", x_should_retry="false")
+    if isinstance(error, ContextFull):
+        body = wire.failure(str(error), "invalid_request_error", "messages", "context_length_exceeded")
+        return JSONResponse(body, 400)
+    param = str(error).partition(":")[0]
+    return JSONResponse(wire.failure(str(error), "invalid_request_error", param if " " not in param else None), 400)
+
+
+async def _nowhere(request: Request, error: Exception) -> Response:
+    return _error(404, "there are POST /v1/chat/completions and GET /v1/models", "not_found_error")

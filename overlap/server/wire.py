@@ -1,0 +1,185 @@
+"""The slice of ``/v1/chat/completions`` that is spoken here: bodies in, bodies and events out. Pure.
+
+What a request may say is decided here by name. Sampling parameters are the trainer's: they are accepted and do nothing,
+for clients send them unasked. What would have to change what is sampled, or how an answer looks, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from overlap.errors import RequestRefused
+from overlap.server.chat import Reply
+
+MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
+"""At most so many of a request."""
+_REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "response_format": (None, {"type": "text"}),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False, 0),
+    "top_logprobs": (None, 0),
+    "prompt_logprobs": (None,),
+    "echo": (None, False),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "prediction": (None,),
+    "web_search_options": (None,),
+    "structured_outputs": (None,),
+    "guided_json": (None,),
+    "guided_regex": (None,),
+    "guided_choice": (None,),
+    "guided_grammar": (None,),
+    "allowed_token_ids": (None,),
+    "bad_words": (None, []),
+    "stop_token_ids": (None, []),
+    "ignore_eos": (None, False),
+    "min_tokens": (None, 0),
+    "continue_final_message": (None, False),
+    "chat_template": (None,),
+    "chat_template_kwargs": (None, {}),
+}
+"""Values that say nothing; any other would change the law by which the policy is sampled, or is not spoken here."""
+_CHOICES = ("auto", "none", "required")
+"""Of tools. "required" is taken for "auto": forced calls would be another law."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a body asks for. ``digest`` is the same for a body that says the same."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...]
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    stream: bool
+    usage: bool
+    digest: str
+
+
+def read_body(body: bytes) -> ChatRequest:
+    """Raises RequestRefused with the name of what is wrong."""
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestRefused(f"the body is no JSON: {str(error)[:100]}") from None
+    if not isinstance(raw, dict):
+        raise RequestRefused("the body must be a JSON object")
+    try:
+        digest = hashlib.sha256(json.dumps(raw, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    except (ValueError, RecursionError):
+        raise RequestRefused("the body holds text that is no Unicode") from None
+    for name, harmless in _REFUSED.items():
+        if name in raw and raw[name] not in harmless:
+            raise RequestRefused(
+                f"{name}: it would change what the trainer samples, or is not spoken here; leave it out"
+            )
+    choice = raw.get("tool_choice") or "auto"
+    if choice not in _CHOICES:
+        raise RequestRefused(f"tool_choice: use one of {', '.join(_CHOICES)}; a named tool would have to be forced")
+    tools = _listed(raw, "tools", TOOLS) if choice != "none" else ()
+    for number, tool in enumerate(tools):
+        function = tool.get("function")
+        if tool.get("type", "function") != "function" or not isinstance(function, dict) or not function.get("name"):
+            raise RequestRefused(f"tools[{number}]: only functions with a name can be offered")
+    limit = raw.get("max_completion_tokens", raw.get("max_tokens"))
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise RequestRefused(f"max_tokens: {limit!r} is no number of tokens; use 1 or more")
+    options = raw.get("stream_options") or {}
+    return ChatRequest(
+        _listed(raw, "messages", MESSAGES),
+        tools,
+        limit,
+        _stop(raw.get("stop")),
+        bool(raw.get("stream")),
+        bool(isinstance(options, dict) and options.get("include_usage")),
+        digest,
+    )
+
+
+def _listed(raw: Mapping[str, Any], name: str, most: int) -> tuple[Mapping[str, Any], ...]:
+    found = raw.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise RequestRefused(f"{name}: it must be a list of objects")
+    if len(found) > most:
+        raise RequestRefused(f"{name}: {len(found)} of them; at most {most} are read")
+    return tuple(found)
+
+
+def _stop(raw: Any) -> tuple[str, ...]:
+    found = [] if raw is None else [raw] if isinstance(raw, str) else raw
+    if (
+        not isinstance(found, list)
+        or len(found) > STOPS
+        or not all(isinstance(word, str) and 0 < len(word) <= STOP_LETTERS for word in found)
+    ):
+        raise RequestRefused(f"stop: use up to {STOPS} texts of 1 to {STOP_LETTERS} letters")
+    return tuple(found)
+
+
+def completion(reply: Reply, model: str, created: int) -> dict[str, Any]:
+    """An answer as a body."""
+    message = {"role": "assistant", "content": reply.text or None, "refusal": None, **_reasoning(reply)}
+    if not reply.calls:
+        message["content"] = reply.text
+    else:
+        message["tool_calls"] = _calls(reply)
+    choice = {"index": 0, "message": message, "finish_reason": reply.finish, "logprobs": None}
+    return _head(reply, model, created, "chat.completion") | {"choices": [choice], "usage": _usage(reply)}
+
+
+def events(reply: Reply, model: str, created: int, usage: bool) -> Iterator[bytes]:
+    """An answer as a stream of events: all of it at once, in the order in which a client expects its parts."""
+    head = _head(reply, model, created, "chat.completion.chunk")
+    calls = [call | {"index": number} for number, call in enumerate(_calls(reply))]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [_reasoning(reply)] if reply.reasoning else []
+    deltas += [{"content": reply.text}] if reply.text else []
+    deltas += [{"tool_calls": calls}] if calls else []
+    for delta in deltas:
+        yield _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}]})
+    yield _event(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish, "logprobs": None}]})
+    if usage:
+        yield _event(head | {"choices": [], "usage": _usage(reply)})
+    yield b"data: [DONE]\n\n"
+
+
+def failure(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """An error as a body."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def models(model: str) -> dict[str, Any]:
+    """The list of the one model."""
+    return {"object": "list", "data": [{"id": model, "object": "model", "created": 0, "owned_by": "overlap"}]}
+
+
+def _head(reply: Reply, model: str, created: int, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{reply.turn.number}", "object": kind, "created": created, "model": model}
+
+
+def _reasoning(reply: Reply) -> dict[str, Any]:
+    return {} if reply.reasoning is None else {"reasoning": reply.reasoning, "reasoning_content": reply.reasoning}
+
+
+def _calls(reply: Reply) -> list[dict[str, Any]]:
+    functions: Sequence[tuple[str, dict[str, str]]] = [
+        (call.id, {"name": call.name, "arguments": call.arguments}) for call in reply.calls
+    ]
+    return [{"id": id, "type": "function", "function": function} for id, function in functions]
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    total = reply.prompt_tokens + reply.tokens
+    return {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.tokens, "total_tokens": total}
+
+
+def _event(body: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body).encode() + b"\n\n"
