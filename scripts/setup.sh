@@ -162,8 +162,9 @@ install() {
   fi
   # The lists are closed and exact, so nothing is resolved: --no-deps is what keeps the left-out packages out.
   count=$(cat requirements/{"$device",dev}.txt | grep == | sort -u | wc -l)
-  step "$count packages" 2400 "$uv" pip install --python "$python" --no-progress --no-deps "${torch[@]}" \
-    "${reinstall[@]}" --build-constraints requirements/build.txt -r "requirements/$device.txt" -r requirements/dev.txt
+  # Compiled now, for where PYTHONDONTWRITEBYTECODE is set every start of an engine would compile them anew, for a minute.
+  step "$count packages" 2400 "$uv" pip install --python "$python" --no-progress --no-deps --compile-bytecode \
+    "${torch[@]}" "${reinstall[@]}" --build-constraints requirements/build.txt -r "requirements/$device.txt" -r requirements/dev.txt
   step 'overlap-rl itself' 300 "$uv" pip install --python "$python" --no-progress --no-deps --no-build-isolation \
     --reinstall -e .
   rm -rf "$wheels" "$TMPDIR"
