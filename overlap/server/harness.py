@@ -12,27 +12,24 @@ However an episode ends, its key opens nothing any more and none of its processe
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from overlap.atomic import to_its_end
 from overlap.core import Prompt
 from overlap.errors import RolloutError
-from overlap.process import LIFE, PARENT, RUN, environment, keeper, lifeline, run_name
+from overlap.process import RUN, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
+from overlap.server.program import Program
 from sandbox.jail import remove_tree
 
 GRACE_S = 10.0
 """A program whose budget is used up has so long to end by itself."""
-KILL_S = 5.0
-TAIL_BYTES = 4000
-"""What is shown of its stderr."""
 
 
 class HarnessTask(Protocol):
@@ -67,7 +64,7 @@ class Harness:
             said = last.dialog[-1].text if last is not None else ""
             return await asyncio.to_thread(self._task.answer, prompt, folder, said)
         finally:
-            await asyncio.to_thread(remove_tree, str(folder))
+            await to_its_end(remove_tree, str(folder))
 
     def _lay_out(self, prompt: Prompt, folder: Path) -> None:
         for name, text in self._task.files(prompt, self._decode(prompt)).items():
@@ -81,30 +78,21 @@ class Harness:
 
     async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
         """Exit status, and the end of its stderr."""
-        async with self._started(folder, key) as process:
-            assert process.stderr is not None
-            reading = asyncio.create_task(_tail(process.stderr))
-            ending = asyncio.create_task(process.wait())
-            over = asyncio.create_task(chat.ended.wait())
+        async with self._started(folder, key) as program:
+            ending, over = (asyncio.create_task(event.wait()) for event in (program.ended, chat.ended))
             try:
                 await asyncio.wait([ending, over], return_when=asyncio.FIRST_COMPLETED)
                 if not ending.done():
                     await asyncio.wait([ending], timeout=GRACE_S)
-                if not ending.done():
-                    return 0, ""  # it had its time: what it said counts, and it is killed
-                return ending.result(), await asyncio.wait_for(reading, KILL_S)
-            except TimeoutError:
-                return ending.result(), ""
             finally:
-                for task in (reading, ending, over):
-                    task.cancel()
+                ending.cancel()
+                over.cancel()
+        return program.code, program.tail
 
     @asynccontextmanager
-    async def _started(self, folder: Path, key: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        mark = secrets.token_hex(8)
+    async def _started(self, folder: Path, key: str) -> AsyncIterator[Program]:
         own = {
             RUN: run_name(self._scratch),
-            LIFE: mark,
             "TMPDIR": str(folder),
             "OPENAI_BASE_URL": self._gateway.url,
             "OPENAI_API_BASE": self._gateway.url,
@@ -112,42 +100,12 @@ class Harness:
             "NO_PROXY": "127.0.0.1,localhost",
             "no_proxy": "127.0.0.1,localhost",
         }
-        known = {name: value for name, value in environment(**own).items() if name not in (PARENT, "PYTHONPATH")}
         try:
-            process = await asyncio.create_subprocess_exec(
-                *keeper.command(["/bin/sh", "-c", self._command]),
-                cwd=folder,
-                env=known,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
+            program = Program(["/bin/sh", "-c", self._command], folder, own)
         except OSError as error:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise RolloutError(f"rollout.command cannot be started ({error.strerror or error}): {way_out}") from error
         try:
-            yield process
+            yield program
         finally:
-            await asyncio.shield(asyncio.create_task(_ended(process, mark)))
-
-
-async def _ended(process: asyncio.subprocess.Process, mark: str) -> None:
-    """Kill what lives of it: below its keeper, or, where that was killed, by its mark."""
-
-    def kill() -> None:
-        if process.returncode is None:
-            lifeline.kill_tree([process.pid], KILL_S, reap=False, trackers=True)
-        while left := lifeline.marked(f"{LIFE}={mark}"):
-            lifeline.kill_tree(left, KILL_S, reap=False, trackers=True)
-
-    await asyncio.to_thread(kill)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), KILL_S)
-
-
-async def _tail(stream: asyncio.StreamReader) -> str:
-    found = b""
-    while part := await stream.read(1 << 16):
-        found = (found + part)[-TAIL_BYTES:]
-    return found.decode(errors="replace").strip()
+            await program.close()

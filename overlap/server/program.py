@@ -1,0 +1,95 @@
+"""A foreign program under a keeper: its end, the last words of its stderr, and the end of all that it began."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from overlap.atomic import to_its_end
+from overlap.process import LIFE, PARENT, environment, keeper, lifeline
+
+KILL_S = 5.0
+TAIL_BYTES = 4000
+
+
+class Program:
+    """Runs ``argv`` in ``folder``, with ``own`` variables, in a session of its own, from now on. Belongs to the running
+    event loop; to be closed. Raises OSError where it cannot be started.
+
+    ``ended`` is set when it has; ``code`` is its exit status (more than 128: a signal), ``tail`` the last words that it
+    wrote to stderr.
+    """
+
+    def __init__(self, argv: Sequence[str], folder: Path, own: Mapping[str, str]) -> None:
+        self._mark = secrets.token_hex(8)
+        known = environment(**own, **{LIFE: self._mark})
+        for name in (PARENT, "PYTHONPATH"):  # what is ours to import is not its
+            known.pop(name, None)
+        words, ours = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._process = subprocess.Popen(
+                keeper.command(argv),
+                cwd=folder,
+                env=known,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=ours,
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(words)
+            raise
+        finally:
+            os.close(ours)
+        self.ended, self._said = asyncio.Event(), b""
+        self._loop, self._words = asyncio.get_running_loop(), words
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(words, self._listen)
+        self._loop.add_reader(self._pidfd, self._on_end)
+
+    @property
+    def code(self) -> int:
+        """0 while it runs."""
+        code = self._process.returncode or 0
+        return code if code >= 0 else 128 - code
+
+    @property
+    def tail(self) -> str:
+        return self._said.decode(errors="replace").strip()
+
+    async def close(self) -> None:
+        """End whatever lives of it: below its keeper, or, where that was killed, by its mark."""
+        self._listen()
+        try:
+            await to_its_end(self._kill)
+        finally:
+            self._loop.remove_reader(self._pidfd)
+            self._loop.remove_reader(self._words)
+            os.close(self._pidfd)
+            os.close(self._words)
+            self.ended.set()
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            lifeline.kill_tree([self._process.pid], KILL_S, reap=False, trackers=True)
+        while left := lifeline.marked(f"{LIFE}={self._mark}"):
+            lifeline.kill_tree(left, KILL_S, reap=False, trackers=True)
+        self._process.wait(KILL_S)
+
+    def _listen(self) -> None:
+        try:
+            said = os.read(self._words, 1 << 16)
+        except BlockingIOError:
+            return
+        self._said = (self._said + said)[-TAIL_BYTES:]
+        if not said:
+            self._loop.remove_reader(self._words)
+
+    def _on_end(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._process.poll()
+        self.ended.set()
