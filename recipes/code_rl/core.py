@@ -10,7 +10,7 @@ from typing import Any
 
 from overlap.core import LeftOut
 from overlap.errors import DataError
-from sandbox.core import Problem
+from sandbox.core import Case, Problem
 
 MALFORMED = "malformed"
 NO_TESTS = "no tests"
@@ -43,6 +43,8 @@ class CodeProblem:
     """Difficulty by the source's own scale; 0 means unknown."""
     place: str = ""
     """Where its row stands: "path:line"."""
+    public: tuple[Case, ...] = ()
+    """Cases that the statement shows, or that the source calls public: what a policy may be told of."""
 
     @property
     def reference(self) -> str | None:

@@ -13,6 +13,7 @@ import io
 import json
 import pickle
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ sys.exit(0 if float(said.getvalue().split()[-1]) >= 1 else 1)
 
 def read_livecodebench(row: Row, judging: Judging) -> CodeProblem:
     """Public and private tests; the private ones may be packed (JSON, pickled, zlib, base64)."""
-    tests = [*_listed(row, "public_test_cases"), *_listed(row, "private_test_cases")]
-    return contest(row, judging, row.text("question_content"), tests)
+    statement, shown = row.text("question_content"), _listed(row, "public_test_cases")
+    made = contest(row, judging, statement, [*shown, *_listed(row, "private_test_cases")])
+    return replace(made, public=contest(row, judging, statement, shown).problem.cases if shown else ())
 
 
 def _listed(row: Row, name: str) -> list[Any]:
@@ -95,6 +97,7 @@ def read_codecontests(row: Row, judging: Judging) -> CodeProblem:
         judging.contest(row, id, "stdio", cases),
         references=_of_language(known if isinstance(known, dict) else {}),
         place=row.place,
+        public=tuple(distinct(stdio_cases(row, pairs_of(row, row.parsed("public_tests"))))),
     )
 
 

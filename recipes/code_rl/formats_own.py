@@ -1,7 +1,8 @@
 """Our own rows: {id, kind, level, statement, fn_name, starter, tests: [{input, output}], reference}.
 
 stdio: input and output are text. function: input is a JSON list of positional arguments as text, output a JSON value
-as text. assert: input holds asserts that run after the program, output is null.
+as text. assert: input holds asserts that run after the program, output is null. The first test of the first two is the
+one that the statement shows.
 """
 
 from __future__ import annotations
@@ -40,4 +41,5 @@ def read(row: Row, judging: Judging) -> CodeProblem:
         references=tuple(filter(None, (row.text("reference", default=""),))),
         level=level,
         place=row.place,
+        public=tuple(cases[:1]) if kind != "assert" else (),
     )

@@ -20,15 +20,23 @@ _REASONED = "Reason step by step, then give the whole Python program in one ```p
 _STDIO_REASONED = "The program reads from standard input and prints to standard output."
 
 
+def asked(problem: CodeProblem) -> str:
+    """The user's turn for a model that begins with code."""
+    if problem.problem.kind == "stdio":
+        return f"{_STDIO}\n\n{problem.statement}"
+    return f"{_FUNCTION} {problem.statement}"
+
+
 def prefilled(tokenizer: Any, problem: CodeProblem) -> Prompt:
     """Chat prompt whose answer is already inside a fence.
 
     The prefill ends without a line feed after a starter: tokenizers merge the feed with the indent that follows, so a
     policy that is given the feed alone goes on with a token it never saw there (pass@1 0.00 instead of 0.2 at 135M).
     """
-    user = f"{_STDIO}\n\n{problem.statement}" if problem.problem.kind == "stdio" else f"{_FUNCTION} {problem.statement}"
     prefill = FENCE + problem.starter.rstrip()
-    return chat_prompt(tokenizer, problem.id, user, prefill=prefill, data=_placeless(problem), place=problem.place)
+    return chat_prompt(
+        tokenizer, problem.id, asked(problem), prefill=prefill, data=_placeless(problem), place=problem.place
+    )
 
 
 def _placeless(problem: CodeProblem) -> CodeProblem:
