@@ -19,10 +19,10 @@ class Reader:
 
     def __init__(self, tokenizer: Any, tool_parser: str, reasoning_parser: str) -> None:
         self._tokenizer = tokenizer
-        self._special = set(tokenizer.all_special_ids)
         self._parser: Any = None
         if tool_parser or reasoning_parser:
             self._parser = _parser(tokenizer, tool_parser, reasoning_parser)
+            self._special = set(tokenizer.all_special_ids)
 
     def read(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
         """``tools`` are those of the request, a JSON list; ``text`` is what is read where there is no parser."""

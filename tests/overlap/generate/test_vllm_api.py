@@ -65,7 +65,8 @@ def test_the_engine_draws_by_the_law_of_the_request(top_p):
 
 
 def spec(landing="recompute", *, sleeps=False):
-    return SimpleNamespace(backend="ipc" if sleeps else "shm", sleeps=sleeps, landing=landing)
+    parsers = {"tool_parser": "", "reasoning_parser": ""}
+    return SimpleNamespace(backend="ipc" if sleeps else "shm", sleeps=sleeps, landing=landing, **parsers)
 
 
 class Llm:

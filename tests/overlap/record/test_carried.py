@@ -59,7 +59,8 @@ def test_everything_of_a_result_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_a_field_that_results_get_must_be_carried_too() -> None:
     known = {
-        Request: {"group", "sample", "prompt", "temperature", "top_p"},  # the same for all training samples
+        # the same for all training samples, or of one turn
+        Request: {"group", "sample", "prompt", "temperature", "top_p", "turn", "max_tokens", "stop"},
         Trajectory: {
             *("request", "token_ids", "logprobs", "text", "finish", "spans", "started_s", "finished_s"),
             *("prompt_ids", "mask", "turns", "forks", "failure"),
