@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from overlap.packed import Packed as Packed
+from overlap.turns import Spoken as Spoken
+from overlap.turns import Used as Used
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,18 +116,6 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """What an answer says to whoever asked, as a model's parsers read it. ``calls`` are names and arguments (JSON text)
-    of tools. ``failed``: the parser could make nothing of it, and ``text`` is all of it.
-    """
-
-    text: str
-    reasoning: str | None = None
-    calls: tuple[tuple[str, str], ...] = ()
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Trajectory:
     """A finished rollout. ``token_ids`` and ``logprobs`` are [T]: the response only, stop token included if sampled.
 
@@ -154,6 +144,10 @@ class Trajectory:
     forks: tuple[Trajectory, ...] = ()
     failure: str = ""
     """Why it cannot be scored, where that is known before: what rolled it out has crashed."""
+    cached_tokens: int = 0
+    """Of those in front of it, how many the engine had in its cache."""
+    used: Used | None = None
+    """Of an episode of turns; its forks have none of their own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", Packed("i", self.token_ids))

@@ -111,6 +111,7 @@ class VllmGenerator:
             spans=sample.spans,
             started_s=started,
             finished_s=monotonic(),
+            cached_tokens=sample.cached_tokens,
         )
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:

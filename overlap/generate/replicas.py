@@ -1,6 +1,6 @@
 """Several engines behind one door.
 
-    request ──▶ the group's engine, or that with the fewest requests ──▶ its trajectory
+    request ──▶ its group's engine, or its episode's, or that with the fewest requests ──▶ its trajectory
                     └── its engine dies: to another one that has the version ──▶┘
     update  ──▶ all engines at once ──▶ the gate opens for those that have it
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +24,11 @@ from overlap.generate.lockstep import lockstep
 from overlap.generate.steady import PATIENCE
 
 Result = TypeVar("Result")
+SKEW, SLACK = 1.2, 2.0
+"""An episode stays on an engine that has up to ``SKEW`` times the requests of the idlest, and ``SLACK`` more: what it
+would have to compute anew elsewhere is worth a short wait, and not a queue."""
+REMEMBERED = 10_000
+"""Episodes whose engine is known; nobody tells of their ends."""
 
 
 class Replicas:
@@ -31,7 +36,8 @@ class Replicas:
 
     ``serving``: they have weights from the start (no trainer), also one that comes up again. ``sleeps``: they take
     turns with the learner on their devices. A request may be in ``sends`` engines that die with it. ``resent`` counts
-    requests that went to another engine. Every method but the constructor belongs to one event loop; they raise what an
+    requests that went to another engine, ``moved`` episodes that left one that had their past for one with less to do.
+    Every method but the constructor belongs to one event loop; they raise what an
     engine raises, and the first end of one for good is the end of all.
     """
 
@@ -50,13 +56,14 @@ class Replicas:
         self._requests = Counter[int]()
         self._members = Counter[int]()
         self._homes: dict[int, int] = {}
+        self._episodes: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._loading = asyncio.Lock()
         self._open, self._ended = asyncio.Event(), asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._serves = serving
         self._coming: dict[int, asyncio.Task[None]] = {}
         self._cause: BaseException | None = None
-        self.resent = 0
+        self.resent = self.moved = 0
 
     async def start(self) -> None:
         """Bring all engines up."""
@@ -68,7 +75,7 @@ class Replicas:
         self._watch()
         cause: EngineLost | None = None
         for sent in range(self._sends):
-            index = await self._seat(request.group)
+            index = await self._seat(request)
             self.resent += sent > 0
             try:
                 return await self._at(index, request)
@@ -92,12 +99,28 @@ class Replicas:
         finally:
             del self._coming[index]
 
-    async def _seat(self, group: int) -> int:
-        """The engine for a request of ``group``, once there is one."""
+    async def _seat(self, request: Request) -> int:
+        """The engine for a request, once there is one."""
         while not (ready := self._ready):
             await self._until_end(self._open.wait())
-        if (home := self._homes.get(group)) not in ready:
-            home = self._homes[group] = min(ready, key=lambda index: (self._requests[index], index))
+        idlest = min(ready, key=lambda index: (self._requests[index], index))
+        if not request.turn:
+            if (home := self._homes.get(request.group)) not in ready:
+                home = self._homes[request.group] = idlest
+            return home
+        return self._episodes_seat(request, ready, idlest)
+
+    def _episodes_seat(self, request: Request, ready: Sequence[int], idlest: int) -> int:
+        """Where the episode's past is cached, or its group's prompt, unless that engine has much more to do."""
+        known = self._episodes.pop(request.place, None)
+        home = self._homes.get(request.group, idlest) if known is None else known
+        if home not in ready or self._requests[home] > SKEW * self._requests[idlest] + SLACK:
+            self.moved += known is not None
+            home = idlest
+        self._homes.setdefault(request.group, home)
+        self._episodes[request.place] = home
+        if len(self._episodes) > REMEMBERED:
+            self._episodes.popitem(last=False)
         return home
 
     async def _at(self, index: int, request: Request) -> Trajectory:
@@ -223,6 +246,7 @@ class Replicas:
 
     def _shut(self) -> None:
         self._open.clear()
+        self._episodes.clear()  # new weights leave no cache of their past
         self._has = [None] * len(self._engines)
 
     def _lose(self, index: int) -> None:

@@ -61,6 +61,7 @@ class Sample:
     text: str
     finish: Finish
     spans: tuple[VersionSpan, ...]
+    cached_tokens: int = 0
 
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:

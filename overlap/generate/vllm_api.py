@@ -79,12 +79,14 @@ class Engine:
             flat_logprobs=True,
             output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
         )
-        output = (await self._final(prompt, id, params, sampling.priority)).outputs[0]
+        final = await self._final(prompt, id, params, sampling.priority)
+        output = final.outputs[0]
         token_ids, logprobs = tuple(output.token_ids), tuple(output.logprobs.logprobs)
         if len(token_ids) != len(logprobs):
             raise EngineError(f"request {id}: {len(token_ids)} tokens but {len(logprobs)} log-probs")
         text = output.text if sampling.stop else self._text(prompt[-_TAIL_TOKENS:], token_ids)
-        return Sample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output))
+        cached = getattr(final, "num_cached_tokens", None) or 0
+        return Sample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output), cached)
 
     def _text(self, tail: Sequence[int], token_ids: Sequence[int]) -> str:
         # Some tokenizers strip the first blank of a text, so the response is decoded behind the prompt's last tokens.

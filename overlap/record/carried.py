@@ -16,11 +16,12 @@ import json
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
 
 from overlap.atomic import write_atomic
-from overlap.core import Packed, Prompt, Request, Scored, Trajectory, VersionSpan
+from overlap.core import Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError
 from sandbox.core import Judgement
 
@@ -102,13 +103,14 @@ def _trajectory_row(trajectory: Trajectory, at_s: float) -> dict[str, Any]:
     }
     if trajectory.failure:
         row["unscored"] = trajectory.failure
-    if not trajectory.mask and trajectory.prompt_ids == trajectory.request.prompt.token_ids:
+    if trajectory.used is None and not trajectory.mask and not trajectory.forks:
         return row
     return row | {
         "prompt_ids": _packed("i", trajectory.prompt_ids),
         "mask": base64.b64encode(trajectory.mask).decode("ascii"),
         "turns": trajectory.turns,
         "forks": [_trajectory_row(fork, at_s) for fork in trajectory.forks],
+        "used": astuple(trajectory.used) if trajectory.used else None,
     }
 
 
@@ -137,6 +139,7 @@ def _trajectory_of(row: dict[str, Any], request: Request, at_s: float) -> Trajec
         turns=row.get("turns", 1),
         forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
         failure=row.get("unscored", ""),
+        used=Used(*row["used"]) if row.get("used") else None,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from overlap.core import Prompt
 from overlap.pipeline import StepResult
+from overlap.record.episodes import episode_row
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import Row, StepClock, step_row
 from overlap.record.nodes import nodes_row
@@ -68,7 +69,7 @@ class Recorder:
         if self._evaluation is not None:
             self._clock.began_s = self._evaluation[1]
         nodes = self.traffic.nodes()
-        beside = nodes_row(nodes) | dict(extra or {})
+        beside = nodes_row(nodes) | episode_row(result, self.traffic.moved()) | dict(extra or {})
         row = step_row(result, timing, lag=self._lag.take_step(), extra=beside)
         self.rows.append(row)
         await asyncio.to_thread(self._write, result, row, nodes)

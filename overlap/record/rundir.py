@@ -215,7 +215,7 @@ def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str) ->
         **({"node": judgement.node} if judgement and judgement.node else {}),
         "tests": _test_rows(judgement),
         "tokens": trajectory.sampled,
-        **({"turns": trajectory.turns, "branches": len(trajectory.branches)} if trajectory.turns > 1 else {}),
+        **({"turns": trajectory.used.turns, "branches": len(trajectory.branches)} if trajectory.used else {}),
         "finish": trajectory.finish,
         "versions": [[s.version, s.start, s.end] for s in trajectory.spans],
         "generate_s": trajectory.finished_s - trajectory.started_s,

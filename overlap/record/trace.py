@@ -122,12 +122,14 @@ class Tracer:
         self.flush()
 
     def _generated(self, trajectory: Trajectory) -> None:
-        args = {
+        args: dict[str, Any] = {
             "prompt": trajectory.request.prompt.id,
             "tokens": trajectory.sampled,
             "finish": trajectory.finish,
             "versions": [span.version for span in trajectory.spans],
         }
+        if (used := trajectory.used) is not None:
+            args |= {"turns": used.turns, "branches": len(trajectory.branches)}
         self.span("generate", trajectory.started_s, trajectory.finished_s, trajectory.id, **args)
 
     def _verified(self, scored: Scored, errors_s: Mapping[str, float]) -> None:

@@ -52,6 +52,8 @@ class Traffic:
         self._busy = BusyClock()
         self._on_change = on_change
         self._take_nodes: Callable[[], ClusterFigures | None] = lambda: None
+        self._moved: Callable[[], int] = lambda: 0
+        self._told = 0
 
     def engine_spans(self) -> list[Span]:
         """When the engine had requests, since the last call."""
@@ -61,8 +63,14 @@ class Traffic:
         """What the nodes of a cluster did since the last call; None where none judges."""
         return self._take_nodes()
 
+    def moved(self) -> int:
+        """Episodes that went from one engine to another, since the last call."""
+        before, self._told = self._told, self._moved()
+        return self._told - before
+
     def generator(self, inner: Generator) -> Generator:
         """``inner``, counted."""
+        self._moved = lambda: int(getattr(inner, "moved", 0))
         return cast("Generator", _Generator(self, inner))
 
     def verifier(self, inner: Verifier) -> Verifier:

@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from overlap.core import Generator, Prompt, Request, Spoken, Trajectory
+from overlap.core import Generator, Prompt, Request, Spoken, Trajectory, Used
 from overlap.episode import Branch, Episode, Message, Turn, canonical, message_of
 from overlap.errors import ContextFull, EngineError, EpisodeOver, RequestRefused
 from overlap.server.template import ChatTemplate
@@ -107,8 +107,8 @@ class Chat:
         self.ended = asyncio.Event()
         """Set with ``over``."""
         self._asked = self._asking = 0
-        self.sampled = self.unread = self.replayed = 0
-        """Tokens sampled, answers that a parser could make nothing of, answers that were asked for again."""
+        self.sampled = self.prompted = self.cached = self.unread = self.replayed = 0
+        """As in ``Used``."""
 
     @property
     def last(self) -> Turn | None:
@@ -176,6 +176,12 @@ class Chat:
             self._asking -= 1
         return self._committed(asked, trajectory, spoken)
 
+    @property
+    def used(self) -> Used:
+        """What it took so far."""
+        arrived = len(self.episode.delivered)
+        return Used(arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread)
+
     def end(self, why: str) -> None:
         """Nothing is sampled any more, ``why``."""
         self.over = self.over or why
@@ -241,6 +247,8 @@ class Chat:
             reply=message_of(said),
         )
         self.sampled += len(trajectory.token_ids)
+        self.prompted += len(asked.front)
+        self.cached += trajectory.cached_tokens
         finish: Literal["stop", "length", "tool_calls"] = "length" if trajectory.truncated else "stop"
         if calls and finish == "stop":
             finish = "tool_calls"

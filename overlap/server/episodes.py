@@ -184,4 +184,5 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
 
     first, *others = map(made, branches)
     finish = "length" if answer is None else first.finish
-    return replace(first, finish=finish, forks=tuple(replace(other, text="") for other in others))
+    forks = tuple(replace(other, text="") for other in others)
+    return replace(first, finish=finish, forks=forks, used=chat.used)

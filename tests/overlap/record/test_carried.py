@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from overlap.core import Prompt, Request, Scored, Trajectory, VersionSpan
+from overlap.core import Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError, RunDirError
 from overlap.record import carried as module
 from overlap.record.carried import CARRIED, Carried, save_carried
@@ -38,6 +38,7 @@ def episode() -> Scored:
     plain = scored().trajectory
     fork = replace(plain, prompt_ids=(7, 8, 9), mask=b"\1\0\1")
     main = replace(plain, prompt_ids=(7, 8), mask=b"\1\0\1", turns=2, forks=(fork,), failure="it crashed")
+    main = replace(main, used=Used(3, 9, 30, 16, 1, 0))
     return replace(scored(), trajectory=main)
 
 
@@ -63,7 +64,8 @@ def test_a_field_that_results_get_must_be_carried_too() -> None:
         Request: {"group", "sample", "prompt", "temperature", "top_p", "turn", "max_tokens", "stop"},
         Trajectory: {
             *("request", "token_ids", "logprobs", "text", "finish", "spans", "started_s", "finished_s"),
-            *("prompt_ids", "mask", "turns", "forks", "failure"),
+            *("prompt_ids", "mask", "turns", "forks", "failure", "used"),
+            "cached_tokens",  # of a turn; an episode's are in "used"
         },
         Scored: {"trajectory", "reward", "judgement", "failure", "queued_s", "started_s", "finished_s"},
     }

@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan
+from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, Used, VersionSpan
 from overlap.pipeline import LoopState, StepResult
 from overlap.record import metrics
+from overlap.record.episodes import episode_row
 from overlap.record.looplag import Lag, LagHistogram, LoopLag
 from overlap.record.metrics import StepClock, clip, mean, merge, quantile, slug, step_row, step_timing, union_s
 from overlap.record.nodes import nodes_row
@@ -210,7 +211,11 @@ def test_every_metric_has_its_line_in_the_readme():
     kept = replace(group(0, scored(0, 0, 1.0, says="AC")), punishments=(-0.1,))
     away = group(2, scored(2, 0, 1.0, says="AC", node="n1"))
     made = result(kept, lost, away, report=StepReport(1, 1, 1.0, learned), loop=state)
-    beside = nodes_row(ClusterFigures(1.0, ()))
+    used = Used(3, 9, 30, 16, 1, 0)
+    talk = group(3, scored(3, 0, 1.0))
+    talk = replace(talk, samples=tuple(replace(s, trajectory=replace(s.trajectory, used=used)) for s in talk.samples))
+    beside = nodes_row(ClusterFigures(1.0, ())) | episode_row(result(talk), 2)
+    assert beside["episode/turns_mean"] == 3
     row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra=beside)
     assert {"verify/back_s_mean", *beside} <= row.keys()
     assert [name for name in row if not documented(name)] == []

@@ -1,0 +1,32 @@
+"""What is known of turns: of one, what it says to whoever asked; of all of an episode, what they took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What an answer says to whoever asked, as a model's parsers read it. ``calls`` are names and arguments (JSON text)
+    of tools. ``failed``: the parser could make nothing of it, and ``text`` is all of it.
+    """
+
+    text: str
+    reasoning: str | None = None
+    calls: tuple[tuple[str, str], ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What an episode took: answers that arrived, tokens sampled (also for answers that did not), tokens in front of
+    all its turns and how many of them the engine had in its cache, answers that were asked for again and not sampled,
+    and answers that a parser could make nothing of.
+    """
+
+    turns: int
+    sampled: int
+    prompted: int
+    cached: int
+    replayed: int
+    unread: int
