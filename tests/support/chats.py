@@ -10,6 +10,7 @@ from typing import Any
 
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
 from overlap.processless import ProcesslessEngine
+from overlap.server import Chat
 
 START, END, PAD = 1, 2, 10
 _SPECIAL = {"<|im_start|>": START, "<|im_end|>": END}
@@ -52,6 +53,8 @@ def _ids(part: str) -> list[int]:
     return [_SPECIAL[part]] if part in _SPECIAL else [ord(letter) + PAD for letter in part]
 
 
+Sampled = tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
+"""What an engine saw, and ids and log-probs of what it sampled behind that."""
 Says = Callable[[Request], tuple[str, Finish]]
 
 
@@ -62,7 +65,7 @@ class Voice(ProcesslessEngine):
         super().__init__()
         self._says, self._rng, self._version = says, random.Random(7), version
         self.seen: list[Request] = []
-        self.sampled: list[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]] = []
+        self.sampled: list[Sampled] = []
         """Prompt, ids and log-probs of each answer."""
 
     async def generate(self, request: Request) -> Trajectory:
@@ -95,3 +98,31 @@ def user(text: str) -> dict[str, Any]:
 
 def said(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
+
+
+def check_books(sampled: Sequence[Sampled], found: Chat, delivered: int | None = None) -> None:
+    """Each delivered turn is trained once, behind what the engine saw, as the engine sampled it; nothing else is."""
+    trained = []
+    for branch in found.branches():
+        front, at = tuple(branch.prompt_ids), 0
+        whole, logprobs = (*front, *branch.token_ids), tuple(branch.logprobs)
+        while at < len(branch.mask):
+            if not branch.mask[at]:
+                assert logprobs[at] == 0.0
+                at += 1
+                continue
+            seen, rest = whole[: len(front) + at], whole[len(front) + at :]
+            known = {
+                (prompt, ids, values)
+                for prompt, ids, values in sampled
+                if prompt == seen and ids and ids == rest[: len(ids)] and values == logprobs[at : at + len(ids)]
+            }
+            turn = max((one for one in known if all(branch.mask[at : at + len(one[1])])), key=lambda one: len(one[1]))
+            trained.append(turn)
+            at += len(turn[1])
+        assert sum(span.end - span.start for span in branch.spans) == sum(branch.mask)
+    arrived = [found.episode.turns[number] for number in sorted(found.episode.delivered)]
+    expected = [(tuple(turn.token_ids), tuple(turn.logprobs)) for turn in arrived if len(turn.token_ids)]
+    assert sorted((ids, values) for _, ids, values in trained) == sorted(expected)
+    if delivered is not None:
+        assert len(arrived) == delivered

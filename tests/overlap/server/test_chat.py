@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt, said, user
+from chats import Letters, Voice, check_books, prompt, said, user
 
 from overlap.core import Request
 from overlap.episode import Branch
@@ -44,34 +44,6 @@ def words(branch: Branch) -> list[tuple[str, bool]]:
     return [(LETTERS.decode(ids), own) for ids, own in pieces]
 
 
-def check_books(voice: Voice, found: Chat, delivered: int | None = None) -> None:
-    """Each delivered turn is trained once, behind what the engine saw, as the engine sampled it; nothing else is."""
-    trained = []
-    for branch in found.branches():
-        front, at = tuple(branch.prompt_ids), 0
-        whole, logprobs = (*front, *branch.token_ids), tuple(branch.logprobs)
-        while at < len(branch.mask):
-            if not branch.mask[at]:
-                assert logprobs[at] == 0.0
-                at += 1
-                continue
-            seen, said_ = whole[: len(front) + at], whole[len(front) + at :]
-            (turn,) = [
-                (prompt, ids, values)
-                for prompt, ids, values in voice.sampled
-                if prompt == seen and ids == said_[: len(ids)] and values == logprobs[at : at + len(ids)] and ids
-            ]
-            trained.append(turn)
-            at += len(turn[1])
-            assert all(branch.mask[at - len(turn[1]) : at])
-        assert sum(span.end - span.start for span in branch.spans) == sum(branch.mask)
-    arrived = [found.episode.turns[number] for number in sorted(found.episode.delivered)]
-    expected = [(tuple(turn.token_ids), tuple(turn.logprobs)) for turn in arrived if len(turn.token_ids)]
-    assert sorted((ids, values) for _, ids, values in trained) == sorted(expected)
-    if delivered is not None:
-        assert len(arrived) == delivered
-
-
 def test_a_second_turn_sees_the_ids_of_the_first_and_only_what_is_new_is_rendered() -> None:
     async def work() -> None:
         voice = Voice(lambda request: (f"answer {request.turn}", "stop"))
@@ -90,7 +62,7 @@ def test_a_second_turn_sees_the_ids_of_the_first_and_only_what_is_new_is_rendere
             ("\n<|im_start|>user\ntwo<|im_end|>\n<|im_start|>assistant\n", False),
             ("answer 2<|im_end|>", True),
         ]
-        check_books(voice, own, 2)
+        check_books(voice.sampled, own, 2)
         assert own.episode.fork_rate == 0.0
 
     play(work())
@@ -121,7 +93,7 @@ def test_an_answer_that_was_cut_off_goes_on_behind_the_end_of_its_turn() -> None
             ("far", True),
             ("<|im_end|>\n<|im_start|>user\ngo on<|im_end|>\n<|im_start|>assistant\n", False),
         ]
-        check_books(voice, own, 2)
+        check_books(voice.sampled, own, 2)
 
     play(work())
 
@@ -147,7 +119,7 @@ def test_another_history_opens_a_branch_and_everything_that_arrived_is_trained_o
         branches = own.branches()
         assert len(branches) == 2
         assert branches[0].turns[-1] == 2, "the branch of the last turn comes first"
-        check_books(voice, own, 3)
+        check_books(voice.sampled, own, 3)
         assert own.episode.fork_rate == 0.5
 
     play(work())
@@ -164,7 +136,7 @@ def test_a_branch_is_trained_from_its_first_own_token_on_and_the_shared_turn_in_
         assert [own_ for _, own_ in words(last)] == [True, False, True]
         assert words(other) == [("answer 2<|im_end|>", True)]
         assert LETTERS.decode(other.prompt_ids).endswith("left<|im_end|>\n<|im_start|>assistant\n")
-        check_books(voice, own, 3)
+        check_books(voice.sampled, own, 3)
 
     play(work())
 
@@ -176,7 +148,7 @@ def test_an_answer_that_never_arrived_is_not_trained() -> None:
         await own.sample(own.ask([user("one")]))
         assert own.branches() == ()
         await own.say([user("one")])
-        check_books(voice, own, 1)
+        check_books(voice.sampled, own, 1)
 
     play(work())
 
@@ -187,7 +159,7 @@ def test_that_a_request_repeats_an_answer_shows_that_it_arrived() -> None:
         own = chat(voice)
         first = await own.sample(own.ask([user("one")]))
         await own.say([user("one"), first.message, user("two")])
-        check_books(voice, own, 2)
+        check_books(voice.sampled, own, 2)
 
     play(work())
 
@@ -232,7 +204,7 @@ def test_calls_of_tools_are_known_again_by_their_name_and_arguments_whatever_the
         await own.say([user("one"), said("", tool_calls=echo), *results], tools=tools)
         assert own.episode.fork_rate == 0.0
         assert len(own.branches()) == 1
-        check_books(voice, own, 2)
+        check_books(voice.sampled, own, 2)
 
     play(work())
 
@@ -246,7 +218,7 @@ def test_words_that_an_answer_begins_with_are_in_front_of_it_and_not_trained() -
         await own.say([user("one"), reply.message, user("two")])
         (branch,) = own.branches()
         assert LETTERS.decode(branch.prompt_ids).endswith("assistant\n```python\n")
-        check_books(voice, own, 2)
+        check_books(voice.sampled, own, 2)
 
     play(work())
 
@@ -315,6 +287,6 @@ def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_t
             whole = own.episode.ids(turn)
             own_ids = tuple(turn.token_ids)
             assert (tuple(whole[: len(whole) - len(own_ids)]), own_ids) in seen
-        check_books(voice, own)
+        check_books(voice.sampled, own)
 
     play(work())
