@@ -38,6 +38,7 @@ def plan(
         *left_out_lines(prepared),
         *([("references", prepared.references)] if prepared.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
+        *episode_lines(prepared),
         ("leases", f"{cfg.leases} groups, staleness at most {r.max_staleness}"),
         *_uncorrected(cfg),
         (
@@ -66,6 +67,16 @@ def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, 
     if native or seats.devices or cfg.model.dtype != "bfloat16":
         return []
     return [("number type", "bfloat16 is done in software here, about 50 times slower: use model.dtype=float32")]
+
+
+def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
+    """What rolls episodes of several turns out, and their bounds; nothing where rollouts have one."""
+    r, model, task = prepared.cfg.rollout, prepared.cfg.model, prepared.task
+    if not r.command and getattr(task, "rollout", None) is None:
+        return []
+    by = repr(r.command) if r.command else f"{type(task).__qualname__}.rollout"
+    bounds = f"up to {r.turns} turns, {model.behind_prompt} tokens behind a prompt, {r.episode_s:g} s"
+    return [("episodes", f"{by}: {bounds}")]
 
 
 def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:

@@ -143,6 +143,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         tokenizer = load_tokenizer(policy)
         critic = resolve_critic(cfg, policy, tokenizer)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__)
+        check_command(cfg, task)
         intakes = {
             split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")
         }
@@ -153,6 +154,14 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
     references = recall(checked_file(), task, train)
     return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
+
+
+def check_command(cfg: Config, task: Task) -> None:
+    """Raise ConfigError where an agent program is to roll out what the task does not provide for."""
+    missing = [name for name in ("files", "answer") if not hasattr(task, name)]
+    if cfg.rollout.command and missing:
+        way_out = f"{type(task).__qualname__} has no {missing[0]} for it; derive the task from overlap.Task"
+        raise ConfigError("rollout.command", cfg.rollout.command, way_out)
 
 
 def checked_file() -> Path:

@@ -20,6 +20,7 @@ from overlap.plan import (
     activations_line,
     adapters_lines,
     asked_for,
+    episode_lines,
     number_lines,
     plan,
     prompts_line,
@@ -132,3 +133,19 @@ def test_a_processor_that_does_the_run_s_numbers_in_software_is_told():
     assert (name, line.rpartition(": ")[2]) == ("number type", "use model.dtype=float32")
     assert number_lines(half, here, native=True) == number_lines(full, here, native=False) == []
     assert number_lines(half, gpu, native=False) == []
+
+
+def test_who_rolls_episodes_out_is_told_with_their_bounds():
+    class Talking:
+        async def rollout(self, prompt, chat, sandbox): ...
+
+    def lines(task, *settings):
+        cfg = load_config(None, ["model.episode_tokens=900", "rollout.turns=3", *settings])
+        return episode_lines(SimpleNamespace(cfg=cfg, task=task))
+
+    assert lines(object()) == []
+    ((name, line),) = lines(Talking())
+    assert name == "episodes"
+    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens behind a prompt, 600 s")
+    ((_, line),) = lines(object(), "rollout.command=./agent --fast")
+    assert line.startswith("'./agent --fast': up to 3 turns")

@@ -82,3 +82,17 @@ def test_a_critic_that_cannot_read_the_policy_is_refused(
     cfg = load_config(None, ["model.policy=policy", "learn.advantage=gae", f"critic.policy={name}"])
     with pytest.raises(ConfigError, match=message):
         prepare(cfg, TrainOnly(), tmp_path)
+
+
+def test_an_agent_program_needs_a_task_that_provides_for_it(tmp_path: Path) -> None:
+    class Bare:
+        packages = ()
+        prompts, reward = TrainOnly.prompts, TrainOnly.reward
+        program = probes = None
+
+    cfg = load_config(None, ["rollout.command=./agent"])
+    with pytest.raises(
+        ConfigError, match=r"rollout.command='./agent': .*Bare has no files for it; derive the task from"
+    ):
+        prepare(cfg, Bare(), tmp_path)
+    assert prepare(cfg, TrainOnly(), tmp_path).train
