@@ -13,6 +13,7 @@ branch. So do retries, rejected answers, sub-agents and summaries: none of them 
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,16 +173,16 @@ class Episode:
 
     def behind(self, ids: Sequence[int]) -> Turn | None:
         """The deepest turn whose ids these begin with and go beyond: for a request that had to be rendered anew."""
-        found, longest = None, 0
+        found, longest, given = None, 0, array("i", ids)
         for turn in self.turns:
             own = self.ids(turn)
-            if longest < len(own) < len(ids) and tuple(ids[: len(own)]) == tuple(own):
+            if longest < len(own) < len(given) and given[: len(own)] == own:
                 found, longest = turn, len(own)
         return found
 
-    def ids(self, turn: Turn | None) -> list[int]:
+    def ids(self, turn: Turn | None) -> array[int]:
         """All ids up to the end of what it said."""
-        return [token for part in self._path(turn) for ids in (part.added, part.token_ids) for token in ids]
+        return _joined(ids for part in self._path(turn) for ids in (part.added, part.token_ids))
 
     def commit(
         self,
@@ -199,16 +200,14 @@ class Episode:
         """A turn that ended, from a request of these messages. That its parent is repeated shows that it arrived."""
         assert len(token_ids) == len(logprobs), "a log-prob for each token"
         ids, logs = Packed("i", token_ids), Packed("f", logprobs)
-        dialog, number = (*messages, reply), len(self.turns)
         own = None if parent is None else parent.number
-        turn = Turn(number, own, dialog, tools, Packed("i", added), ids, logs, tuple(spans), finish)
+        known = () if parent is None else parent.dialog
+        if own is not None and len(messages) >= len(known) and all(map(Message.same, known, messages)):
+            self.delivered.add(own)
+            messages = (*known, *messages[len(known) :])  # the same objects: a long dialog is not held once per turn
+        dialog = (*messages, reply)
+        turn = Turn(len(self.turns), own, dialog, tools, Packed("i", added), ids, logs, tuple(spans), finish)
         self.turns.append(turn)
-        if (
-            parent is not None
-            and len(messages) >= len(parent.dialog)
-            and all(map(Message.same, parent.dialog, messages))
-        ):
-            self.delivered.add(parent.number)
         return turn
 
     def deliver(self, turn: Turn) -> None:
@@ -252,8 +251,8 @@ class Episode:
         path = self._path(leaf)
         mine = [part.number in self.delivered and part.number not in claimed for part in path]
         begin = mine.index(True)
-        ids = [token for part in path[:begin] for own in (part.added, part.token_ids) for token in own]
-        prompt, rest = [*ids, *path[begin].added], list[int]()
+        before = [ids for part in path[:begin] for ids in (part.added, part.token_ids)]
+        prompt, rest = _joined([*before, path[begin].added]), list[int]()
         logprobs, mask, spans = list[float](), bytearray(), list[VersionSpan]()
         for number, (part, own) in enumerate(zip(path[begin:], mine[begin:], strict=True)):
             added = part.added if number else ()
@@ -273,3 +272,10 @@ class Episode:
             leaf.finish,
             numbers,
         )
+
+
+def _joined(parts: Iterable[Packed[int]]) -> array[int]:
+    found = array("i")
+    for part in parts:
+        found.extend(part.array)
+    return found

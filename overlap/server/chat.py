@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from overlap.core import Generator, Prompt, Request, Spoken, Trajectory, Used
+from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.episode import Branch, Episode, Message, Turn, canonical, message_of
 from overlap.errors import ContextFull, EngineError, EpisodeOver, RequestRefused
 from overlap.server.template import ChatTemplate
@@ -73,7 +73,7 @@ class Asked:
     tools: str
     parent: Turn | None
     added: tuple[int, ...]
-    front: tuple[int, ...]
+    front: Packed[int]
     limit: int
     stop: tuple[str, ...]
     prefill: str
@@ -151,9 +151,10 @@ class Chat:
         dialog, known = _messages(messages), canonical(list(tools))
         parent, added = self._continued(dialog, messages, known, tools)
         added = [*added, *self._template.says(prefill)] if prefill else added
-        front = [*self.episode.ids(parent), *added]
+        front = self.episode.ids(parent)
+        front.extend(added)
         limit = self._room(len(front), max_tokens)
-        return Asked(dialog, known, parent, tuple(added), tuple(front), limit, tuple(stop), prefill)
+        return Asked(dialog, known, parent, tuple(added), Packed("i", front), limit, tuple(stop), prefill)
 
     async def sample(self, asked: Asked) -> Reply:
         """Have the engine answer; whether that arrives is known later (``deliver``). EpisodeOver, EngineError."""

@@ -121,11 +121,13 @@ class Episodes:
         return Trajectory(request, (), (), "", "abort", (), at, at, failure=failure)
 
     async def _episode(self, request: Request) -> Trajectory:
-        model, rollout, started = self._cfg.model, self._cfg.rollout, monotonic()
+        model, rollout = self._cfg.model, self._cfg.rollout
         place = Place(self._places, request.place, IDLE_S)
         budget = Budget(rollout.turns, model.behind_prompt, model.context_tokens)
         chat = Chat(request, self._engine, self._template, budget, place.turn, reads=rollout.reads)
         try:
+            async with place.turn():  # nothing of it begins before there is room
+                started = monotonic()
             answer = await self._answer(request, chat)
         finally:
             chat.end("it has ended")
