@@ -1,4 +1,4 @@
-"""What turns cost: as many episodes at once as the engine decodes, by ``Chat`` and by the gateway, beside the engine alone.
+"""What turns cost: as many episodes at once as the engine decodes, by ``Chat``, by the gateway, and the engine alone.
 
     direct    the same prompts, as bare requests           tokens/s, the measure
     chat      ``Task.rollout``: Chat.say, turn by turn     share of that
@@ -22,8 +22,7 @@ from overlap.config import load_config
 from overlap.core import Prompt, Request
 from overlap.generate import VllmGenerator
 from overlap.policy import make_tiny_policy
-from overlap.server import Chat, ChatTemplate, Gateway
-from overlap.server.chat import Budget
+from overlap.server import Budget, Chat, ChatTemplate, Gateway
 
 TOKENS = 32
 CLIENT = Path(__file__).with_name("bench_episodes_client.py")
@@ -39,13 +38,14 @@ class Watched:
     """The engine, with what it was asked and how long each turn took in it, s."""
 
     def __init__(self, engine: Any) -> None:
-        self._engine, self.asked, self.seconds, self.tokens = engine, list[Request](), list[float](), 0
+        self._engine, self.asked, self.tokens = engine, list[Request](), 0
+        self.seconds: dict[tuple[int, int], float] = {}
 
     async def generate(self, request: Request) -> Any:
         began = time.monotonic()
         made = await self._engine.generate(request)
         self.asked.append(request)
-        self.seconds.append(time.monotonic() - began)
+        self.seconds[request.group, request.turn] = time.monotonic() - began
         self.tokens += len(made.token_ids)
         return made
 
@@ -85,9 +85,8 @@ async def by_gateway(engine: Any, template: ChatTemplate, count: int, turns: int
         rate = watched.tokens / (time.monotonic() - began)
         for session in held:
             session.__exit__(None, None, None)
-    seconds = sorted(json.loads(said))
-    inside = sorted(watched.seconds)
-    return rate, [1000 * (mine - theirs) for mine, theirs in zip(seconds, inside, strict=True)]
+    took = {(n, turn): s for n, one in enumerate(json.loads(said)) for turn, s in enumerate(one, 1)}
+    return rate, sorted(1000 * (took[place] - inside) for place, inside in watched.seconds.items())
 
 
 async def direct(engine: Any, asked: list[Request], count: int) -> float:

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Tokens per second through the engine door against the bare AsyncLLM: same process, same requests, in turns.
-#   bash scripts/bench_episodes.sh [--policy NAME_OR_PATH] [--rounds N] ...      prints the median ratio; bar 0.95
-#   bash scripts/bench_episodes.sh --replicas 2 ...      two engines on a core each against one that has both; bar 0.95
+# What turns cost: episodes at once by Task.rollout and by the gateway, beside the same requests to the bare engine.
+#   bash scripts/bench_episodes.sh [EPISODES] [TURNS]      200 and 4; bars: 0.6 of the tokens per second, 20 ms a turn
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh

@@ -24,7 +24,7 @@ async def main(url: str, turns: int, tokens: int) -> None:
     keys, limits = sys.stdin.read().split(), httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=600, limits=limits) as client:
         found = await asyncio.gather(*(talk(client, key, n, turns, tokens) for n, key in enumerate(keys)))
-    print(json.dumps([seconds for one in found for seconds in one]))
+    print(json.dumps(found))
 
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -6,13 +6,14 @@ waits for: places, the engine, the rollout   woken by: the end of a response, or
 Knows nothing of how a reward is made.
 """
 
-from overlap.server.chat import Chat, Reply, ToolCall
+from overlap.server.chat import Budget, Chat, Reply, ToolCall
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.gateway import Gateway
 from overlap.server.harness import Harness, HarnessTask
 from overlap.server.template import ChatTemplate
 
 __all__ = [
+    "Budget",
     "Chat",
     "ChatTemplate",
     "EpisodeSandbox",
