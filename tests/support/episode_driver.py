@@ -1,0 +1,73 @@
+"""Episodes by an agent program, a scripted policy behind them, to their end: ``python episode_driver.py COUNT``.
+
+Prints a line of JSON when it has begun, and for each episode that has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from chats import Letters, Voice, prompt
+
+from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.core import Prompt, Request
+from overlap.scratch import scratch_directory
+from overlap.server import ChatTemplate, Gateway, Harness, episodes
+from overlap.task import Task
+
+AGENT = f"{sys.executable} -S {Path(__file__).with_name('tiny_agent.py')}"
+CFG = Config(
+    model=ModelConfig(prompt_tokens=200, response_tokens=100, episode_tokens=2000),
+    rollout=RolloutConfig(command=f"sleep 1000 & TURNS=4 {AGENT} leaves", max_sequences=4),
+)
+
+
+class Slow(Voice):
+    """Each answer takes a moment, so that there are moments to die in."""
+
+    async def generate(self, request: Request):
+        await asyncio.sleep(0.05)
+        return await super().generate(request)
+
+
+class Mine(Task):
+    def prompts(self, tokenizer, split):
+        return []
+
+    def reward(self, prompt, answer, judgement):
+        return 1.0
+
+
+def say(**event: object) -> None:
+    print(json.dumps(event), flush=True)
+
+
+async def main(count: int, scratch: Path) -> None:
+    async def never(*_: object) -> None:
+        raise AssertionError("nobody asked for the sandbox")
+
+    def text(prompt: Prompt) -> str:
+        return str(prompt.data)
+
+    gateway, voice = Gateway(), Slow(lambda request: (f"a{request.turn}", "stop"))
+    rollout = Harness(CFG.rollout.command, Mine(), gateway, scratch, text)
+    engine = episodes(CFG, voice, ChatTemplate(Letters()), rollout, "rollout.command", never, gateway)
+    await engine.start()
+
+    async def one(number: int) -> None:
+        made = await engine.generate(Request(number, 0, prompt()))
+        say(what="ended", number=number, turns=made.turns, failure=made.failure[:40])
+
+    try:
+        say(what="begun")
+        await asyncio.gather(*map(one, range(count)))
+    finally:
+        await engine.close()
+
+
+if __name__ == "__main__":
+    with scratch_directory() as (folder, _):
+        asyncio.run(main(int(sys.argv[1]), folder))
