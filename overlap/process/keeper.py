@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from overlap.process import lifeline
 
@@ -38,24 +39,45 @@ def command(argv: Sequence[str]) -> list[str]:
 
 
 def keep(parent: int, argv: Sequence[str]) -> None:
-    """Run ``argv`` to its end. Does not return."""
-    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+    """Run ``argv`` to its end. Does not return.
+
+    Two processes do this, one below the other, each of which cleans up where the other is killed.
+    """
+    outer = os.getpid()
+    inner = os.fork()
+    if not inner:
+        _adopt()
+        lifeline.bind_to_parent(outer)
+        _leave(_run(argv))
+    _adopt()
     lifeline.bind_to_parent(parent)
+    _leave(_status(inner))
+
+
+def _adopt() -> None:
+    """What loses its parent below this process becomes its child."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
-        program = os.posix_spawnp(argv[0], list(argv), os.environ)
+        return _status(os.posix_spawnp(argv[0], list(argv), os.environ))
     except OSError as error:
         print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
-        os._exit(_NOT_FOUND)
-    code = os.waitstatus_to_exitcode(_status(program))
+        return _NOT_FOUND
+
+
+def _leave(code: int) -> NoReturn:
     while left := lifeline.descendants(os.getpid()):
         lifeline.kill_tree(left, _KILL_S, trackers=True)
-    os._exit(code if code >= 0 else 128 - code)
+    os._exit(code)
 
 
 def _status(program: int) -> int:
-    """How it ended, orphans having been reaped meanwhile."""
+    """Its exit status as a shell tells it, when it has ended; orphans are reaped meanwhile."""
     while True:
         with contextlib.suppress(InterruptedError):
             pid, status = os.waitpid(-1, 0)
             if pid == program:
-                return status
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code

@@ -28,7 +28,7 @@ from overlap.server.gateway import Gateway
 from overlap.server.program import Program
 from sandbox.jail import remove_tree
 
-GRACE_S = 10.0
+GRACE_S = 2.0
 """A program whose budget is used up has so long to end by itself."""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chats import Letters, Voice, prompt
+from leftovers import working_in
 from places import SUPPORT
 
 from overlap.config import Config, ModelConfig, RolloutConfig
@@ -61,9 +62,7 @@ def rolled(folder: Path, command: str, task: Any = None, **rollout: Any) -> Traj
     finally:
         assert list(folder.iterdir()) == []
         assert lifeline.marked(f"TMPDIR={folder}") == []
-        assert not [
-            pid for pid in lifeline.descendants(1) if b"1000" in lifeline.read_proc(pid.pid, "cmdline").split(b"\0")
-        ]
+        assert working_in(folder) == []
 
 
 def test_it_finds_the_tasks_files_and_its_answer_is_what_the_task_makes_of_what_it_leaves(tmp_path) -> None:
