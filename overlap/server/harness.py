@@ -99,6 +99,7 @@ class Harness:
             "OPENAI_API_KEY": key,
             "NO_PROXY": "127.0.0.1,localhost",
             "no_proxy": "127.0.0.1,localhost",
+            "TYPER_STANDARD_TRACEBACK": "1",  # one that is drawn can take longer than GRACE_S
         }
         try:
             program = Program(["/bin/sh", "-c", self._command], folder, own)

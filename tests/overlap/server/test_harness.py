@@ -72,6 +72,10 @@ def test_it_finds_the_tasks_files_and_its_answer_is_what_the_task_makes_of_what_
     assert made.forks == ()
 
 
+def test_it_is_asked_for_plain_tracebacks_which_take_no_time(tmp_path) -> None:
+    assert rolled(tmp_path, f"{AGENT} ends; printenv TYPER_STANDARD_TRACEBACK > answer.txt").text == "1\n"
+
+
 def test_by_default_the_answer_is_what_the_policy_said_last(tmp_path) -> None:
     assert rolled(tmp_path, f"TURNS=3 {AGENT} ends").text == "a3"
 
