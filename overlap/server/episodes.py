@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -32,7 +32,7 @@ from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
 from sandbox.pool import Places
-from sandbox.session import Output, Session, Sessions
+from sandbox.session import Finished, Output, Session, Sessions
 
 TRIES = 2
 """An episode that met a fault of ours is rolled out so many times in all."""
@@ -79,6 +79,12 @@ class EpisodeSandbox:
         the episode rolled out again.
         """
         return await self._session.execute(code, timeout_s=timeout_s)
+
+    async def run_files(self, files: Mapping[str, str], **how: Any) -> Finished:
+        """Run files that the policy wrote, once, in a fresh directory that nothing else is in; under the same limits.
+        ``how``: ``language``, ``entry``, ``arguments`` and ``stdin``, as ``Session.run_files`` has them.
+        """
+        return await self._session.run_files(files, **how)
 
 
 class Episodes:

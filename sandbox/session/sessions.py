@@ -8,6 +8,8 @@ waits for a place, then for the call; woken by its Output. A call that is cancel
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
@@ -15,8 +17,9 @@ from typing import Any, Final, TypeVar
 
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
-from sandbox.jail import find_packages
+from sandbox.jail import find_packages, remove, reserve_directory
 from sandbox.pool import Places
+from sandbox.session.files import FilesRun, Finished, as_program
 from sandbox.session.output import Output
 from sandbox.session.state import State
 
@@ -52,7 +55,7 @@ class Sessions:
         self.places, self.turns = Places(count), Places(at_once or count)
         self._threads = ThreadPoolExecutor(count, "sandbox session")
         self._open: set[Session] = set()
-        self._closed = False
+        self._closed, self._directory = False, ""
 
     def open(self) -> Session:
         """A session. Nothing is started before its first call. Raises PoolClosed."""
@@ -66,6 +69,8 @@ class Sessions:
         self._closed = True
         await asyncio.gather(*(session.close() for session in list(self._open)))
         self._threads.shutdown()
+        if self._directory:
+            remove(self._directory)
 
     async def __aenter__(self) -> Sessions:
         return self
@@ -74,6 +79,16 @@ class Sessions:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def build_directory(self) -> str:
+        """Where compiled programs are kept: made by the first that needs it, ours to remove."""
+        if not self._directory:
+            self._directory = reserve_directory()
+            os.mkdir(self._directory, 0o711)  # as root, a program that reads what lies there is another user's
+        return os.path.join(self._directory, "build")
+
+    def make_run(self) -> FilesRun:
+        return FilesRun(self._isolation, self.limits, self._packages)
 
     def make_state(self) -> State:
         return State(self._isolation, self.limits, self._packages, 2 * self.idle_s)
@@ -96,6 +111,7 @@ class Session:
         self._state: State | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._resting: asyncio.Task[None] | None = None
+        self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
         self._closing = False
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> Output:
@@ -126,10 +142,45 @@ class Session:
             finally:
                 self._begin_rest()
 
+    async def run_files(
+        self,
+        files: Mapping[str, str],
+        *,
+        language: str = "python",
+        entry: str = "",
+        arguments: Sequence[str] = (),
+        stdin: str = "",
+    ) -> Finished:
+        """Lay files out in the directory of a fresh jail and run them once, as programs of the language are: compiled
+        first where they have to be, from `entry` on. Nothing of the session's state is there.
+
+        Raises ValueError for files that cannot lie in one directory, PoolClosed, and SandboxError where we fail.
+        """
+        program = as_program(files, language, entry)
+        async with self._owner.turns.place():
+            if self._closing:
+                raise PoolClosed("the session is closed")
+            run = self._owner.make_run()
+            work = self._owner.start(run.call, self._owner.build_directory(), program, tuple(arguments), stdin)
+            self._running[run] = work
+            try:
+                return await asyncio.shield(work)
+            finally:
+                if not work.done():
+                    run.cancel()
+                    with suppress(SandboxError):
+                        await _finish(work)
+                del self._running[run]
+                run.end()
+
     async def close(self) -> None:
-        """End the state, and a call that is under way, which raises. Safe to call twice."""
+        """End the state, and what is under way, which raises. Safe to call twice."""
         self._closing = True
         self._owner.forget(self)
+        for run in self._running:
+            run.cancel()
+        if self._running:
+            await asyncio.wait(list(self._running.values()))
         if self._state is not None and self._turn.locked():
             self._state.cancel()
         async with self._turn:

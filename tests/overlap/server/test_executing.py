@@ -19,6 +19,7 @@ from sandbox.session import Session
 
 MODEL = ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000)
 CFG = Config(model=MODEL, verify=VerifyConfig(cpu_s=5.0))
+HOW: dict[str, Any] = {"entry": "b.py", "stdin": "3"}
 
 
 async def never(*_: Any) -> Any:
@@ -89,3 +90,11 @@ def test_a_call_that_cannot_be_asked_is_an_error_of_the_task() -> None:
 
     with pytest.raises(RolloutError, match=r"Mine\.rollout raised ValueError: timeout_s=-1: must be a positive"):
         rolled(rollout)
+
+
+def test_an_episode_runs_the_files_of_its_policy() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        done = await sandbox.run_files({"a.py": "x = 2", "b.py": "from a import x\nprint(x + int(input()))"}, **HOW)
+        return f"{done.exit_code} {done.stdout}"
+
+    assert [made.text for made in rolled(rollout)] == ["0 5\n"]

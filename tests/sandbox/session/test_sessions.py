@@ -144,6 +144,31 @@ def test_a_state_that_rests_too_long_is_ended() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("last", ["os._exit(0)", "os.write(channel, b'forged')"])
+def test_a_state_that_ends_or_speaks_between_two_calls_is_no_part_of_the_next(last: str) -> None:
+    code = f"""
+import os, socket, stat, threading, time
+channel = next(fd for fd in range(3, 64) if stat.S_ISSOCK(os.fstat(fd).st_mode))
+calls = os.fstat(1).st_ino
+def act():
+    while os.fstat(1).st_ino == calls:
+        time.sleep(0.01)
+    time.sleep(0.2)  # the call is answered by then
+    {last}
+threading.Thread(target=act).start()
+"""
+
+    async def main() -> None:
+        async with Sessions(1, limits=LIMITS) as sessions:
+            session = sessions.open()
+            first = await session.execute(code)
+            await asyncio.sleep(1.5)  # what it does then, it does to itself
+            again = await session.execute("1")
+            assert (first.ended, again.value, again.ended, again.fresh) == (None, "1", None, True)
+
+    asyncio.run(main())
+
+
 def test_a_jail_that_dies_is_our_fault_and_the_next_call_has_another() -> None:
     async def main() -> None:
         before = set(ours())
