@@ -147,24 +147,32 @@ def test_a_state_that_rests_too_long_is_ended() -> None:
 @pytest.mark.parametrize("last", ["os._exit(0)", "os.write(channel, b'forged')"])
 def test_a_state_that_ends_or_speaks_between_two_calls_is_no_part_of_the_next(last: str) -> None:
     code = f"""
-import os, socket, stat, threading, time
+import os, socket, stat, sys, threading, time
 channel = next(fd for fd in range(3, 64) if stat.S_ISSOCK(os.fstat(fd).st_mode))
-calls = os.fstat(1).st_ino
+asked = threading.get_ident()
+def waits():
+    frame = sys._current_frames()[asked]
+    return frame.f_code.co_name == 'main' and 'word' not in frame.f_locals
 def act():
-    while os.fstat(1).st_ino == calls:
+    while not waits():
         time.sleep(0.01)
-    time.sleep(0.2)  # the call is answered by then
     {last}
+    if os.fork() == 0:
+        time.sleep(900)
 threading.Thread(target=act).start()
 """
 
     async def main() -> None:
+        before = set(ours())
         async with Sessions(1, limits=LIMITS) as sessions:
             session = sessions.open()
+            await session.execute("1")
+            count = len(ours())
             first = await session.execute(code)
-            await asyncio.sleep(1.5)  # what it does then, it does to itself
+            await until(lambda: len(ours()) != count)  # it has ended, or there is a child more
             again = await session.execute("1")
             assert (first.ended, again.value, again.ended, again.fresh) == (None, "1", None, True)
+        assert not living([process for process in ours() if process not in before])
 
     asyncio.run(main())
 
