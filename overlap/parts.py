@@ -175,7 +175,8 @@ def rolling(
     template = ChatTemplate(prepared.tokenizer)
     for note in template.notes:
         tell(f"the chat template of {cfg.model.policy}: {note}")
-    return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway)
+    packages = tuple(task.packages)
+    return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)
 
 
 def sandbox_verifier(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -29,14 +29,17 @@ from overlap.errors import EpisodeError, OverlapError, RolloutError
 from overlap.server.chat import Budget, Chat
 from overlap.server.places import Place
 from overlap.server.template import ChatTemplate
-from sandbox.core import Judgement, Problem, Program
+from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
 from sandbox.pool import Places
+from sandbox.session import Finished, Output, Session, Sessions
 
 TRIES = 2
 """An episode that met a fault of ours is rolled out so many times in all."""
 IDLE_S = 5.0
 """An episode keeps its place in the engine for so long between two turns."""
+STATES = 64
+"""So many episodes at once may hold a program's state; others wait until one of these has ended, or rested."""
 _FRAMES = 8
 
 
@@ -55,10 +58,11 @@ Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSandbox:
-    """The pool of sandboxes, as an episode sees it."""
+    """The pool of sandboxes, as an episode sees it, and a Python program of its own."""
 
     _judge: Judges
     _group: int
+    _session: Session
 
     async def run(self, problem: Problem, program: Program) -> Judgement:
         """Judge a program, in the pool that judges answers, by the cases of ``problem``: by those that the policy may
@@ -66,12 +70,28 @@ class EpisodeSandbox:
         """
         return await self._judge(problem, program, self._group)
 
+    async def execute(self, code: str, *, timeout_s: float | None = None) -> Output:
+        """Run Python code that the policy wrote, in the state that the episode's calls before it have left: variables,
+        imports, and files of its directory. What it did is in the Output, its end and the loss of the state included.
+
+        Each call is under the CPU time of ``verify.cpu_s`` and the wall time of a test, or ``timeout_s`` where that is
+        less. The code may say of itself what it likes: no reward is to be made of it. A fault of the sandbox's own has
+        the episode rolled out again.
+        """
+        return await self._session.execute(code, timeout_s=timeout_s)
+
+    async def run_files(self, files: Mapping[str, str], **how: Any) -> Finished:
+        """Run files that the policy wrote, once, in a fresh directory that nothing else is in; under the same limits.
+        ``how``: ``language``, ``entry``, ``arguments`` and ``stdin``, as ``Session.run_files`` has them.
+        """
+        return await self._session.run_files(files, **how)
+
 
 class Episodes:
     """The engine's door, whose ``generate`` rolls out an episode; all else is the engine's.
 
     ``judge`` is the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, where agent programs roll
-    out, lives as long as this does.
+    out, lives as long as this does. ``packages`` can be imported by what an episode executes.
     """
 
     def __init__(
@@ -83,11 +103,19 @@ class Episodes:
         name: str,
         judge: Judges,
         gateway: AbstractAsyncContextManager[Any] | None = None,
+        packages: tuple[str, ...] = (),
     ) -> None:
         self._cfg, self._engine, self._template = cfg, engine, template
         self._rollout, self._name, self._judge = rollout, name, judge
         self._places = Places(cfg.rollout.sequences)
         self._gateway, self._opened = gateway, AsyncExitStack()
+        self._sessions = Sessions(
+            min(cfg.rollout.sequences, STATES),
+            at_once=cfg.verify.workers,
+            isolation=cfg.verify.isolation,
+            limits=Limits(cpu_s=cfg.verify.cpu_s),
+            packages=packages,
+        )
 
     async def start(self) -> None:
         """Have the gateway listen, where there is one, and bring the engine up."""
@@ -98,10 +126,10 @@ class Episodes:
 
     async def close(self) -> None:
         """The gateway first: nobody asks any more."""
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._engine.close)
+            stack.push_async_callback(self._sessions.close)
             await self._opened.aclose()
-        finally:
-            await self._engine.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -136,7 +164,8 @@ class Episodes:
 
     async def _answer(self, request: Request, chat: Chat) -> str | None:
         """What the rollout gives; None where a budget ended it."""
-        sandbox = EpisodeSandbox(self._judge, request.group)
+        session = self._sessions.open()
+        sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
             async with asyncio.timeout(self._cfg.rollout.episode_s) as wall:
                 answer = await self._rollout(request.prompt, chat, sandbox)
@@ -150,6 +179,8 @@ class Episodes:
             raise
         except Exception as error:  # the user's code can raise anything
             raise self._fault(request, error) from error
+        finally:
+            await session.close()
         if not isinstance(answer, str):
             kind = type(answer).__name__
             raise RolloutError(

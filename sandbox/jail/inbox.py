@@ -1,7 +1,7 @@
 """The zygote's end of the control socket: requests in their order, and the word that cancels what is under way.
 
-consumes  a line "program, runs left, hold?", then {"mode": "exec" | "python" | "cancel" | "forget", ...}, with the
-          descriptors of a run                                                        produces  one request at a time
+consumes  a line "program, runs left, hold?", then {"mode": "exec" | "python" | "cancel" | "forget" | "lap", ...}, with
+          the descriptors of a run                                                       produces  one request at a time
 produces  a list of answers, in the order of their requests
 
 The judge may send the next requests while a run goes on, so that no run waits for the judge; a cancel then means the
@@ -44,6 +44,7 @@ class Inbox:
         self._buffer = bytearray(_MESSAGE_MAX)
         self._body, self._same = b"", Request()  # of the last message: most runs of a program ask for the same
         self._held: list[dict[str, Any]] = []
+        self._lap: Request | None = None
         self._poller = select.poll()
         self._poller.register(sock, select.POLLIN)
 
@@ -56,7 +57,13 @@ class Inbox:
             if self._held and not self._poller.poll(0):
                 self.flush()
             self.cancelled()  # a cancel here was meant for a run that has ended
+        self._lap = None  # and so was this
         return self.waiting.popleft()
+
+    def take_lap(self) -> Request | None:
+        """The limits of the run in hand from here on, where they have been sent anew: cpu_s and wall_s."""
+        lap, self._lap = self._lap, None
+        return lap
 
     def answer(self, reply: dict[str, Any], fds: list[int], *, hold: bool) -> None:
         """Send what came of a run, after what was held; or `hold` it."""
@@ -80,6 +87,9 @@ class Inbox:
             self._body, self._same = body, json.loads(body)
         number, left, hold = map(int, place.split())
         request = {**self._same, "series": [number, left], "hold": hold}
+        if request["mode"] == "lap":
+            self._lap = request
+            return False
         if request["mode"] != "cancel":
             self.waiting.append((request, fds))
             return False

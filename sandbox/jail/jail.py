@@ -9,6 +9,7 @@ so nothing can block.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -170,6 +171,19 @@ class Jail:
     def is_running(self) -> bool:
         """A process of the run that is under way is alive, and has not begun to end. For runs without a series."""
         return self._tree.is_running()
+
+    def fileno(self) -> int:
+        """Readable when the run that is under way has ended, or the jail has."""
+        return self._tree.control.fileno()
+
+    def lap(self, cpu_s: float, wall_s: float) -> None:
+        """From here on the run that is under way may use so much more CPU time, and so much wall time: a program that
+        is asked many things is under limits for each. Nothing is answered. Raises WorkerDied when the jail fails.
+        """
+        try:
+            self._tree.send(b"0 0 0\n" + json.dumps({"mode": "lap", "cpu_s": cpu_s, "wall_s": wall_s}).encode())
+        except OSError as error:
+            raise self._fail(error) from error
 
     def forget(self) -> None:
         """The program of the last series will not run again. Nothing is answered."""

@@ -148,33 +148,47 @@ def _wait(
     poller.register(asked, select.POLLIN)
     if listener is not None:
         poller.register(listener, select.POLLIN)
-    start = time.monotonic()
-    deadline = start + limits["wall_s"]
-    look = start + min(_GLANCE_S, limits["cpu_s"])
+    clock = _Clock(limits)
+    look = time.monotonic() + min(_GLANCE_S, limits["cpu_s"])
     while True:
-        ready = dict(poller.poll(max(0.0, min(look, deadline) - time.monotonic()) * 1000))
+        ready = dict(poller.poll(max(0.0, min(look, clock.deadline) - time.monotonic()) * 1000))
         if asked in ready and inbox.cancelled():
             return "cancelled"
         if listener in ready and (call := seccomp.heard(listener)):
             return f"security: {call}"
         if ended in ready:
             return None
-        if ready and time.monotonic() < look:  # who makes us listen without end is looked at all the same
+        lap = inbox.take_lap()
+        if ready and not lap and time.monotonic() < look:  # who makes us listen without end is looked at all the same
             continue
         inbox.flush()
         members = run.members()
         (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
         if spent is not None:
             cpu = max(cpu, spent() - _PREPARED_S)
-        if cause := _exceeded(limits, cpu, memory, tasks, outputs):
+        if lap:
+            clock = _Clock({**limits, "cpu_s": cpu + lap["cpu_s"], "wall_s": lap["wall_s"]}, _starved_s(members))
+        if cause := _exceeded(clock.limits, cpu, memory, tasks, outputs):
             return cause
         if disk is not None and disk.exceeded(members):
             return "disk"
-        if time.monotonic() >= deadline:
-            deadline = start + min(limits["wall_s"] + _starved_s(members), limits["wall_s"] * WALL_STRETCH)
-            if time.monotonic() >= deadline:
-                return "wall"
-        look = time.monotonic() + min(_GLANCE_S, max(0.005, limits["cpu_s"] - cpu))
+        if clock.is_over(members):
+            return "wall"
+        look = time.monotonic() + min(_GLANCE_S, max(0.005, clock.limits["cpu_s"] - cpu))
+
+
+class _Clock:
+    """The limits of a run, or of what has begun in it last, and until when it may go on."""
+
+    def __init__(self, limits: dict[str, Any], starved_s: float = 0.0) -> None:
+        self.limits, self.starved_s, self.start = limits, starved_s, time.monotonic()
+        self.deadline: float = self.start + limits["wall_s"]
+
+    def is_over(self, members: list[int]) -> bool:
+        if time.monotonic() >= self.deadline:
+            wall_s, starved_s = self.limits["wall_s"], max(0.0, _starved_s(members) - self.starved_s)
+            self.deadline = self.start + min(wall_s + starved_s, wall_s * WALL_STRETCH)
+        return time.monotonic() >= self.deadline
 
 
 def _starved_s(members: list[int]) -> float:

@@ -1,0 +1,81 @@
+"""Files laid out in a fresh jail, compiled where their language is, and run once: the command is the language's.
+
+consumes  a program of several files, its arguments and its stdin; produces a Finished
+waits for the end of the run, or `cancel`; woken by either
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.build import Builder
+from sandbox.core import Isolation, Limits, Program
+from sandbox.errors import InvalidProgram
+from sandbox.jail import Jail
+from sandbox.judging import CompileError, Prepared
+from sandbox.session.output import Ended, Stream, read_end
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run of files did. All text is the program's own; the rest is ours."""
+
+    stdout: str
+    stderr: str
+    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much lies between."""
+    exit_code: int | None
+    """None where it did not run to its end."""
+    ended: Ended | None
+    """A limit or a signal was its end."""
+    cause: str
+    """Of that end, or of a run that never began, in words."""
+    wall_s: float
+
+
+def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
+    """Raises ValueError where the files cannot lie in one directory."""
+    if not files:
+        raise ValueError("files: there are none, and nothing can be run")
+    try:
+        return Program(files=tuple(files.items()), language=language, entry=entry)
+    except InvalidProgram as error:  # of its words, the caller's: no failure of ours
+        raise ValueError(str(error)) from error
+
+
+class FilesRun:
+    """One run, for one thread; `cancel` may come from any."""
+
+    def __init__(self, isolation: Isolation, limits: Limits, packages: Any) -> None:
+        self._isolation, self._limits, self._packages = isolation, limits, packages
+        self._cancel = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def call(self, directory: str, program: Program, arguments: Sequence[str], stdin: str) -> Finished:
+        """`directory`: where compiled programs are kept. Raises SandboxError: Cancelled after `cancel`."""
+        start = time.monotonic()
+        builder = Builder(directory)
+        with Jail(self._isolation, packages=self._packages, shared=builder.shared) as jail:
+            try:
+                with Prepared(jail, builder, program, cancel_fd=self._cancel) as prepared:
+                    text = stdin.encode("utf-8", "surrogatepass")
+                    done, _ = prepared.run(self._limits, text, arguments=tuple(arguments))
+            except CompileError as error:
+                log = Stream()
+                log.add(str(error).encode(errors="replace"))
+                return Finished("", log.text(), None, None, "it does not compile", time.monotonic() - start)
+        out, err = Stream(), Stream()
+        out.add(done.stdout)
+        err.add(done.stderr)
+        went = done.cause is None and done.signal is None
+        ended, cause = (None, "") if went else read_end(done)
+        return Finished(out.text(), err.text(), done.exit_code if went else None, ended, cause, done.wall_s)
+
+    def cancel(self) -> None:
+        """The run raises Cancelled."""
+        os.eventfd_write(self._cancel, 1)
+
+    def end(self) -> None:
+        os.close(self._cancel)

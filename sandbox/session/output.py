@@ -1,0 +1,72 @@
+"""What came of one call: text of bounded length, and how the program ended where it did."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sandbox.jail import RunResult
+
+Ended = Literal["timed out", "out of memory", "killed"]
+SHOWN_BYTES: Final = 16 << 10
+"""Of each stream of a call: its beginning and its end."""
+_ENDED: Final[dict[str, Ended]] = {"cpu": "timed out", "wall": "timed out", "memory": "out of memory"}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one call did. All text is the program's own: nothing in it is to be believed, but ``ended`` is ours."""
+
+    stdout: str
+    stderr: str
+    """Each at most 16 KiB: where it is longer, its beginning and its end, and how much lies between."""
+    value: str | None
+    """The repr of the last statement, where that is an expression and its value is not None."""
+    error: str | None
+    """The traceback of what the call raised, or of what cannot be compiled; the state is kept."""
+    ended: Ended | None
+    """The program has ended in this call, and its state with it."""
+    cause: str
+    """Of that end, in words."""
+    fresh: bool
+    """The call began in a new state: it was the first, or the state before it had ended."""
+    wall_s: float
+
+
+class Stream:
+    """The beginning and the end of what goes by."""
+
+    def __init__(self, cap: int = SHOWN_BYTES) -> None:
+        self._half, self.size = cap // 2, 0
+        self._head, self._tail = bytearray(), bytearray()
+
+    def add(self, data: bytes) -> None:
+        self.size += len(data)
+        room = self._half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:][-self._half :]
+        del self._tail[: -self._half]
+
+    def text(self) -> str:
+        """What is no UTF-8 is replaced."""
+        left_out = self.size - len(self._head) - len(self._tail)
+        between = b"\n[... %d bytes ...]\n" % left_out if left_out else b""
+        return (self._head + between + self._tail).decode(errors="replace")
+
+
+def read_end(done: RunResult) -> tuple[Ended, str]:
+    """How a program ended that was to go on."""
+    if done.cause is not None:
+        ended = _ENDED.get(done.cause, "killed")
+        return ended, done.cause if done.cause.startswith("security") else f"{done.cause} limit"
+    if done.signal is not None:
+        return "killed", f"signal {_signal_name(done.signal)}"
+    return "killed", f"it ended itself with exit code {done.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -1,0 +1,244 @@
+"""So many states at once, for who waits without a thread: each has a place from its first call until it has rested.
+
+    Sessions.open() ──▶ Session ── execute ──▶ a place, a thread ──▶ State.call
+
+waits for a place, then for the call; woken by its Output. A call that is cancelled ends its state first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
+from sandbox.errors import PoolClosed, SandboxError
+from sandbox.jail import find_packages, remove, reserve_directory
+from sandbox.pool import Places
+from sandbox.session.files import FilesRun, Finished, as_program
+from sandbox.session.output import Output
+from sandbox.session.state import State
+
+IDLE_S: Final = 120.0
+_T = TypeVar("_T")
+
+
+class Sessions:
+    """All sessions of an owner. Use as a context manager, or call `close`. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        at_once: int | None = None,
+        isolation: Isolation = "auto",
+        limits: Limits | None = None,
+        packages: tuple[str, ...] = (),
+        idle_s: float = IDLE_S,
+    ) -> None:
+        """At most `count` states, and `at_once` calls under way; others wait. `limits` hold for each call; those of
+        processes, files and memory, for a state.
+
+        A state that is asked nothing for `idle_s` seconds is ended. Raises ToolchainMissing for a package that is not
+        installed. Nothing is started.
+        """
+        for name, number in (("count", count), ("at_once", at_once)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name}={number}: must be at least 1")
+        self.limits = limits or Limits()
+        self.idle_s = idle_s
+        self._isolation, self._packages = isolation, find_packages(packages)
+        self.places, self.turns = Places(count), Places(at_once or count)
+        self._threads = ThreadPoolExecutor(count, "sandbox session")
+        self._open: set[Session] = set()
+        self._closed, self._directory = False, ""
+
+    def open(self) -> Session:
+        """A session. Nothing is started before its first call. Raises PoolClosed."""
+        if self._closed:
+            raise PoolClosed("the sessions are closed")
+        self._open.add(session := Session(self))
+        return session
+
+    async def close(self) -> None:
+        """End all of them. Safe to call twice."""
+        self._closed = True
+        await asyncio.gather(*(session.close() for session in list(self._open)))
+        self._threads.shutdown()
+        if self._directory:
+            remove(self._directory)
+
+    async def __aenter__(self) -> Sessions:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def build_directory(self) -> str:
+        """Where compiled programs are kept: made by the first that needs it, ours to remove."""
+        if not self._directory:
+            self._directory = reserve_directory()
+            os.mkdir(self._directory, 0o711)  # as root, a program that reads what lies there is another user's
+        return os.path.join(self._directory, "build")
+
+    def make_run(self) -> FilesRun:
+        return FilesRun(self._isolation, self.limits, self._packages)
+
+    def make_state(self) -> State:
+        return State(self._isolation, self.limits, self._packages, 2 * self.idle_s)
+
+    def start(self, work: Any, *given: Any) -> asyncio.Future[Any]:
+        """In a thread that lives as long as we do: a jail ends with the thread that has started it."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+    def forget(self, session: Session) -> None:
+        self._open.discard(session)
+
+
+class Session:
+    """One program's state, from the first call on. Calls are answered one after the other."""
+
+    def __init__(self, owner: Sessions) -> None:
+        self._owner = owner
+        self._turn = asyncio.Lock()
+        self._held = AsyncExitStack()
+        self._state: State | None = None
+        self._rest: asyncio.TimerHandle | None = None
+        self._resting: asyncio.Task[None] | None = None
+        self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
+        self._closing = False
+
+    async def execute(self, code: str, *, timeout_s: float | None = None) -> Output:
+        """Run Python code in the session's state. `timeout_s`: wall seconds, at most those of the limits; what it waits
+        for a place, or for a core, is not counted.
+
+        Raises ValueError for a call that cannot be asked, PoolClosed, and SandboxError where we fail: the state is lost
+        then.
+        """
+        longest = self._owner.limits.wall_limit_s
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"timeout_s={timeout_s}: must be a positive number of seconds")
+        if len(code) > SOURCE_BYTES_MAX:
+            raise ValueError(f"code: {len(code)} characters, and at most {SOURCE_BYTES_MAX} can be run")
+        async with self._turn:
+            self._wake()
+            try:
+                if self._state is None:
+                    await self._held.enter_async_context(self._owner.places.place())
+                    self._state = self._owner.make_state()
+                if self._closing:
+                    raise PoolClosed("the session is closed")
+                async with self._owner.turns.place():
+                    return await self._call(self._state, code, min(timeout_s or longest, longest))
+            except (SandboxError, asyncio.CancelledError):
+                await self._let_go()
+                raise
+            finally:
+                self._begin_rest()
+
+    async def run_files(
+        self,
+        files: Mapping[str, str],
+        *,
+        language: str = "python",
+        entry: str = "",
+        arguments: Sequence[str] = (),
+        stdin: str = "",
+    ) -> Finished:
+        """Lay files out in the directory of a fresh jail and run them once, as programs of the language are: compiled
+        first where they have to be, from `entry` on. Nothing of the session's state is there.
+
+        Raises ValueError for files that cannot lie in one directory, PoolClosed, and SandboxError where we fail.
+        """
+        program = as_program(files, language, entry)
+        async with self._owner.turns.place():
+            if self._closing:
+                raise PoolClosed("the session is closed")
+            run = self._owner.make_run()
+            work = self._owner.start(run.call, self._owner.build_directory(), program, tuple(arguments), stdin)
+            self._running[run] = work
+            try:
+                return await asyncio.shield(work)
+            finally:
+                if not work.done():
+                    run.cancel()
+                    with suppress(SandboxError):
+                        await _finish(work)
+                del self._running[run]
+                run.end()
+
+    async def close(self) -> None:
+        """End the state, and what is under way, which raises. Safe to call twice."""
+        self._closing = True
+        self._owner.forget(self)
+        for run in self._running:
+            run.cancel()
+        if self._running:
+            await asyncio.wait(list(self._running.values()))
+        if self._state is not None and self._turn.locked():
+            self._state.cancel()
+        async with self._turn:
+            self._wake()
+            await self._let_go()
+        if self._resting is not None:
+            await self._resting
+
+    async def _call(self, state: State, code: str, timeout_s: float) -> Output:
+        work = self._owner.start(state.call, code, timeout_s)
+        try:
+            output: Output = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            state.cancel()
+            with suppress(SandboxError):
+                await _finish(work)
+            raise
+        return output
+
+    async def _let_go(self) -> None:
+        """End the state, and give the place to who waits."""
+        state, self._state = self._state, None
+        try:
+            if state is not None:
+                await _finish(self._owner.start(state.end))
+        finally:
+            await self._held.aclose()
+
+    def _wake(self) -> None:
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+
+    def _begin_rest(self) -> None:
+        if self._state is not None:
+            self._rest = asyncio.get_running_loop().call_later(self._owner.idle_s, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._rest = None
+        self._resting = asyncio.ensure_future(self._rested())
+
+    async def _rested(self) -> None:
+        if self._turn.locked():  # it has been asked again
+            return
+        async with self._turn:
+            await self._let_go()
+
+
+async def _finish(work: asyncio.Future[_T]) -> _T:
+    """Its end, however often the waiting is cancelled: told to the caller when it is over."""
+    cancelled = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        if not work.cancelled():
+            work.exception()
+        raise cancelled
+    return work.result()

@@ -1,0 +1,100 @@
+"""Code that an episode executes: one state each, and none that outlives its episode."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+from chats import Letters, Voice, prompt
+from pooling import family, living
+
+from overlap.config import Config, ModelConfig, RolloutConfig, VerifyConfig
+from overlap.core import Request, Trajectory
+from overlap.errors import RolloutError
+from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
+from sandbox.errors import WorkerDied
+from sandbox.session import Session
+
+MODEL = ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000)
+CFG = Config(model=MODEL, verify=VerifyConfig(cpu_s=5.0))
+HOW: dict[str, Any] = {"entry": "b.py", "stdin": "3"}
+
+
+async def never(*_: Any) -> Any:
+    raise AssertionError("nobody asked for a judgement")
+
+
+def rolled(rollout: Any, count: int = 1, cfg: Config = CFG) -> list[Trajectory]:
+    """What so many episodes gave; nothing of them is left."""
+
+    async def main() -> list[Trajectory]:
+        before = set(family(os.getpid()))
+        engine = episodes(cfg, Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", never)
+        try:
+            made = await asyncio.gather(*(engine.generate(Request(4, n, prompt(f"p{n}"))) for n in range(count)))
+            assert not living([process for process in family(os.getpid()) if process not in before])
+            return list(made)
+        finally:
+            await engine.close()
+
+    return asyncio.run(main())
+
+
+def test_an_episode_has_a_state_of_its_own_from_its_first_call_to_its_end() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        first = await sandbox.execute(f"'x' in globals(), (x := {prompt.id!r})")
+        second = await sandbox.execute("print(x)", timeout_s=30)
+        return f"{first.value} {first.fresh} {second.stdout.strip()} {second.fresh}"
+
+    assert [made.text for made in rolled(rollout, 2)] == [
+        "(False, 'p0') True p0 False",
+        "(False, 'p1') True p1 False",
+    ]
+
+
+def test_an_episode_whose_time_is_over_takes_its_program_along() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        await sandbox.execute("import time\ntime.sleep(900)")
+        return "never"
+
+    (made,) = rolled(rollout, cfg=Config(model=MODEL, rollout=RolloutConfig(episode_s=1.5), verify=CFG.verify))
+    assert (made.finish, made.text) == ("length", "")
+
+
+def test_what_a_program_does_is_told_and_a_fault_of_ours_has_the_episode_rolled_out_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    execute, begun = Session.execute, 0
+
+    async def faulty(session: Session, code: str, **options: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            raise WorkerDied("the jail failed")
+        return await execute(session, code, **options)
+
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        done = await sandbox.execute("import os\nos._exit(3)")
+        return f"{done.ended}: {done.cause}"
+
+    monkeypatch.setattr(Session, "execute", faulty)
+    assert [made.text for made in rolled(rollout)] == ["killed: it ended itself with exit code 3"]
+    assert begun == 2
+
+
+def test_a_call_that_cannot_be_asked_is_an_error_of_the_task() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        return str(await sandbox.execute("1", timeout_s=-1))
+
+    with pytest.raises(RolloutError, match=r"Mine\.rollout raised ValueError: timeout_s=-1: must be a positive"):
+        rolled(rollout)
+
+
+def test_an_episode_runs_the_files_of_its_policy() -> None:
+    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
+        done = await sandbox.run_files({"a.py": "x = 2", "b.py": "from a import x\nprint(x + int(input()))"}, **HOW)
+        return f"{done.exit_code} {done.stdout}"
+
+    assert [made.text for made in rolled(rollout)] == ["0 5\n"]

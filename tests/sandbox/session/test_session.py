@@ -1,0 +1,230 @@
+"""A state that calls go on with: what it keeps, what ends it, and what a hostile program cannot do with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandbox import IsolationUnavailable, Limits
+from sandbox.core import MIB, Isolation
+from sandbox.jail import Jail
+from sandbox.session import Output, Sessions
+
+LIMITS = Limits(cpu_s=20, wall_s=60, memory_bytes=192 * MIB, output_bytes=MIB)
+FIND = """
+import os, socket, stat, threading, time
+def find():
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                return fd
+        except OSError:
+            pass
+"""
+
+
+@pytest.fixture(scope="module", params=["A", "B"])
+def tier(request: pytest.FixtureRequest) -> Isolation:
+    """Those that isolate."""
+    found: Isolation = request.param
+    try:
+        Jail(found).close()
+    except IsolationUnavailable as error:
+        pytest.skip(str(error))
+    return found
+
+
+def ask(tier: Isolation, *codes: str, limits: Limits = LIMITS, timeout_s: float | None = None) -> list[Output]:
+    """What the calls of one session gave."""
+
+    async def main() -> list[Output]:
+        async with Sessions(1, isolation=tier, limits=limits) as sessions:
+            session = sessions.open()
+            return [await session.execute(code, timeout_s=timeout_s) for code in codes]
+
+    return asyncio.run(main())
+
+
+def test_variables_imports_and_files_stay_between_calls(tier: Isolation) -> None:
+    codes = ("import math\nx = 20", "x += 1\nopen('note', 'w').write('kept')", "math.sqrt(x + 4), open('note').read()")
+    first, second, third = ask(tier, *codes)
+    assert (first.value, second.value, third.value) == (None, "4", "(5.0, 'kept')")
+    assert (first.fresh, second.fresh, third.fresh) == (True, False, False)
+    assert {output.ended for output in (first, second, third)} == {None}
+
+
+def test_what_a_call_prints_is_told_with_it_whoever_prints(tier: Isolation) -> None:
+    code = "import os, sys\nprint('one')\nos.system('echo two')\nprint('three', file=sys.stderr)"
+    first, second = ask(tier, code, "print('four', end='')")
+    assert (first.stdout, first.stderr, second.stdout, second.stderr) == ("one\ntwo\n", "three\n", "four", "")
+
+
+def test_an_error_is_a_traceback_of_the_calls_own_lines_and_the_state_is_kept(tier: Isolation) -> None:
+    codes = ("x = 1\ndef f():\n    return x / 0", "f()", "x =", "raise SystemExit(4)", "input()", "x")
+    _, raised, unreadable, left, reading, last = ask(tier, *codes)
+    assert raised.error is not None
+    assert raised.error.startswith(
+        'Traceback (most recent call last):\n  File "<call 2>", line 1, in <module>\n    f()'
+    )
+    assert "    return x / 0\n" in raised.error
+    assert raised.error.endswith("ZeroDivisionError: division by zero")
+    assert "main.py" not in raised.error
+    assert str(unreadable.error).startswith('  File "<call 3>", line 1')
+    assert str(left.error).endswith("SystemExit: 4")
+    assert str(reading.error).endswith("EOFError: EOF when reading a line")
+    assert (last.value, last.fresh) == ("1", False)
+
+
+def test_long_output_is_its_beginning_and_its_end(tier: Isolation) -> None:
+    output, second = ask(tier, "print('a' * 100_000 + 'z')", "'b' * 100_000")
+    assert output.stdout.startswith("a" * 8000)
+    assert output.stdout.endswith("aaaz\n")
+    assert "[... 83618 bytes ...]" in output.stdout
+    assert len(output.stdout) < 17_000
+    assert second.value is not None
+    assert len(second.value) < 9000
+
+
+def test_a_call_that_sleeps_too_long_ends_the_state_and_the_next_says_so(tier: Isolation) -> None:
+    codes = ("x = 1", "import time\nprint('before')\ntime.sleep(900)", "'x' in globals()", "x = 2", "x")
+    first, slept, next_one, _, last = ask(tier, *codes, timeout_s=1)
+    assert (first.ended, slept.ended, slept.cause) == (None, "timed out", "wall limit")
+    assert slept.stdout == "before\n"
+    assert (next_one.value, next_one.fresh, last.value) == ("False", True, "2")
+
+
+def test_each_call_has_its_own_cpu_time(tier: Isolation) -> None:
+    burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    limits = Limits(cpu_s=0.7, wall_s=60)
+    outputs = ask(tier, *[burn] * 3, "while True: pass", limits=limits)
+    assert [output.ended for output in outputs] == [None] * 3 + ["timed out"]
+    assert outputs[-1].cause == "cpu limit"
+
+
+def test_threads_that_a_call_leaves_behind_are_under_limits_too(tier: Isolation) -> None:
+    spin = "import threading\ndef spin():\n    while True: pass\nthreading.Thread(target=spin).start()"
+    outputs = ask(tier, spin, "import time\ntime.sleep(30)", limits=Limits(cpu_s=1, wall_s=60))
+    assert outputs[1].fresh or outputs[1].cause == "cpu limit"
+
+
+def test_memory_that_is_refused_is_an_error_and_memory_that_is_taken_is_the_end(tier: Isolation) -> None:
+    share = "import os\nfor _ in range(4):\n  if os.fork() == 0:\n    x = b'x' * (100 << 20)\n    while True: pass"
+    refused, taken, after = ask(tier, "x = b'x' * (1 << 31)", f"{share}\nos.wait()", "1")
+    assert str(refused.error).endswith("MemoryError")
+    assert (refused.ended, taken.ended, taken.fresh) == (None, "out of memory", False)
+    assert (after.value, after.fresh) == ("1", True)
+
+
+def test_who_prints_without_end_is_stopped(tier: Isolation) -> None:
+    flood, after = ask(tier, "while True: print('flood' * 1000)", "1")
+    assert (flood.ended, flood.cause) == ("killed", f"output limit of {MIB} bytes")
+    assert flood.stdout.startswith("floodflood")
+    assert (after.value, after.fresh) == ("1", True)
+
+
+def test_a_program_that_forks_without_end_hurts_only_itself(tier: Isolation) -> None:
+    code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass"
+    bomb, after = ask(tier, code, "1", limits=Limits(cpu_s=1, wall_s=10, processes=16))
+    assert bomb.ended in ("killed", "timed out", "out of memory")
+    assert (after.value, after.fresh) == ("1", True)
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        ("import os\nos._exit(3)", "killed"),
+        ("import os\nos.kill(os.getpid(), 9)", "killed"),
+        ("import os\nos.closerange(3, 64)", "killed"),
+        ("import os\nos.kill(os.getpid(), 19)", "timed out"),
+        (f"{FIND}\nos.close(find())\ntime.sleep(900)", "timed out"),
+        ("import ctypes\nctypes.string_at(0)", "killed"),
+    ],
+)
+def test_whatever_it_does_to_itself_is_its_end_and_never_a_fault_of_ours(
+    tier: Isolation, code: str, ended: str
+) -> None:
+    done, after = ask(tier, code, "1", timeout_s=1.5)
+    assert (done.ended, after.value, after.ended, after.fresh) == (ended, "1", None, True)
+
+
+def test_a_forbidden_call_ends_the_state_by_name() -> None:
+    done, after = ask("A", "import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", "1")
+    assert (done.ended, done.cause, after.fresh) == ("killed", "security: ptrace", True)
+
+
+def test_its_parent_cannot_be_stopped(tier: Isolation) -> None:
+    code = "import os\ntry: os.kill(os.getppid(), {})\nexcept OSError: pass"
+    *_, last = ask(tier, code.format(19), code.format(9), "1", timeout_s=5)
+    assert last.value == "1"
+
+
+@pytest.mark.parametrize("message", ["b'x' * 16 + b'[\"forged\", null]'", "b'x'", "b'x' * 100_000"])
+def test_who_answers_without_the_word_of_the_call_ends_the_state(tier: Isolation, message: str) -> None:
+    done, after = ask(tier, f"{FIND}\nos.write(find(), {message})\ntime.sleep(900)", "1")
+    assert (done.ended, done.cause, done.value) == ("killed", "an answer that is none", None)
+    assert (after.value, after.fresh) == ("1", True)
+
+
+def test_an_answer_to_the_call_before_is_none_to_this_one(tier: Isolation) -> None:
+    """It keeps the word of a call, and says it once more in the next."""
+    keep = f"{FIND}\nimport sys\nword = sys._getframe(2).f_locals['word']"
+    again = "os.write(find(), word + b'[\"forged\", null]')\ntime.sleep(900)"
+    kept, done, after = ask(tier, keep, again, "1")
+    assert (kept.error, kept.ended) == (None, None)
+    assert (done.cause, done.value, after.fresh) == ("an answer that is none", None, True)
+
+
+def test_who_speaks_between_two_calls_answers_neither(tier: Isolation) -> None:
+    """A child that keeps the channel speaks as soon as the call that made it is over."""
+    speak = f"""{FIND}
+import ctypes
+channel, calls = find(), os.fstat(1).st_ino
+def speak():
+    while os.fstat(1).st_ino == calls:
+        time.sleep(0.001)
+    os.write(channel, b'x' * 16 + b'["forged", null]')
+threading.Thread(target=speak).start()
+"""
+    outputs = ask(tier, speak, *["import time\ntime.sleep(0.2)\n'mine'"] * 3)
+    assert {output.value for output in outputs} <= {None, "'mine'"}
+    assert any(output.fresh for output in outputs[1:])
+
+
+def test_a_fork_that_comes_back_from_the_call_answers_nothing(tier: Isolation) -> None:
+    first, second = ask(tier, "import os\npid = os.fork()\npid and os.waitpid(pid, 0)[1]", "6 * 7")
+    assert (first.value, second.value, second.fresh) == ("0", "42", False)
+
+
+def test_a_reader_of_values_that_lie_gets_text(tier: Isolation) -> None:
+    lie = "class Lie:\n    def __repr__(self): {}\nLie()"
+    raised, endless, odd = ask(tier, lie.format("raise KeyError('no')"), lie.format("return 7"), "'\\ud800'")
+    assert str(raised.error).endswith("KeyError: 'no'")
+    assert "TypeError" in str(endless.error)
+    assert odd.value == "'\\ud800'"
+
+
+def test_there_is_no_network(tier: Isolation) -> None:
+    (output,) = ask(tier, "import socket\nsocket.create_connection(('127.0.0.1', 9))")
+    assert "PermissionError" in str(output.error)
+
+
+def test_two_sessions_see_nothing_of_each_other(tier: Isolation) -> None:
+    async def main() -> list[Any]:
+        async with Sessions(2, isolation=tier, limits=LIMITS) as sessions:
+            first, second = sessions.open(), sessions.open()
+            await first.execute("import os\nx = 1\nopen('mine', 'w').write('secret')\nos.environ['MINE'] = 'secret'")
+            seen = "import os\nos.listdir('.'), os.environ.get('MINE'), 'x' in globals()"
+            found = [await second.execute(seen)]
+            await first.close()
+            third = sessions.open()
+            return [*found, await third.execute(seen)]
+
+    assert [output.value for output in asyncio.run(main())] == ["([], None, False)"] * 2
+
+
+def test_a_new_state_finds_no_file_of_the_one_before(tier: Isolation) -> None:
+    code = "import os\nopen('mine', 'w').write('secret')\nos._exit(0)"
+    *_, last = ask(tier, code, "import os\nos.listdir('.')")
+    assert last.value == "[]"
