@@ -228,11 +228,6 @@ class Episode:
         return tuple(self._branch(leaf, claimed) for leaf in leaves)
 
     @property
-    def fork_rate(self) -> float:
-        """Share of the delivered turns behind the first that opened a branch; 0 for a dialog that only went on."""
-        return max(0, len(self.branches()) - 1) / max(1, len(self._arrived) - 1)
-
-    @property
     def _arrived(self) -> list[Turn]:
         return [turn for turn in self.turns if turn.number in self.delivered]
 

@@ -109,7 +109,7 @@ def test_an_answer_has_the_form_that_clients_know_and_is_trained_when_it_was_sen
         assert s.trained == 3
         again = await s.ask(user("one"), body["choices"][0]["message"], user("two"))
         assert again.json()["choices"][0]["message"]["content"] == "a2"
-        assert s.chat.episode.fork_rate == 0.0
+        assert len(s.chat.branches()) == 1
         assert s.trained == 6
 
     play(work)
