@@ -65,7 +65,8 @@ class Task(ABC):
 
     ``await chat.say(messages, tools=, max_tokens=, stop=, prefill=)`` has the policy answer (``overlap.server.Reply``:
     text, reasoning, calls, finish, message), ``await sandbox.run(problem, program)`` judges a program in the pool that
-    judges answers, by cases that the policy may know of. What it returns is the answer that ``program`` and ``reward``
+    judges answers, by cases that the policy may know of; ``sandbox.execute(code)`` and ``sandbox.run_files(files)`` run
+    what it wrote (``overlap.server.EpisodeSandbox``). What it returns is the answer that ``program`` and ``reward``
     get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
     raises that a budget is used up (``rollout.turns``, ``rollout.episode_s``, ``model.episode_tokens``).
     """
