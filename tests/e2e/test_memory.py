@@ -51,7 +51,7 @@ def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
         wide(["learn.ranks=2", "learn.zero_stage=1"]),
         wide(["learn.ranks=2", "learn.zero_stage=2"]),
         wide(["learn.ranks=2", "learn.zero_stage=2", "learn.checkpointing=always"]),
-        ["learn.ranks=2", "learn.zero_stage=3"],
+        wide(["learn.ranks=2", "learn.zero_stage=3"]),
         ["learn.ranks=1", "learn.zero_stage=3", "learn.advantage=gae", "learn.checkpointing=always"],
         wide(["learn.ranks=1", "learn.zero_stage=1", "model.dtype=float32"]),
     ],
