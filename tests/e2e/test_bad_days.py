@@ -334,6 +334,7 @@ def _belongs(process: psutil.Process, tmp: str) -> bool:
         return False
 
 
+@pytest.mark.wide
 def test_a_full_disk_costs_no_step_and_what_is_lost_is_told(policy: Path, tmp_path: Path, run) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -147,6 +147,7 @@ def train(machines: Machines, shared: Path, policy: Path, *settings: str) -> lis
     return ["-m", "overlap.cli", "train", "--config", str(shared / "config.yaml"), *settings]
 
 
+@pytest.mark.wide
 def test_a_plan_says_which_rank_sits_on_which_node_and_where_they_meet(machines, start, shared, policy) -> None:
     dry = start(*train(machines, shared, policy, "--dry-run", f"run.dir={shared / 'dry'}"))
     assert dry.end() == 0, dry.text

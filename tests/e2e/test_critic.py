@@ -71,7 +71,7 @@ def same(found, expected, exact=1e-4) -> None:
         assert found[name] == pytest.approx(value, rel=10 * exact, abs=exact, nan_ok=True), name
 
 
-@pytest.mark.parametrize(("ranks", "zero_stage"), [wide(1, 2), wide(2, 1), (2, 2), (2, 3)])
+@pytest.mark.parametrize(("ranks", "zero_stage"), [wide(1, 2), wide(2, 1), wide(2, 2), (2, 3)])
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
     policy, tmp_path, monkeypatch, ranks, zero_stage
 ):
@@ -93,7 +93,7 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
     ("wrote", "goes_on", "dtype"),
     [
         wide((1, 2), (1, 2), "float32"),
-        ((1, 2), (1, 2), "bfloat16"),
+        wide((1, 2), (1, 2), "bfloat16"),
         wide((2, 3), (2, 3), "float32"),
         wide((2, 2), (1, 1), "float32"),
         wide((1, 3), (2, 3), "float32"),

@@ -134,6 +134,7 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
     assert told.endswith(f"no run goes on there: it has ended (drained, {summary['steps']} steps)")
 
 
+@pytest.mark.wide
 def test_a_real_run_goes_on_under_the_hand_of_a_program_with_a_loop_of_its_own(folder: Path) -> None:
     import overlap
 

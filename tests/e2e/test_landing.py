@@ -9,6 +9,7 @@ import itertools
 import pytest
 from engine_bench import Bench
 from places import SUPPORT
+from wide import wide
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
@@ -22,7 +23,7 @@ ROOM = 78  # so long are three responses when the memory is full: later ones may
 GROUPS = itertools.count()
 in_flight = pytest.mark.parametrize("bench", ["recompute", "keep"], indirect=True)
 kept = pytest.mark.parametrize("bench", ["keep"], indirect=True)
-drained = pytest.mark.parametrize("bench", ["drain"], indirect=True)
+drained = pytest.mark.parametrize("bench", [wide("drain")], indirect=True)
 
 
 @pytest.fixture(scope="module")

@@ -68,9 +68,9 @@ def expected_logprobs(model) -> list[float]:
     ("ranks", "zero_stage", "more"),
     [
         wide(1, 2, {}),
-        (2, 1, {"share_prompts": "never", "checkpointing": "always"}),
+        wide(2, 1, {"share_prompts": "never", "checkpointing": "always"}),
         wide(2, 2, {}),
-        (2, 3, {"checkpointing": "always"}),
+        wide(2, 3, {"checkpointing": "always"}),
         wide(2, 2, {"sequence_ranks": 2, "share_prompts": "never"}),
         (2, 3, {"sequence_ranks": 2, "checkpointing": "always"}),
     ],
@@ -116,7 +116,7 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, 
 
 @pytest.mark.parametrize(
     ("surrogate", "correction"),
-    [("ppo", "seq_mis"), wide("pg", "dppo"), wide("cispo", "seq_mis"), wide("gspo", "seq_mis")],
+    [wide("ppo", "seq_mis"), wide("pg", "dppo"), wide("cispo", "seq_mis"), wide("gspo", "seq_mis")],
 )
 def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of_it(
     policy, tmp_path, surrogate, correction

@@ -138,10 +138,10 @@ def distance(one, other) -> float:
         wide((1, 2), (1, 2), "float32"),
         wide((1, 2), (1, 2), "bfloat16"),
         wide((2, 3), (2, 3), "float32"),
-        wide((2, 1), (1, 2), "float32"),
+        ((2, 1), (1, 2), "float32"),
         wide((2, 3), (1, 3), "float32"),
         wide((1, 3), (2, 3), "float32"),
-        ((2, 2), (2, 3), "bfloat16"),
+        wide((2, 2), (2, 3), "bfloat16"),
         wide((2, 1), (1, 2), "bfloat16"),
     ],
 )

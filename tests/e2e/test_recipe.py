@@ -45,6 +45,7 @@ def test_an_evaluation_draws_what_is_missing_and_then_nothing(policy: Path, tmp_
     assert rows[0]["law"]["top_p"] == 0.95
 
 
+@pytest.mark.wide
 def test_the_second_stage_learns_from_the_policy_of_the_first(policy: Path, tmp_path: Path) -> None:
     files = []
     for name in ("first", "second"):
