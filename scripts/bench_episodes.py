@@ -96,7 +96,8 @@ async def direct(engine: Any, asked: list[Request], count: int) -> float:
     async def worker() -> None:
         nonlocal tokens
         for request in left:
-            tokens += len((await engine.generate(request)).token_ids)
+            made = await engine.generate(request)
+            tokens += len(made.token_ids)
 
     began = time.monotonic()
     await asyncio.gather(*(worker() for _ in range(count)))
