@@ -2,7 +2,7 @@
 
     direct    the same prompts, as bare requests           tokens/s, the measure
     chat      ``Task.rollout``: Chat.say, turn by turn     share of that
-    gateway   a client over HTTP in a process of its own   share of that, ms added per turn
+    gateway   a client over HTTP in a process of its own   share of that, ms added per turn, CPU of both
 
 Tiny policy, one engine on the CPU. ``bash scripts/bench_episodes.sh [EPISODES] [TURNS]``
 """
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
 import tempfile
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +56,16 @@ def chats(engine: Any, template: ChatTemplate, count: int) -> list[Chat]:
     return [Chat(Request(n, 0, Prompt(f"p{n}", (1,))), engine, template, WIDE, free) for n in range(count)]
 
 
+def limits(number: int, turns: int) -> list[int]:
+    """Tokens of each turn of an episode: they vary, as answers do, with ``TOKENS`` as their mean."""
+    drawn = random.Random(number)
+    return [drawn.randint(TOKENS // 2, TOKENS + TOKENS // 2) for _ in range(turns)]
+
+
 async def talk(chat: Chat, number: int, turns: int) -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"episode {number}: " + "words " * 20}]
-    for turn in range(turns):
-        reply = await chat.say(messages, max_tokens=TOKENS)
+    for turn, limit in enumerate(limits(number, turns)):
+        reply = await chat.say(messages, max_tokens=limit)
         messages += [reply.message, {"role": "user", "content": f"turn {turn} is wrong, try again"}]
 
 
@@ -68,25 +76,38 @@ async def by_chat(engine: Any, template: ChatTemplate, count: int, turns: int) -
     return watched.tokens / (time.monotonic() - began), watched
 
 
-async def by_gateway(engine: Any, template: ChatTemplate, count: int, turns: int) -> tuple[float, list[float]]:
-    """Tokens/s, and ms that each turn took beside its time in the engine."""
+@dataclass(frozen=True)
+class Served:
+    """By the gateway: tokens/s; ms that turns took beside their time in the engine, sorted, those of the first turns,
+    which all come at once, apart; ms of CPU a turn of this process and of the client.
+    """
+
+    rate: float
+    first: list[float]
+    later: list[float]
+    driver_ms: float
+    client_ms: float
+
+
+async def by_gateway(engine: Any, template: ChatTemplate, count: int, turns: int) -> Served:
     watched = Watched(engine)
-    async with Gateway() as gateway:
-        keys, held = [], []
-        for chat in chats(watched, template, count):
-            held.append(gateway.session(chat))
-            keys.append(held[-1].__enter__())
-        began = time.monotonic()
+    async with Gateway() as gateway, AsyncExitStack() as stack:
+        port = gateway.url.rpartition(":")[2].partition("/")[0]
         client = await asyncio.create_subprocess_exec(
-            sys.executable, str(CLIENT), gateway.url, str(turns), str(TOKENS),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        said, _ = await client.communicate("\n".join(keys).encode())
-        rate = watched.tokens / (time.monotonic() - began)
-        for session in held:
-            session.__exit__(None, None, None)
-    took = {(n, turn): s for n, one in enumerate(json.loads(said)) for turn, s in enumerate(one, 1)}
-    return rate, sorted(1000 * (took[place] - inside) for place, inside in watched.seconds.items())
+            sys.executable, str(CLIENT), port, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert client.stdout is not None
+        await client.stdout.readline()  # it has come up: its start is not what is measured
+        keys = [stack.enter_context(gateway.session(chat)) for chat in chats(watched, template, count)]
+        asked = [" ".join([key, *map(str, limits(n, turns))]) for n, key in enumerate(keys)]
+        began, cpu = time.monotonic(), time.process_time()
+        said, _ = await client.communicate("\n".join([*asked, "", ""]).encode())
+        rate, spent = watched.tokens / (time.monotonic() - began), time.process_time() - cpu
+    seconds, client_s = json.loads(said)
+    took = {(n, turn): s for n, one in enumerate(seconds) for turn, s in enumerate(one, 1)}
+    added = [(turn, 1000 * (took[n, turn] - inside)) for (n, turn), inside in watched.seconds.items()]
+    first, later = (sorted(ms for turn, ms in added if (turn == 1) is wanted) for wanted in (True, False))
+    return Served(rate, first, later, 1000 * spent / len(added), 1000 * client_s / len(added))
 
 
 async def direct(engine: Any, asked: list[Request], count: int) -> float:
@@ -116,13 +137,15 @@ async def main(count: int, turns: int) -> None:
         try:
             await engine.start()
             await by_chat(engine, template, 8, 1)
-            rows = []
             for _ in range(3):
                 rate, watched = await by_chat(engine, template, count, turns)
-                over, added = await by_gateway(engine, template, count, turns)
+                served = await by_gateway(engine, template, count, turns)
                 alone = await direct(engine, watched.asked, count)
-                rows.append((alone, rate / alone, over / alone, added[int(0.99 * len(added))]))
-                print("direct {:,.0f} tokens/s; chat {:.2f}, gateway {:.2f} of it; p99 +{:.1f} ms".format(*rows[-1]))
+                print(f"direct {alone:,.0f} tokens/s; chat {rate / alone:.2f}, gateway {served.rate / alone:.2f} of it")
+                for which, found in (("first", served.first), ("later", served.later)):
+                    middle, late = (found[int(part * len(found))] for part in (0.5, 0.99))
+                    print(f"  {which} turns: median +{middle:.1f} ms, p99 +{late:.1f} ms")
+                print(f"  CPU a turn: {served.driver_ms:.2f} ms here, {served.client_ms:.2f} ms in the client")
         finally:
             await engine.close()
 
