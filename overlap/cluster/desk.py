@@ -204,4 +204,5 @@ class Desk:
                 raise NodeSilent("it has lost jobs that it was given")
             if len(self._faults) >= FAULTS_MAX:
                 raise NodeLost(f"{len(self._faults)} jobs in a row failed there: {self._faults[-1]}")
-            await self._pacer.sleep(self._pace(self) - (now() - began))
+            pace = self._pace(self)  # of many nodes, also behind a call that waited longer: else each brings one answer
+            await self._pacer.sleep(max(pace - PACE_S, pace - (now() - began)))
