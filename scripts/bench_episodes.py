@@ -3,6 +3,7 @@
     direct    the same prompts, as bare requests           tokens/s, the measure
     chat      ``Task.rollout``: Chat.say, turn by turn     share of that
     gateway   a client over HTTP in a process of its own   share of that, ms added per turn, CPU of both
+    elsewhere the same with an engine that waits, and takes none of these cores
 
 Tiny policy, one engine on the CPU. ``bash scripts/bench_episodes.sh [EPISODES] [TURNS]``
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import load_config
-from overlap.core import Prompt, Request
+from overlap.core import Prompt, Request, Trajectory
 from overlap.generate import VllmGenerator
 from overlap.policy import make_tiny_policy
 from overlap.server import Budget, Chat, ChatTemplate, Gateway
@@ -50,6 +51,16 @@ class Watched:
         self.seconds[request.group, request.turn] = time.monotonic() - began
         self.tokens += len(made.token_ids)
         return made
+
+
+class Elsewhere:
+    """In the place of an engine that has a machine of its own: 40 ms a token, and none of this one's cores."""
+
+    async def generate(self, request: Request) -> Trajectory:
+        began, count = time.monotonic(), request.max_tokens or TOKENS
+        await asyncio.sleep(0.04 * count * random.uniform(0.8, 1.2))
+        ids = tuple(range(5, 5 + count))
+        return Trajectory(request, ids, (-1.0,) * count, "words " * 6, "length", (), began, time.monotonic())
 
 
 def chats(engine: Any, template: ChatTemplate, count: int) -> list[Chat]:
@@ -125,6 +136,13 @@ async def direct(engine: Any, asked: list[Request], count: int) -> float:
     return tokens / (time.monotonic() - began)
 
 
+def show(served: Served) -> None:
+    for which, found in (("first", served.first), ("later", served.later)):
+        middle, late = (found[int(part * len(found))] for part in (0.5, 0.99))
+        print(f"  {which} turns: median +{middle:.1f} ms, p99 +{late:.1f} ms")
+    print(f"  CPU a turn: {served.driver_ms:.2f} ms here, {served.client_ms:.2f} ms in the client")
+
+
 async def main(count: int, turns: int) -> None:
     from transformers import AutoTokenizer
 
@@ -142,10 +160,9 @@ async def main(count: int, turns: int) -> None:
                 served = await by_gateway(engine, template, count, turns)
                 alone = await direct(engine, watched.asked, count)
                 print(f"direct {alone:,.0f} tokens/s; chat {rate / alone:.2f}, gateway {served.rate / alone:.2f} of it")
-                for which, found in (("first", served.first), ("later", served.later)):
-                    middle, late = (found[int(part * len(found))] for part in (0.5, 0.99))
-                    print(f"  {which} turns: median +{middle:.1f} ms, p99 +{late:.1f} ms")
-                print(f"  CPU a turn: {served.driver_ms:.2f} ms here, {served.client_ms:.2f} ms in the client")
+                show(served)
+                print("an engine elsewhere")
+                show(await by_gateway(Elsewhere(), template, count, turns))
         finally:
             await engine.close()
 
