@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from wide import wide
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.errors import ContextFull
+from overlap.generate import Patience, Replicas, SteadyGenerator, VllmGenerator
 from overlap.pipeline.parity import logprob_gaps
 from overlap.server import Chat, ChatTemplate
 from overlap.server.chat import Budget
@@ -91,26 +95,28 @@ async def _free():
     yield
 
 
-@pytest.mark.parametrize("episodes", [40, wide(1000)])
-def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench, episodes: int) -> None:
+def template_of(bench: Bench) -> ChatTemplate:
     from transformers import AutoTokenizer
 
-    bench.run(bench.generator.load(bench.update()))
-    template = ChatTemplate(AutoTokenizer.from_pretrained(bench.model.name_or_path))
-    assert template.goes_on
+    return ChatTemplate(AutoTokenizer.from_pretrained(bench.model.name_or_path))
 
-    async def one(number: int, at_once: asyncio.Semaphore) -> tuple[Chat, Watched]:
-        engine, request = Watched(bench.generator), Request(number, 0, Prompt(f"p{number}", (1, 2)))
-        chat = Chat(request, engine, template, BUDGET, _free)
+
+async def rolled_out(engine: Any, template: ChatTemplate, first: int, last: int) -> list[tuple[Chat, Watched]]:
+    """Episodes of a hostile harness, 16 at once."""
+    at_once = asyncio.Semaphore(16)
+
+    async def one(number: int) -> tuple[Chat, Watched]:
+        watched, request = Watched(engine), Request(number, 0, Prompt(f"p{number}", (1, 2)))
+        chat = Chat(request, watched, template, BUDGET, _free)
         async with at_once:
             await hostile(random.Random(number), chat)
-        return chat, engine
+        return chat, watched
 
-    async def main() -> list[tuple[Chat, Watched]]:
-        at_once = asyncio.Semaphore(16)
-        return await asyncio.gather(*(one(number, at_once) for number in range(episodes)))
+    return await asyncio.gather(*(one(number) for number in range(first, last)))
 
-    found = bench.runner.run(main())
+
+def check(bench: Bench, found: list[tuple[Chat, Watched]]) -> None:
+    """Each token that arrived is trained once, behind what the engine saw, and the learner agrees on it."""
     turns = branches = 0
     worst = 0.0
     for chat, engine in found:
@@ -122,6 +128,53 @@ def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench,
             gaps = logprob_gaps([branch.logprobs[t] for t in at], [ours[t] for t in at])
             worst = max([worst, *gaps])
         turns, branches = turns + len(chat.episode.turns), branches + len(chat.branches())
-    print(f"{episodes} episodes, {turns} turns, {branches} branches, largest gap {worst:.2e} nats")
+    print(f"{len(found)} episodes, {turns} turns, {branches} branches, largest gap {worst:.2e} nats")
     assert worst <= BOUND
-    assert branches > episodes
+    assert branches > len(found)
+
+
+@pytest.mark.parametrize("episodes", [40, wide(1000)])
+def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench, episodes: int) -> None:
+    bench.run(bench.generator.load(bench.update()))
+    template = template_of(bench)
+    assert template.goes_on
+    check(bench, bench.runner.run(rolled_out(bench.generator, template, 0, episodes)))
+
+
+@pytest.mark.parametrize("kills", [wide(12)])
+def test_whichever_engine_is_killed_each_turn_of_an_episode_is_trained_once(bench, tmp_path, kills: int) -> None:
+    policy, rng = Path(bench.model.name_or_path), random.Random(kills)
+
+    def steady(number: int) -> SteadyGenerator:
+        scratch = tmp_path / str(number)
+        scratch.mkdir()
+        made = lambda: VllmGenerator(CFG, policy, scratch, standalone=True)  # noqa: E731
+        return SteadyGenerator(made, patience=Patience(restarts=kills), alone=False, serving=True)
+
+    engines = [steady(number) for number in range(2)]
+    replicas = Replicas(engines, serving=True)
+
+    async def kill() -> None:
+        for _ in range(kills):
+            await asyncio.sleep(rng.uniform(0.2, 2.0))
+            victim = rng.choice(engines)
+            again = victim.restarts + 1
+            os.kill(rng.choice(victim.pids()), signal.SIGKILL)
+            async with asyncio.timeout(300):
+                while victim.restarts < again:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+    async def main() -> list[tuple[Chat, Watched]]:
+        await replicas.start()
+        killing, found = asyncio.create_task(kill()), list[tuple[Chat, Watched]]()
+        while not killing.done():
+            found += await rolled_out(replicas, template_of(bench), len(found), len(found) + 40)
+        await killing
+        return found
+
+    try:
+        found = bench.runner.run(main())
+    finally:
+        bench.run(replicas.close())
+    assert replicas.resent
+    check(bench, found)
