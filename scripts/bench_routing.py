@@ -7,7 +7,7 @@ the one with the least to do.
 
 Groups of episodes with long prompts, answers of a few tokens and tools that say much: what is computed is what was not
 cached. Skew is the busiest engine's requests in flight, over time, by the mean of all. One policy, engines on the CPU.
-``bash scripts/bench_routing.sh [ENGINES] [GROUPS]``
+``bash scripts/bench_routing.sh [ENGINES] [GROUPS] [SAMPLES]``
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 from overlap.policy import make_tiny_policy
 from overlap.server import Budget, Chat, ChatTemplate
 
-SAMPLES, TURNS, ROUNDS = 4, 4, 3
+TURNS, ROUNDS = 4, 3
 PROMPT, TOOL, ANSWER = 800, 250, 8
 """Tokens; the policy's are bytes."""
 WIDE = Budget(turns=1000, tokens=10**9, context=2000)
@@ -77,10 +77,12 @@ async def talk(chat: Chat, prompt: str, seed: str) -> None:
         messages += [reply.message, {"role": "user", "content": words(drawn, TOOL)}]
 
 
-async def arm(door: Door, engines: Sequence[Metered], template: ChatTemplate, groups: int, seed: str) -> list[float]:
+async def arm(
+    door: Door, engines: Sequence[Metered], template: ChatTemplate, groups: int, samples: int, seed: str
+) -> list[float]:
     """Seconds, tokens computed, skew."""
     before, began, chats, talks = [engine.seconds for engine in engines], time.monotonic(), [], []
-    for group, sample in itertools.product(range(groups), range(SAMPLES)):
+    for group, sample in itertools.product(range(groups), range(samples)):
         chats.append(Chat(Request(group, sample, Prompt(f"p{group}", (1,))), door, template, WIDE, free))  # type: ignore[arg-type]
         prompt = words(random.Random(f"{seed}/{group}"), PROMPT)
         talks.append(talk(chats[-1], prompt, f"{seed}/{group}/{sample}"))
@@ -90,7 +92,7 @@ async def arm(door: Door, engines: Sequence[Metered], template: ChatTemplate, gr
     return [took, sum(chat.prompted - chat.cached for chat in chats), max(busy) * len(busy) / sum(busy)]
 
 
-async def main(count: int, groups: int) -> None:
+async def main(count: int, groups: int, samples: int) -> None:
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
@@ -115,14 +117,14 @@ async def main(count: int, groups: int) -> None:
         template = ChatTemplate(AutoTokenizer.from_pretrained(policy))
         try:
             await replicas.start()
-            await arm(doors["turns"], engines, template, 2, "warm")
+            await arm(doors["turns"], engines, template, 2, 1, "warm")
             found: dict[str, list[list[float]]] = {name: [] for name in doors}
             for rnd in range(ROUNDS):
                 for name, door in doors.items():
-                    found[name].append(await arm(door, engines, template, groups, f"{rnd}/{name}"))
+                    found[name].append(await arm(door, engines, template, groups, samples, f"{rnd}/{name}"))
         finally:
             await replicas.close()
-    said = groups * SAMPLES * TURNS * ANSWER
+    said = groups * samples * TURNS * ANSWER
     rows = {name: [median(column) for column in zip(*arms, strict=True)] for name, arms in found.items()}
     for name, (seconds, computed, skew) in rows.items():
         faster = rows["turns"][0] / seconds
@@ -131,4 +133,4 @@ async def main(count: int, groups: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*map(int, [*sys.argv[1:], *("4", "8")[len(sys.argv) - 1 :]])))
+    asyncio.run(main(*map(int, [*sys.argv[1:], *("4", "16", "1")[len(sys.argv) - 1 :]])))
