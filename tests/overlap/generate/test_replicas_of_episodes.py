@@ -91,7 +91,7 @@ class Metered(ProcesslessEngine):
 
 
 def skew(spread: bool) -> float:
-    """The busiest engine's seconds by the mean of four, for 200 episodes of 1 to 7 turns in groups of 8."""
+    """The busiest engine's seconds by the mean of four, for 200 episodes in groups of 8, whose turns are 1, 5, 9 and 13."""
 
     async def main() -> float:
         engines = [Metered() for _ in range(4)]
@@ -100,7 +100,7 @@ def skew(spread: bool) -> float:
 
         async def episode(number: int) -> None:
             async with at_once:
-                for turn in range(1, 2 + number * 5 % 7):
+                for turn in range(1, 2 + 4 * (number // 8 % 4)):
                     asked = turn_of(number // 8, number % 8, turn)
                     await door.generate(replace(asked, group=next(fresh), turn=0) if spread else asked)
                     await asyncio.sleep(1.0)  # a tool is at work
@@ -114,4 +114,4 @@ def skew(spread: bool) -> float:
 
 
 def test_engines_of_many_episodes_have_about_as_much_to_do_as_by_the_fewest_requests():
-    assert skew(spread=False) <= 1.2 * skew(spread=True)
+    assert skew(spread=False) <= 1.1 * skew(spread=True)
