@@ -21,6 +21,7 @@ from overlap.core import Prompt, Request, Trajectory
 from overlap.errors import ContextFull
 from overlap.generate import Patience, Replicas, SteadyGenerator, VllmGenerator
 from overlap.pipeline.parity import logprob_gaps
+from overlap.process import read_proc
 from overlap.server import Chat, ChatTemplate
 from overlap.server.chat import Budget
 
@@ -159,7 +160,10 @@ def test_whichever_engine_is_killed_each_turn_of_an_episode_is_trained_once(benc
             await asyncio.sleep(rng.uniform(0.2, 2.0))
             victim = rng.choice(engines)
             again = victim.restarts + 1
-            os.kill(rng.choice(victim.pids()), signal.SIGKILL)
+            parts = [pid for pid in victim.pids() if b"resource_tracker" not in read_proc(pid, "cmdline")]
+            struck = rng.choice(parts)
+            print("killed:", read_proc(struck, "cmdline"), flush=True)
+            os.kill(struck, signal.SIGKILL)
             async with asyncio.timeout(300):
                 while victim.restarts < again:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
