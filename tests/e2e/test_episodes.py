@@ -142,7 +142,7 @@ def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench,
     check(bench, bench.runner.run(rolled_out(bench.generator, template, 0, episodes)))
 
 
-@pytest.mark.parametrize("kills", [wide(12)])
+@pytest.mark.parametrize("kills", [wide(6)])
 def test_whichever_engine_is_killed_each_turn_of_an_episode_is_trained_once(bench, tmp_path, kills: int) -> None:
     policy, rng = Path(bench.model.name_or_path), random.Random(kills)
 
