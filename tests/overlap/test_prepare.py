@@ -178,3 +178,9 @@ def test_an_episode_has_room_for_one_response() -> None:
 def test_a_command_is_read_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^rollout.command='no-such-agent': there is no program"):
         prepare(load_config(None, ["rollout.command=no-such-agent"]), TrainOnly(), tmp_path)
+
+
+def test_a_parser_is_looked_up_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("overlap.generate.parser_names._listed", lambda *_: ("hermes",))
+    with pytest.raises(ConfigError, match=r"^rollout.tool_parser='hermse': vLLM has no such parser; did you mean her"):
+        prepare(load_config(None, ["rollout.tool_parser=hermse"]), Episodic(), tmp_path)
