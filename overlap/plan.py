@@ -78,6 +78,8 @@ def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
     if r.command:
         by = repr(r.command) + (f", in the place of {own}" if own else "")
     bounds = f"up to {r.turns} turns, {model.behind_prompt} tokens behind a prompt, {r.episode_s:g} s"
+    if r.turns > 1 and model.behind_prompt == model.response_tokens:
+        bounds += "; one response may use up all tokens (model.episode_tokens)"
     return [("episodes", f"{by}: {bounds}")]
 
 
