@@ -140,7 +140,8 @@ class Trajectory:
     mask: bytes = b""
     """1 for each token that was sampled and is trained here, else 0; by default all ones."""
     turns: int = 1
-    """Answers of the policy in it."""
+    """Answers of the policy on this branch, those that an earlier branch trains too. Of all branches of an episode,
+    each once: ``used.turns``, which is what metrics, trace and ``trajectories.jsonl`` call turns."""
     forks: tuple[Trajectory, ...] = ()
     failure: str = ""
     """Why it cannot be scored, where that is known before: what rolled it out has crashed."""

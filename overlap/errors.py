@@ -111,7 +111,9 @@ class RolloutError(OverlapError, RuntimeError):
 
 
 class EpisodeError(OverlapError, RuntimeError):
-    """The policy is not asked for this turn. An episode that ends by it is truncated, not failed."""
+    """The policy is not asked for this turn. An episode that ends by it is truncated; by RequestRefused, its task has
+    failed.
+    """
 
 
 class RequestRefused(EpisodeError, ValueError):

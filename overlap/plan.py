@@ -72,10 +72,14 @@ def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, 
 def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
     """What rolls episodes of several turns out, and their bounds; nothing where rollouts have one."""
     r, model, task = prepared.cfg.rollout, prepared.cfg.model, prepared.task
-    if not r.command and getattr(task, "rollout", None) is None:
+    by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
+    if not r.command and not own:
         return []
-    by = repr(r.command) if r.command else f"{type(task).__qualname__}.rollout"
+    if r.command:
+        by = repr(r.command) + (f", in the place of {own}" if own else "")
     bounds = f"up to {r.turns} turns, {model.behind_prompt} tokens behind a prompt, {r.episode_s:g} s"
+    if r.turns > 1 and model.behind_prompt == model.response_tokens:
+        bounds += "; one response may use up all tokens (model.episode_tokens)"
     return [("episodes", f"{by}: {bounds}")]
 
 

@@ -41,6 +41,7 @@ from overlap.record import (
     Progress,
     check_out,
     data_digest,
+    dialog_of,
     plain,
     quiet,
     trajectory_row,
@@ -115,7 +116,8 @@ async def answer(parts: Parts, prompts: tuple[Prompt, ...], samples: int) -> lis
         def on_scored(_: Scored) -> None:
             progress.live(f"scored {next(done)}/{len(requests)}")
 
-        return await answers(parts.generator, parts.verifier, requests, on_scored)
+        stall_s = parts.prepared.cfg.run.stall_s
+        return await answers(parts.generator, parts.verifier, requests, on_scored, stall_s=stall_s)
 
 
 def run_standalone(
@@ -183,9 +185,12 @@ class _Standalone:
 def _write_rows(out: Path, scored: list[Scored], prepared: Prepared) -> None:
     """Write the answers as JSONL: complete, or not at all. Raises RunDirError."""
 
+    def decode(prompt: Prompt) -> str:
+        return str(prepared.tokenizer.decode(list(prompt.token_ids)))
+
     def row(s: Scored) -> str:
-        text = str(prepared.tokenizer.decode(list(s.trajectory.request.prompt.token_ids)))
-        return json.dumps(plain(trajectory_row(0, s, "", text)), ensure_ascii=False)
+        text, dialog = decode(s.trajectory.request.prompt), dialog_of(s.trajectory, decode)
+        return json.dumps(plain(trajectory_row(0, s, "", text, dialog)), ensure_ascii=False)
 
     write_atomic(out, "".join(f"{row(s)}\n" for s in scored))
 
@@ -263,6 +268,7 @@ def filter_command(cfg: Config, *, samples: int, bounds: Bounds, out: Path) -> i
                 samples=samples,
                 bounds=bounds,
                 progress=lambda done, of: progress.live(f"scored {done}/{of}"),
+                stall_s=cfg.run.stall_s,
             )
         counts = ", ".join(f"{count} {split or 'unscored'}" for split, count in sorted(report.counts.items()))
         parts.console.print(f"{report.histogram()}\n{report.rate}; {counts}; written to {out}")

@@ -155,6 +155,47 @@ def check_task(task: Any, name: str) -> core.Task:
     return checked
 
 
+def check_rollout(cfg: Config, task: core.Task) -> None:
+    """Raise ConfigError where a task cannot roll out what ``cfg`` asks for, as far as can be seen before it begins."""
+    command, rollout = cfg.rollout.command, getattr(task, "rollout", None)
+    kind = type(task).__qualname__
+    if command and (missing := [name for name in ("files", "answer") if not hasattr(task, name)]):
+        way_out = f"{kind} has no {missing[0]} for it; derive the task from overlap.Task"
+        raise ConfigError("rollout.command", command, way_out)
+    if not command and rollout is None:
+        return _refuse_unused(cfg, kind)
+    if not command:
+        _check_signature(rollout, f"{kind}.rollout")
+    if cfg.rollout.episode_s >= cfg.run.stall_s:
+        way_out = f"an episode is begun again after run.stall_s={cfg.run.stall_s:g}: use less, or make that more"
+        raise ConfigError("rollout.episode_s", cfg.rollout.episode_s, way_out)
+
+
+def _refuse_unused(cfg: Config, kind: str) -> None:
+    """Fields of episodes where there are none."""
+    for section, names in (
+        ("rollout", ("turns", "episode_s", "tool_parser", "reasoning_parser")),
+        ("model", ("episode_tokens",)),
+    ):
+        values = getattr(cfg, section)
+        for name in names:
+            if (value := getattr(values, name)) != getattr(type(values)(), name):
+                way_out = f"{kind} has no rollout of several turns, and there is no rollout.command: leave it out"
+                raise ConfigError(f"{section}.{name}", value, way_out)
+
+
+def _check_signature(rollout: Any, name: str) -> None:
+    wanted = "write `async def rollout(self, prompt, chat, sandbox)`, which returns the answer"
+    try:
+        inspect.signature(rollout).bind("prompt", "chat", "sandbox")
+    except TypeError as error:
+        raise ConfigError("data.task", name, f"cannot be called ({error}): {wanted}") from error
+    function = inspect.unwrap(rollout)
+    if not any(map(inspect.iscoroutinefunction, (rollout, function, getattr(rollout, "__call__", None)))):  # noqa: B004
+        what = "yields" if inspect.isasyncgenfunction(function) else "is not async"
+        raise ConfigError("data.task", name, f"it {what}: {wanted}")
+
+
 def _find(path: str) -> Any:
     name, _, attribute = path.partition(":")
     if not name or not attribute:

@@ -133,8 +133,10 @@ def _conclude(session: Session, console: Console, began: float) -> dict[str, Any
 
 def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
+    from overlap.agent_command import check_agent
+    from overlap.generate import check_parsers
     from overlap.policy import resolve_policy
-    from overlap.task import check_task, load_task
+    from overlap.task import check_rollout, check_task, load_task
 
     with quiet(scratch / "prepare.log"):
         check_device(cfg)
@@ -143,10 +145,14 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         tokenizer = load_tokenizer(policy)
         critic = resolve_critic(cfg, policy, tokenizer)
         task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__)
-        check_command(cfg, task)
+        check_rollout(cfg, task)
+        if cfg.rollout.reads:
+            check_parsers(cfg)
         intakes = {
             split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")
         }
+        for prompt in intakes["train"].prompts[:1]:
+            check_agent(cfg, task, prompt, tokenizer)
     check_intake(intakes, cfg.data.max_bad_share, cfg.data.train)
     train, heldout = intakes["train"].prompts, intakes["heldout"].prompts
     if cfg.run.eval_every and not heldout:
@@ -154,14 +160,6 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
     references = recall(checked_file(), task, train)
     return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
-
-
-def check_command(cfg: Config, task: Task) -> None:
-    """Raise ConfigError where an agent program is to roll out what the task does not provide for."""
-    missing = [name for name in ("files", "answer") if not hasattr(task, name)]
-    if cfg.rollout.command and missing:
-        way_out = f"{type(task).__qualname__} has no {missing[0]} for it; derive the task from overlap.Task"
-        raise ConfigError("rollout.command", cfg.rollout.command, way_out)
 
 
 def checked_file() -> Path:

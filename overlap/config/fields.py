@@ -36,7 +36,12 @@ class ModelConfig(Section):
     """Longest response, tokens; of an episode of several turns, the longest of each."""
     episode_tokens: int = at_least(0, 0)
     """What may follow the prompt in an episode of several turns, tokens: responses, and what tools and users say. All
-    responses of an episode, on all its branches, have no more either. At least ``response_tokens``."""
+    responses of an episode, on all its branches, have no more either. At least ``response_tokens``; 0: as many."""
+
+    def __post_init__(self) -> None:
+        check_section(self.section, self)
+        tokens, way_out = self.episode_tokens, f"one response may have {self.response_tokens}: use that or more, or 0"
+        require(not tokens or tokens >= self.response_tokens, "model.episode_tokens", tokens, way_out)
 
     @property
     def behind_prompt(self) -> int:

@@ -51,11 +51,13 @@ class RolloutConfig(Section):
     """
 
     command: str = free("")
-    """An agent program that rolls episodes out by ``/v1/chat/completions``, as a shell reads it; "": the task does."""
+    """An agent program that rolls episodes out by ``/v1/chat/completions``, as a shell reads it, in the place of the
+    task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does."""
     turns: int = at_least(1, 16)
     """Answers of the policy in an episode at most, those on other branches too."""
     episode_s: float = above(0, 600.0, may_change=True)
-    """Wall time of an episode at most, s. Like the bounds on turns and tokens, it truncates the episode."""
+    """Wall time of an episode at most, s, below ``run.stall_s``. Like the bounds on turns and tokens, it truncates the
+    episode."""
     tool_parser: str = ""
     """vLLM's parser for calls of tools, such as "hermes"; "": answers are text."""
     reasoning_parser: str = ""

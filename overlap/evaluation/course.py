@@ -168,6 +168,7 @@ class Evaluator:
             k=self._cfg.eval_k,
             temperature=self._cfg.eval_temperature,
             progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
+            stall_s=run.stall_s,
         )
         progress.phase(f"{when}: {rate}")
         return rate

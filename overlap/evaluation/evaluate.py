@@ -17,7 +17,7 @@ from typing import Any
 from overlap.core import Generator, Prompt, Request, Scored, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation.intervals import change_interval, rate_interval
-from overlap.evaluation.sampling import answers
+from overlap.evaluation.sampling import STALL_S, answers
 from overlap.record import mean, solved
 
 OnScored = Callable[[int, int], None]
@@ -121,15 +121,18 @@ async def measure(
     k: int = 1,
     temperature: float | None = None,
     progress: OnScored | None = None,
+    stall_s: float = STALL_S,
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
     Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises StageError for what
-    the doors raise, and when nothing goes on.
+    the doors raise, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
-    tallies = await tally(generator, verifier, prompts, samples, temperature=temperature, progress=progress)
+    tallies = await tally(
+        generator, verifier, prompts, samples, temperature=temperature, progress=progress, stall_s=stall_s
+    )
     return PassRate(tallies, min(k, samples), temperature, loop.time() - began)
 
 
@@ -141,6 +144,7 @@ async def tally(
     *,
     temperature: float | None = None,
     progress: OnScored | None = None,
+    stall_s: float = STALL_S,
 ) -> tuple[Tally, ...]:
     """Passes per prompt, in the order of ``prompts``; see ``measure``."""
     if samples < 1:
@@ -155,7 +159,7 @@ async def tally(
 
     # Negative groups: ids that no training sample has.
     requests = [Request(-1 - g, s, prompt, temperature) for g, prompt in enumerate(prompts) for s in range(samples)]
-    return tallied(await answers(generator, verifier, requests, on_scored))
+    return tallied(await answers(generator, verifier, requests, on_scored, stall_s=stall_s))
 
 
 def tallied(samples: Iterable[Scored]) -> tuple[Tally, ...]:

@@ -21,6 +21,7 @@ from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import PassRate, Tally, tally
+from overlap.evaluation.sampling import STALL_S
 from overlap.record import check_out
 
 MARK = '"split": '
@@ -84,19 +85,21 @@ async def filter_problems(
     samples: int = 16,
     bounds: Bounds | None = None,
     progress: Callable[[int, int], None] | None = None,
+    stall_s: float = STALL_S,
 ) -> FilterReport:
     """Measure every prompt with ``samples`` samples, split, and write the split file ``out`` (atomically).
 
     Both doors must be started and a version loaded. ``source`` is the problem file (or hub id) that the ids are of; a
-    file is named relative to ``out``. ``progress`` is called with (scored, all) samples. Raises StageError for what the
-    doors raise, RunDirError when ``out`` cannot be written, and ConfigError where it may not be, or where no more
-    problems are kept than are to be held out: then ``out`` has the measurement, with none held out.
+    file is named relative to ``out``. ``progress`` is called with (scored, all) samples; ``stall_s`` as of ``answers``.
+    Raises StageError for what the doors raise, RunDirError when ``out`` cannot be written, and ConfigError where it may
+    not be, or where no more problems are kept than are to be held out: then ``out`` has the measurement, with none held
+    out.
     """
     bounds = bounds or Bounds()
     check_out(out, field="out", ours=MARK)
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
-    tallies = await tally(generator, verifier, prompts, samples, progress=progress)
+    tallies = await tally(generator, verifier, prompts, samples, progress=progress, stall_s=stall_s)
     try:
         report = FilterReport(tallies, split_tallies(tallies, bounds))
     except ConfigError as error:  # the measurement took its time, and is not thrown away

@@ -6,9 +6,20 @@ Woken by  ``load``, the end of a response, the death of the engine
 """
 
 from overlap.generate.generator import VllmGenerator
+from overlap.generate.parser_names import check_parsers
 from overlap.generate.replicas import Replicas
 from overlap.generate.serve import Host, serve
 from overlap.generate.site import Site
 from overlap.generate.steady import PATIENCE, Patience, SteadyGenerator
 
-__all__ = ["PATIENCE", "Host", "Patience", "Replicas", "Site", "SteadyGenerator", "VllmGenerator", "serve"]
+__all__ = [
+    "PATIENCE",
+    "Host",
+    "Patience",
+    "Replicas",
+    "Site",
+    "SteadyGenerator",
+    "VllmGenerator",
+    "check_parsers",
+    "serve",
+]

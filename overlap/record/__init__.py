@@ -28,7 +28,7 @@ from overlap.record.recorder import Recorder
 from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
 from overlap.record.rollouts import MARK, ROLLOUTS, Rollouts, write_rollouts
-from overlap.record.rundir import RunDir, trajectory_row
+from overlap.record.rundir import RunDir, dialog_of, trajectory_row
 from overlap.record.trace import Tracer
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "check_out",
     "check_reopen",
     "data_digest",
+    "dialog_of",
     "final_table",
     "find",
     "go_back",

@@ -20,6 +20,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from overlap.record.nodes import nodes_line
 from overlap.record.rollouts import ROLLOUTS, head, rollout_row
 
 if TYPE_CHECKING:
-    from overlap.core import Batch, Prompt, Scored
+    from overlap.core import Batch, Prompt, Scored, Trajectory
     from overlap.verify import ClusterFigures
 
 
@@ -152,7 +153,8 @@ class RunDir:
             for index in sorted(rng.sample(range(len(groups)), count)):
                 group, scored = groups[index]
                 text = decode(group.prompt) if decode else ""
-                self._samples.append(trajectory_row(batch.step, scored, group.dropped, text))
+                dialog = dialog_of(scored.trajectory, decode) if decode else ""
+                self._samples.append(trajectory_row(batch.step, scored, group.dropped, text, dialog))
 
     def keep(self, batch: Batch, data: str, at_s: float) -> None:
         """Write all samples of a batch to rollouts.jsonl, whole; ``data`` is the digest of the prompts, ``at_s`` when
@@ -199,8 +201,17 @@ def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any
     return {"at": time.strftime("%Y-%m-%d %H:%M:%S %z"), "step": step, "changes": dict(changes or {})}
 
 
-def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str) -> dict[str, Any]:
-    """One line of trajectories.jsonl: what was asked and answered, and how each test judged it."""
+def dialog_of(trajectory: Trajectory, decode: Callable[[Prompt], str]) -> str:
+    """Of an episode, all that the policy saw and said on the branch of its answer; "" where rollouts have one turn."""
+    if trajectory.used is None:
+        return ""
+    return decode(replace(trajectory.request.prompt, token_ids=(*trajectory.prompt_ids, *trajectory.token_ids)))
+
+
+def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str, dialog: str = "") -> dict[str, Any]:
+    """One line of trajectories.jsonl: what was asked and answered, and how each test judged it. ``dialog`` as
+    ``dialog_of`` gives it.
+    """
     trajectory, judgement = scored.trajectory, scored.judgement
     return {
         "step": step,
@@ -216,6 +227,7 @@ def trajectory_row(step: int, scored: Scored, dropped: str, prompt_text: str) ->
         "tests": _test_rows(judgement),
         "tokens": trajectory.sampled,
         **({"turns": trajectory.used.turns, "branches": len(trajectory.branches)} if trajectory.used else {}),
+        **({"dialog": dialog} if dialog else {}),
         "finish": trajectory.finish,
         "versions": [[s.version, s.start, s.end] for s in trajectory.spans],
         "generate_s": trajectory.finished_s - trajectory.started_s,

@@ -17,10 +17,12 @@ from typing import Any, Literal
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.episode import Branch, Episode, Message, Turn, canonical, message_of
-from overlap.errors import ContextFull, EngineError, EpisodeOver, RequestRefused
+from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, RequestRefused
 from overlap.server.template import ChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]
+REFUSALS, REFUSED_S = 100, 1.0
+"""So many refused turns of ``say`` are an error of whoever asks; from then on each takes so long, s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Chat:
         """Why no turn is sampled any more, "" while one is."""
         self.ended = asyncio.Event()
         """Set with ``over``."""
-        self._asked = self._asking = 0
+        self._asked = self._asking = self._refusals = 0
         self.sampled = self.prompted = self.cached = self.unread = self.replayed = 0
         """As in ``Used``."""
 
@@ -127,9 +129,14 @@ class Chat:
         """Have the policy answer; ``prefill`` are words that the answer begins with.
 
         Raises EpisodeOver where turns, tokens or time are used up, ContextFull where the dialog leaves no room, and
-        RequestRefused for messages that the policy's chat template does not take. EngineError as the engine.
+        RequestRefused for what is no request, or messages that the policy's chat template does not take. EngineError as
+        the engine, RuntimeError where one turn after the other is refused.
         """
-        asked = self.ask(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+        try:
+            asked = self.ask(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
+        except EpisodeError as error:
+            await self._refused(error)
+            raise
         reply = await self.sample(asked)
         self.deliver(reply)
         return reply
@@ -148,6 +155,7 @@ class Chat:
         prefill: str = "",
     ) -> Asked:
         """What ``say`` would ask of the engine, and whether it may; raises as that does."""
+        _check_options(tools, max_tokens, stop, prefill)
         dialog, known = _messages(messages), canonical(list(tools))
         parent, added = self._continued(dialog, messages, known, tools)
         added = [*added, *self._template.says(prefill)] if prefill else added
@@ -191,6 +199,16 @@ class Chat:
     def branches(self) -> tuple[Branch, ...]:
         """Of what was delivered; that of the last turn first."""
         return self.episode.branches(self.last)
+
+    async def _refused(self, error: EpisodeError) -> None:
+        """Lets others go on: who asks in a loop, whatever the answer, would have the event loop for itself. Raises
+        RuntimeError where that is so.
+        """
+        self._refusals += 1
+        if self._refusals < REFUSALS:
+            return await asyncio.sleep(0)
+        await asyncio.sleep(REFUSED_S)
+        raise RuntimeError(f"{self._refusals} turns were refused, the last one so: {error}") from error
 
     def _continued(
         self, asked: Sequence[Message], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
@@ -256,11 +274,32 @@ class Chat:
         return Reply(text, spoken.reasoning, calls, finish, len(asked.front), len(trajectory.token_ids), turn)
 
 
-def _messages(raw: Messages) -> tuple[Message, ...]:
+def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None:
+    """Raises RequestRefused for what is not of its kind: a text for a list would be read letter by letter."""
+    if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
+    if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
+        raise RequestRefused(f"max_tokens: {max_tokens!r} is no number of tokens; use 1 or more, or None")
+    if not _is_list(stop) or not all(isinstance(word, str) and word for word in stop):
+        raise RequestRefused(f"stop: {stop!r} is no list of texts; use one, such as ['end']")
+    if not isinstance(prefill, str):
+        raise RequestRefused(f"prefill: use text, not {type(prefill).__name__}")
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _messages(raw: Any) -> tuple[Message, ...]:
+    if not _is_list(raw):
+        raise RequestRefused(f"messages: use a list of them, not {type(raw).__name__}")
     if not raw:
         raise RequestRefused("messages: it is empty; the policy has nothing to answer")
     found = []
     for number, message in enumerate(raw):
+        if not isinstance(message, Mapping):
+            hint = "; a reply's is reply.message" if isinstance(message, Reply) else ""
+            raise RequestRefused(f"messages[{number}]: use a mapping, not {type(message).__name__}{hint}")
         try:
             found.append(message_of(message))
         except ValueError as error:

@@ -14,18 +14,20 @@ by a fault of ours, after which it is rolled out again.
 
 from __future__ import annotations
 
-import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
 from time import monotonic
+from types import TracebackType
 from typing import Any, Protocol, cast
 
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Trajectory
 from overlap.episode import Branch
-from overlap.errors import EpisodeError, OverlapError, RolloutError
+from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
+from overlap.server import bounded
+from overlap.server.bounded import GoesOn, OutOfTime, within
 from overlap.server.chat import Budget, Chat
 from overlap.server.places import Place
 from overlap.server.template import ChatTemplate
@@ -41,12 +43,14 @@ IDLE_S = 5.0
 STATES = 64
 """So many episodes at once may hold a program's state; others wait until one of these has ended, or rested."""
 _FRAMES = 8
+_OURS = (__file__, bounded.__file__)
+_GIVES = "it must give the answer, text (of a Reply, its text)"
 
 
 class Rollout(Protocol):
     """What rolls an episode out: ``Task.rollout``, bound to its task. Returns the answer that is judged."""
 
-    async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> Any: ...
+    def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> Awaitable[Any]: ...
 
 
 class HarnessCrashed(Exception):
@@ -164,34 +168,46 @@ class Episodes:
 
     async def _answer(self, request: Request, chat: Chat) -> str | None:
         """What the rollout gives; None where a budget ended it."""
-        session = self._sessions.open()
+        session, seconds = self._sessions.open(), self._cfg.rollout.episode_s
         sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
-            async with asyncio.timeout(self._cfg.rollout.episode_s) as wall:
-                answer = await self._rollout(request.prompt, chat, sandbox)
+            rollout = self._rollout(request.prompt, chat, sandbox)
+            answer = await within(seconds, rollout, lambda: chat.end(f"its {seconds:g} s are up (rollout.episode_s)"))
+        except OutOfTime:
+            return None
+        except GoesOn as error:
+            way_out = "let asyncio.CancelledError pass, which a bare except does not"
+            raise RolloutError(f"{self._name}: {error}, for prompt {request.prompt.id!r}; {way_out}") from error
+        except RequestRefused as error:  # no budget: it would ask so of any policy
+            raise self._fault(request, error) from error
         except EpisodeError:
             return None
-        except TimeoutError as error:
-            if wall.expired():
-                return None
-            raise self._fault(request, error) from error
-        except (OverlapError, SandboxError, HarnessCrashed, asyncio.CancelledError):
+        except (OverlapError, SandboxError, HarnessCrashed):
             raise
         except Exception as error:  # the user's code can raise anything
             raise self._fault(request, error) from error
         finally:
             await session.close()
         if not isinstance(answer, str):
-            kind = type(answer).__name__
-            raise RolloutError(
-                f"{self._name} gave {kind} for prompt {request.prompt.id!r}; it must give the answer, text"
-            )
+            raise RolloutError(f"{self._name} gave {_kind(answer)} for prompt {request.prompt.id!r}; {_GIVES}")
         return None if chat.over else answer
 
     def _fault(self, request: Request, error: BaseException) -> RolloutError:
-        where = "".join(traceback.format_exception(error, limit=-_FRAMES)).rstrip()
+        where = "".join(traceback.format_exception(type(error), error, _theirs(error), limit=-_FRAMES)).rstrip()
         what = f"{type(error).__name__}: {error}"
         return RolloutError(f"{self._name} raised {what}, for prompt {request.prompt.id!r}\n{where}")
+
+
+def _theirs(error: BaseException) -> TracebackType | None:
+    """The traceback from where the task's code begins; all of it where that is not on it."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename in _OURS:
+        found = found.tb_next
+    return found or error.__traceback__
+
+
+def _kind(answer: Any) -> str:
+    return "nothing" if answer is None else type(answer).__name__
 
 
 def episodes(cfg: Config, engine: Generator, template: ChatTemplate, *more: Any, **options: Any) -> Generator:
@@ -208,7 +224,7 @@ def _trajectory(request: Request, chat: Chat, answer: str | None, started: float
     text = answer if answer is not None else last.dialog[-1].text if last is not None else ""
     empty = Trajectory(request, (), (), text, "stop" if answer is not None else "length", (), started, ended, turns=0)
     if not branches:
-        return empty
+        return replace(empty, used=chat.used)
 
     def made(branch: Branch) -> Trajectory:
         whole = replace(empty, prompt_ids=branch.prompt_ids, token_ids=branch.token_ids, logprobs=branch.logprobs)

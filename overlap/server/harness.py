@@ -59,7 +59,7 @@ class Harness:
             if self._gateway.fault is not None:
                 raise self._gateway.fault
             if code and not chat.over:
-                raise HarnessCrashed(f"the harness ended with {code}: {tail or 'it wrote nothing to stderr'}")
+                raise HarnessCrashed(f"rollout.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
             return await asyncio.to_thread(self._task.answer, prompt, folder, said)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overlap.episode import ROLES, text_of
-from overlap.errors import RequestRefused
+from overlap.errors import EpisodeError, RequestRefused
 
 Raw = Mapping[str, Any]
 _DUMMY = "ovl7dummy"
@@ -45,7 +45,9 @@ class ChatTemplate:
         self.notes = tuple(self._found())
 
     def whole(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int]:
-        """Ids [P] of a dialog up to where the policy speaks. Raises RequestRefused where the template takes it not."""
+        """Ids [P] of a dialog up to where the policy speaks. Raises RequestRefused where the template takes it not,
+        EpisodeError where that may be for arguments that the policy called a tool with.
+        """
         return self._ids(self._text([_plain(message) for message in messages], tools, True))
 
     def rest(self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int] | None:
@@ -116,11 +118,18 @@ class ChatTemplate:
             )
         except Exception as error:  # a template is a program of the checkpoint
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise RequestRefused(f"the policy's chat template refuses these messages: {reason}") from error
+            kind = EpisodeError if _called_oddly(messages) else RequestRefused
+            raise kind(f"the policy's chat template refuses these messages: {reason}") from error
         return str(found)
 
     def _ids(self, text: str) -> list[int]:
         return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]] if text else []
+
+
+def _called_oddly(messages: Sequence[Raw]) -> bool:
+    """Whether a tool was called with arguments that are no object: that is the policy's doing, not of whoever asks."""
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    return not all(isinstance(call["function"].get("arguments"), Mapping) for call in calls)
 
 
 def _answer() -> dict[str, Any]:

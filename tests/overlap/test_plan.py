@@ -149,3 +149,9 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens behind a prompt, 600 s")
     ((_, line),) = lines(object(), "rollout.command=./agent --fast")
     assert line.startswith("'./agent --fast': up to 3 turns")
+    assert "may use up" not in line
+    ((_, line),) = lines(Talking(), "model.episode_tokens=0")
+    assert line.endswith("256 tokens behind a prompt, 600 s; one response may use up all tokens (model.episode_tokens)")
+    ((_, line),) = lines(Talking(), "rollout.command=./agent")
+    assert "'./agent', in the place of " in line
+    assert line.partition(": ")[0].endswith("Talking.rollout")

@@ -12,6 +12,7 @@ import pytest
 from sessions import Stage, Verifier
 
 from overlap.core import Scored, Trajectory
+from overlap.errors import StageError
 from overlap.fakes import fake_prompts
 from overlap.record import final_table, read_rows, reopen
 from overlap.session import Session
@@ -123,3 +124,15 @@ def test_a_resumed_run_has_one_course_of_evaluations(tmp_path: Path, monkeypatch
     assert [figures[when]["value"] for when in ("before", "after", "best")] == [0.0, 0.25, 0.5]
     assert figures["change"]["value"] == 0.25
     assert [e["step"] for e in figures["during"]] == [2, 4]
+
+
+def test_what_counts_as_a_stall_is_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(tmp_path, monkeypatch, "run.stall_s=0.5")
+
+    class Stuck(Skilled):
+        async def score(self, trajectory: Trajectory) -> Scored:
+            return await asyncio.Future()
+
+    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    with pytest.raises(StageError, match=r"nothing for 0\.5 s"):
+        play(session)

@@ -164,3 +164,19 @@ def test_a_problem_file_may_have_any_name(data: Path, name: str) -> None:
     out = data.parent / "found.jsonl"
     assert cli.main(["check-data", str(file), "--out", str(out)]) == 0
     assert json.loads(out.read_text())["place"] == f"{file}:1"
+
+
+@pytest.mark.parametrize(
+    "command", [["rollout", "--split", "train"], ["filter", "--out", "split.json", "data.train=x"]]
+)
+def test_what_counts_as_a_stall_is_the_configurations(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    class Stuck(Verifier):
+        async def score(self, trajectory: Trajectory) -> Scored:
+            return await asyncio.Future()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    assert cli.main([*command, "run.stall_s=0.3"]) == 1
+    assert "nothing for 0.3 s" in capsys.readouterr().err

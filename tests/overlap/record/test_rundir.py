@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ import yaml
 from places import ROOT
 
 from overlap.config import Config
-from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
+from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError, OverlapError, RunDirError
 from overlap.parts import engine_log
 from overlap.record.files import Lines, check_out, read_rows
@@ -129,6 +130,20 @@ def test_a_sampled_trajectory_tells_the_whole_story(run):
         "tokens": 2, "finish": "stop", "versions": [[2, 0, 2]], "generate_s": 2.0, "verify_s": 0.5,
     }  # fmt: skip
     assert rows[-1]["dropped"] == "equal rewards"
+
+
+def test_a_sampled_episode_tells_its_dialog_as_the_policy_saw_it(run):
+    (group, *groups), used = batch().groups, Used(3, 9, 30, 0, 0, 0)
+
+    def episode(scored):
+        branch = replace(scored.trajectory, prompt_ids=(4, 5), token_ids=(6, 7, 8), logprobs=(0.0,) * 3, used=used)
+        return replace(scored, trajectory=branch)
+
+    group = replace(group, samples=tuple(map(episode, group.samples)))
+    run.sample(replace(batch(), groups=(group, *groups)), decode=lambda prompt: "-".join(map(str, prompt.token_ids)))
+    rows = read_rows(run.trajectories)
+    assert {row["dialog"] for row in rows if row["id"].startswith(f"g{group.id}s")} == {"4-5-6-7-8"}
+    assert not any("dialog" in row for row in rows if not row["id"].startswith(f"g{group.id}s"))
 
 
 def test_a_sampled_trajectory_tells_which_node_judged_it(run):

@@ -1,0 +1,167 @@
+"""What a rollout does wrong is told by what it is, with the prompt and the line, and keeps nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from chats import Letters, Voice, prompt, user
+
+from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.core import Request, Trajectory
+from overlap.errors import EpisodeError, RequestRefused, RolloutError
+from overlap.server import ChatTemplate, episodes
+from overlap.server import chat as chat_
+
+MODEL = ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000)
+
+
+async def never(*_: Any) -> Any:
+    raise AssertionError("nobody asked for the sandbox")
+
+
+def rolled(rollout: Any, tokenizer: Any = None) -> Trajectory:
+    cfg = Config(model=MODEL, rollout=RolloutConfig(turns=3))
+    engine = episodes(cfg, Voice(), ChatTemplate(tokenizer or Letters()), rollout, "Mine.rollout", never)
+
+    async def main() -> Trajectory:
+        async with asyncio.timeout(30):
+            return await engine.generate(Request(0, 0, prompt("p9")))
+
+    return asyncio.run(main())
+
+
+def saying(*messages: Any, **options: Any) -> Any:
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> Any:
+        return (await chat.say(*messages, **options)).text  # as the task has it
+
+    return rollout
+
+
+@pytest.mark.parametrize(
+    ("messages", "options", "says"),
+    [
+        ([], {}, "messages: it is empty"),
+        ("hello", {}, "messages: use a list of them, not str"),
+        (user("hello"), {}, "messages: use a list of them, not dict"),
+        (["hello"], {}, r"messages\[0\]: use a mapping, not str"),
+        ([user("hello")], {"stop": "end"}, r"stop: 'end' is no list of texts"),
+        ([user("hello")], {"stop": [""]}, r"stop: \[''\] is no list of texts"),
+        ([user("hello")], {"max_tokens": 0}, "max_tokens: 0 is no number of tokens"),
+        ([user("hello")], {"max_tokens": "9"}, "max_tokens: '9' is no number of tokens"),
+        ([user("hello")], {"tools": ["f"]}, "tools: use a list of mappings"),
+        ([user("hello")], {"tools": {"type": "function"}}, "tools: use a list of mappings"),
+        ([user("hello")], {"prefill": None}, "prefill: use text, not NoneType"),
+    ],
+)
+def test_what_is_no_request_is_an_error_of_the_task_and_no_end_of_a_budget(
+    messages: Any, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(
+        RolloutError, match=f"(?s)^Mine.rollout raised RequestRefused: {says}.*, for prompt 'p9'"
+    ) as told:
+        rolled(saying(messages, **options))
+    assert "as the task has it" in str(told.value)
+
+
+def test_a_reply_in_the_place_of_its_message_is_told_with_the_way_out() -> None:
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> Any:
+        reply = await chat.say([user("a")])
+        await chat.say([user("a"), reply, user("b")])
+
+    with pytest.raises(RolloutError, match=r"messages\[1\]: use a mapping, not Reply; a reply's is reply.message"):
+        rolled(rollout)
+
+
+class Strict(Letters):
+    """Takes no two messages of a user behind each other, and nothing but objects for arguments."""
+
+    def rendered(self, messages: list[dict[str, Any]], number: int) -> str:
+        if number and messages[number]["role"] == messages[number - 1]["role"]:
+            raise ValueError("roles must alternate")
+        for call in messages[number].get("tool_calls", ()):
+            call["function"]["arguments"].items()
+        return super().rendered(messages, number)
+
+
+def test_messages_that_the_template_refuses_are_an_error_of_the_task() -> None:
+    with pytest.raises(RolloutError, match="chat template refuses these messages: roles must alternate"):
+        rolled(saying([user("a"), user("b")]), Strict())
+
+
+def test_a_call_that_the_template_cannot_show_is_the_policys_doing_and_truncates() -> None:
+    called = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1"}}]}
+    made = rolled(saying([user("a"), called, user("b")]), Strict())
+    assert (made.finish, made.failure) == ("length", "")
+
+
+@pytest.mark.parametrize(("found", "kind"), [(None, "nothing"), (("a", 1), "tuple")])
+def test_an_answer_that_is_no_text_is_named(found: Any, kind: str) -> None:
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> Any:
+        return found
+
+    with pytest.raises(RolloutError, match=rf"gave {kind} for prompt 'p9'; it must give the answer, text \(of a Reply"):
+        rolled(rollout)
+
+
+def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(monkeypatch: Any) -> None:
+    monkeypatch.setattr(chat_, "REFUSED_S", 0.01)
+    others, seen = 0, set[int]()
+
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
+        async def counts() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(counts())
+        try:
+            while True:
+                try:
+                    await chat.say([user("again")])
+                except EpisodeError:
+                    seen.add(others)
+        finally:
+            beside.cancel()
+
+    with pytest.raises(RolloutError, match=r"100 turns were refused, the last one so: .* its 3 turns \(rollout.turns"):
+        rolled(rollout)
+    assert len(seen) >= chat_.REFUSALS - 1, "the others went on between any two refusals"
+
+
+def test_a_refused_turn_is_one_that_a_rollout_may_mend() -> None:
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
+        try:
+            await chat.say([])
+        except RequestRefused:
+            return str((await chat.say([user("a")])).text)
+        return ""
+
+    assert rolled(rollout).text == "yes"
+
+
+def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> None:
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
+        await chat.say([user("a")])
+        try:
+            await asyncio.sleep(100.0)
+        except asyncio.CancelledError:
+            with pytest.raises(EpisodeError, match=r"its 0.5 s are up \(rollout.episode_s\)"):
+                await chat.say([user("b")])
+        return "late"
+
+    cfg = Config(model=MODEL, rollout=RolloutConfig(episode_s=0.5))
+    engine = episodes(cfg, Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", never)
+    made = asyncio.run(engine.generate(Request(0, 0, prompt())))
+    assert (made.finish, made.text) == ("length", "yes")
+
+
+def test_an_episode_without_an_answer_tells_what_it_took() -> None:
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
+        return "nobody was asked"
+
+    made = rolled(rollout)
+    assert made.used is not None
+    assert (made.used.turns, made.turns, made.used.sampled) == (0, 0, 0)
