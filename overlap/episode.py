@@ -54,13 +54,16 @@ class Message:
 
 
 def canonical(arguments: Any) -> str:
-    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON as it is."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
+    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON, or is nested
+    too deep to be read, as it is. Raises ValueError for an object that is nested too deep.
+    """
+    try:
+        found = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, RecursionError) as error:
+        if isinstance(arguments, str):
             return str(arguments)
-    return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        raise ValueError(f"what a tool takes cannot be written as JSON: {error}") from None
 
 
 def message_of(raw: Mapping[str, Any]) -> Message:

@@ -148,7 +148,11 @@ class Chat:
         prefill: str = "",
     ) -> Asked:
         """What ``say`` would ask of the engine, and whether it may; raises as that does."""
-        dialog, known = _messages(messages), canonical(list(tools))
+        dialog = _messages(messages)
+        try:
+            known = canonical(list(tools))
+        except ValueError as error:
+            raise RequestRefused(f"tools: {error}") from None
         parent, added = self._continued(dialog, messages, known, tools)
         added = [*added, *self._template.says(prefill)] if prefill else added
         front = self.episode.ids(parent)
@@ -158,12 +162,13 @@ class Chat:
 
     async def sample(self, asked: Asked) -> Reply:
         """Have the engine answer; whether that arrives is known later (``deliver``). EpisodeOver, EngineError."""
+        limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
         self._asked += 1
         turn = replace(
             self._request,
             prompt=Prompt(self._request.prompt.id, asked.front),
             turn=self._asked,
-            max_tokens=asked.limit,
+            max_tokens=limit,
             stop=asked.stop,
         )
         self._asking += 1
@@ -229,7 +234,7 @@ class Chat:
             return Spoken(trajectory.text)
         spoken = await self._engine.parse(trajectory.text, trajectory.token_ids, tools)
         self.unread += spoken.failed
-        return spoken
+        return spoken.whole
 
     def _committed(self, asked: Asked, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = asked.prefill + spoken.text
