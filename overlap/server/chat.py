@@ -264,12 +264,17 @@ class Chat:
 def _messages(raw: Messages) -> tuple[Message, ...]:
     if not raw:
         raise RequestRefused("messages: it is empty; the policy has nothing to answer")
-    found = []
+    found, ids = list[Message](), list[Any]()
     for number, message in enumerate(raw):
         try:
-            found.append(message_of(message))
+            read = message_of(message)
         except ValueError as error:
             raise RequestRefused(f"messages[{number}]: {error}") from None
+        if read.role == "assistant":
+            ids = [call.get("id") for call in message.get("tool_calls") or ()]
+        elif read.role == "tool" and message.get("tool_call_id") in ids:
+            read = replace(read, answers=ids.index(message["tool_call_id"]))
+        found.append(read)
     return tuple(found)
 
 
