@@ -11,7 +11,7 @@ from chats import Letters, Voice, prompt, said, user
 from gateways import CHAT, TOOLS, Session, Waiting, free, httpx, play, until
 
 from overlap.core import Request, Spoken
-from overlap.server import Chat, ChatTemplate, Gateway, listening
+from overlap.server import Chat, ChatTemplate, Gateway, listening, wire
 from overlap.server.chat import Budget
 
 DEEP = "[" * 100_000
@@ -127,11 +127,16 @@ def test_turns_asked_for_at_once_are_no_more_than_the_budget_has() -> None:
     play(work, turns=3)
 
 
-def test_equal_requests_at_once_get_an_answer_each() -> None:
+def test_an_answer_that_is_being_sent_is_not_given_to_another_who_asks_the_same() -> None:
     async def work(s: Session) -> None:
-        got = await asyncio.gather(*(s.ask(user("x")) for _ in range(10)))
-        said = [one.json()["choices"][0]["message"]["content"] for one in got]
-        assert len(set(said)) == len(said) == len(s.chat.episode.delivered)
+        asked = wire.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode())
+        (session,) = s.gateway._sessions.values()
+        first = asyncio.create_task(s.ask(user("x")))
+        await until(lambda: bool(session.replies))
+        assert s.chat.episode.delivered == set()
+        assert session.known(asked, again=False) is None
+        assert session.known(asked, again=True) is session.flying[0]
+        assert (await first).status_code == 200
 
     play(work)
 
@@ -186,6 +191,7 @@ def test_connections_that_ask_for_nothing_make_room_for_one_that_does(monkeypatc
         voice.let.set()
         assert (await s.ask(user("y"))).status_code == 200
         assert (await busy).status_code == 200
+        assert len(s.gateway._server.server_state.connections) <= listening.CONNECTIONS
         for _, writer in idle:
             writer.close()
 
