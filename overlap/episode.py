@@ -34,19 +34,23 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What matching looks at. ``reasoning`` None: the request says nothing of it."""
+    """What matching looks at. ``reasoning`` None: the request says nothing of it. ``name`` is of who speaks;
+    ``answers`` the place of the call, of those of the answer before it, that a tool tells the result of.
+    """
 
     role: str
     text: str = ""
     calls: tuple[Call, ...] = ()
     reasoning: str | None = None
+    name: str | None = None
+    answers: int | None = None
 
     def same(self, other: Message) -> bool:
         """Whether the one repeats the other. Clients trim what the model said, and may leave its reasoning out."""
         if (self.role, self.calls) != (other.role, other.calls):
             return False
         if self.role != "assistant":
-            return self.text == other.text
+            return (self.text, self.name, self.answers) == (other.text, other.name, other.answers)
         known = self.reasoning is not None and other.reasoning is not None
         return self.text.strip() == other.text.strip() and not (
             known and str(self.reasoning).strip() != str(other.reasoning).strip()
@@ -54,13 +58,16 @@ class Message:
 
 
 def canonical(arguments: Any) -> str:
-    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON as it is."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
+    """JSON arguments, as an object or as text, with keys in order and no blanks; text that is no JSON, or is nested
+    too deep to be read, as it is. Raises ValueError for an object that is nested too deep.
+    """
+    try:
+        found = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, RecursionError) as error:
+        if isinstance(arguments, str):
             return str(arguments)
-    return json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        raise ValueError(f"what a tool takes cannot be written as JSON: {error}") from None
 
 
 def message_of(raw: Mapping[str, Any]) -> Message:
@@ -71,7 +78,8 @@ def message_of(raw: Mapping[str, Any]) -> Message:
     reasoning = raw.get("reasoning", raw.get("reasoning_content"))
     if reasoning is not None and not isinstance(reasoning, str):
         raise ValueError("reasoning must be text")
-    return Message(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning)
+    name = None if raw.get("name") is None else str(raw["name"])
+    return Message(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
 
 
 def text_of(content: Any) -> str:

@@ -79,7 +79,8 @@ class Task(ABC):
 
     def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
         """The answer that ``program`` and ``reward`` get of an agent program that has ended: by default what the policy
-        ``said`` last. ``folder`` is its working directory, as it left it. Runs in a thread.
+        ``said`` last. ``folder`` is its working directory, as it left it, but for what is no file or folder of it
+        (pipes, links that lead out) and files beyond 256 MiB; what they hold can be anything. Runs in a thread.
         """
         return said
 

@@ -16,6 +16,18 @@ class Spoken:
     calls: tuple[tuple[str, str], ...] = ()
     failed: bool = False
 
+    @property
+    def whole(self) -> Spoken:
+        """The same in whole characters: halves, which a parser reads where a model spells them, can be sent nowhere."""
+        reasoning = None if self.reasoning is None else unicode_of(self.reasoning)
+        calls = tuple((unicode_of(name), unicode_of(arguments)) for name, arguments in self.calls)
+        return Spoken(unicode_of(self.text), reasoning, calls, self.failed)
+
+
+def unicode_of(text: str) -> str:
+    """The text, with each half of a character (a lone surrogate) as U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
 
 @dataclass(frozen=True, slots=True)
 class Used:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -18,6 +19,8 @@ from overlap.process import lifeline
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _KILL_S = 5.0
 _NOT_FOUND = 127
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""By an interpreter; what it starts is not to inherit that."""
 
 # Stand-ins for the packages keep their __init__.py out of the bare interpreter.
 BOOT = """
@@ -61,7 +64,7 @@ def _adopt() -> None:
 
 def _run(argv: Sequence[str]) -> int:
     try:
-        return _status(os.posix_spawnp(argv[0], list(argv), os.environ))
+        return _status(os.posix_spawnp(argv[0], list(argv), os.environ, setsigdef=_IGNORED))
     except OSError as error:
         print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
         return _NOT_FOUND

@@ -49,7 +49,7 @@ def alive(process: Pid) -> bool:
 
 def descendants(pid: int) -> list[Pid]:
     """Children, grandchildren ... of ``pid`` that are still tied to it by their parents, nearest first."""
-    return _below(pid, _table())
+    return _below([pid], _table())
 
 
 def children(pid: int) -> list[Pid]:
@@ -191,7 +191,7 @@ def _freeze(pids: Iterable[int | Pid], held: contextlib.ExitStack, until: float,
                 _send(fd, signal.SIGSTOP)
         table = _table()
         still = all(_stands(process, table) for process in fds)
-        below = dict.fromkeys(child for process in fds for child in _below(process.pid, table))
+        below = _below([process.pid for process in fds], table)
         new = [child for child in below if child not in fds and _may_die(child, trackers)]
         if not new and (still or time.monotonic() > until):
             return fds
@@ -242,13 +242,14 @@ def _reap(pids: Iterable[int]) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-def _below(pid: int, table: dict[int, _Stat]) -> list[Pid]:
+def _below(pids: Iterable[int], table: dict[int, _Stat]) -> list[Pid]:
+    """Each once, however many of ``pids`` it is below."""
     tree: dict[int, list[Pid]] = {}
     for child, stat in table.items():
         tree.setdefault(stat.parent, []).append(Pid(child, stat.start))
-    found = list(tree.get(pid, ()))
+    found = [child for pid in pids for child in tree.pop(pid, ())]
     for process in found:  # grows while it is walked: breadth first
-        found.extend(tree.get(process.pid, ()))
+        found.extend(tree.pop(process.pid, ()))
     return found
 
 

@@ -156,7 +156,11 @@ class Chat:
     ) -> Asked:
         """What ``say`` would ask of the engine, and whether it may; raises as that does."""
         _check_options(tools, max_tokens, stop, prefill)
-        dialog, known = _messages(messages), canonical(list(tools))
+        dialog = _messages(messages)
+        try:
+            known = canonical(list(tools))
+        except ValueError as error:
+            raise RequestRefused(f"tools: {error}") from None
         parent, added = self._continued(dialog, messages, known, tools)
         added = [*added, *self._template.says(prefill)] if prefill else added
         front = self.episode.ids(parent)
@@ -166,12 +170,13 @@ class Chat:
 
     async def sample(self, asked: Asked) -> Reply:
         """Have the engine answer; whether that arrives is known later (``deliver``). EpisodeOver, EngineError."""
+        limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
         self._asked += 1
         turn = replace(
             self._request,
             prompt=Prompt(self._request.prompt.id, asked.front),
             turn=self._asked,
-            max_tokens=asked.limit,
+            max_tokens=limit,
             stop=asked.stop,
         )
         self._asking += 1
@@ -247,7 +252,7 @@ class Chat:
             return Spoken(trajectory.text)
         spoken = await self._engine.parse(trajectory.text, trajectory.token_ids, tools)
         self.unread += spoken.failed
-        return spoken
+        return spoken.whole
 
     def _committed(self, asked: Asked, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = asked.prefill + spoken.text
@@ -295,15 +300,20 @@ def _messages(raw: Any) -> tuple[Message, ...]:
         raise RequestRefused(f"messages: use a list of them, not {type(raw).__name__}")
     if not raw:
         raise RequestRefused("messages: it is empty; the policy has nothing to answer")
-    found = []
+    found, ids = list[Message](), list[Any]()
     for number, message in enumerate(raw):
         if not isinstance(message, Mapping):
             hint = "; a reply's is reply.message" if isinstance(message, Reply) else ""
             raise RequestRefused(f"messages[{number}]: use a mapping, not {type(message).__name__}{hint}")
         try:
-            found.append(message_of(message))
+            read = message_of(message)
         except ValueError as error:
             raise RequestRefused(f"messages[{number}]: {error}") from None
+        if read.role == "assistant":
+            ids = [call.get("id") for call in message.get("tool_calls") or ()]
+        elif read.role == "tool" and message.get("tool_call_id") in ids:
+            read = replace(read, answers=ids.index(message["tool_call_id"]))
+        found.append(read)
     return tuple(found)
 
 

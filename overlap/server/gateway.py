@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -30,6 +29,7 @@ from starlette.routing import Route
 from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
 from overlap.server import wire
 from overlap.server.chat import Chat, Reply
+from overlap.server.listening import Server
 from overlap.server.wire import ChatRequest
 
 MODEL = "policy"
@@ -42,26 +42,64 @@ CLOSE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
+class _Turn:
+    """An answer on its way, until the last of the requests that it is for has it, or has left."""
+
+    digest: str
+    task: asyncio.Task[Reply]
+    requests: int = 0
+
+    @property
+    def reply(self) -> Reply | None:
+        """None before there is one, and where there will be none."""
+        failed = not self.task.done() or self.task.cancelled() or self.task.exception() is not None
+        return None if failed else self.task.result()
+
+
+@dataclass(slots=True, eq=False)
 class _Session:
     """An episode at the gateway: what it asked, and what became of it."""
 
     chat: Chat
-    turns: dict[str, list[Reply]] = field(default_factory=dict)
-    flying: dict[str, asyncio.Task[Reply]] = field(default_factory=dict)
+    replies: dict[str, list[Reply]] = field(default_factory=dict)
+    flying: list[_Turn] = field(default_factory=list)
     asking: set[asyncio.Task[Any]] = field(default_factory=set)
     inside: int = 0
     """Requests that are being read or answered."""
     replayed: int = 0
+    ended: bool = False
 
-    def known(self, asked: ChatRequest, again: bool) -> asyncio.Task[Reply] | Reply | None:
-        """The turn that this request repeats: one that never arrived, or, where the client says that it asks again, one
-        that did or is on its way.
+    def known(self, asked: ChatRequest, again: bool) -> _Turn | Reply | None:
+        """What this request repeats: an answer that never arrived and is not being sent, or, where the client says that
+        it asks again, one that did or is on its way.
         """
-        made = self.turns.get(asked.digest, [])
-        lost = next((reply for reply in made if reply.turn.number not in self.chat.episode.delivered), None)
+        made = self.replies.get(asked.digest, [])
+        flying = [turn for turn in self.flying if turn.digest == asked.digest]
+        sent = {turn.reply.turn.number for turn in flying if turn.reply is not None} | self.chat.episode.delivered
+        lost = next((reply for reply in made if reply.turn.number not in sent), None)
         if lost is not None or not again:
             return lost
-        return self.flying.get(asked.digest) or (made[-1] if made else None)
+        return flying[-1] if flying else made[-1] if made else None
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+    @contextlib.contextmanager
+    def awaiting(self, turn: _Turn) -> Iterator[None]:
+        """Takes the turn back when no request is left that waits for it."""
+        turn.requests += 1
+        try:
+            yield
+        finally:
+            turn.requests -= 1
+            if not turn.requests:
+                self.flying.remove(turn)
+                turn.task.cancel()
 
 
 class Gateway:
@@ -77,11 +115,7 @@ class Gateway:
         ]
         app = Starlette(routes=routes, exception_handlers={404: _nowhere, 405: _nowhere, Exception: self._broke})
         app.router.redirect_slashes = False
-        config = uvicorn.Config(
-            app, lifespan="off", log_config=None, log_level="critical", access_log=False, ws="none",
-            server_header=False, proxy_headers=False, limit_concurrency=4096, timeout_graceful_shutdown=1,
-        )  # fmt: skip
-        self._server = _Server(config)
+        self._server = Server(app)
         self.fault: Exception | None = None
         """What the gateway itself did wrong first: no episode that used it can be trusted."""
 
@@ -122,6 +156,7 @@ class Gateway:
             yield key
         finally:
             del self._sessions[_digest(key)]
+            session.ended = True
             for task in session.asking:
                 task.cancel()
             chat.replayed += session.replayed
@@ -129,19 +164,17 @@ class Gateway:
     async def _models(self, request: Request) -> Response:
         return JSONResponse(wire.models(MODEL)) if self._session_of(request) is not None else _stranger()
 
-    async def _complete(self, request: Request) -> Response:
+    async def _complete(self, request: Request) -> Response | _Held:
         session = self._session_of(request)
         if session is None:
             return _stranger()
         if session.inside >= AT_ONCE or len(session.asking) >= AT_ONCE:
             return _error(429, f"{AT_ONCE} requests of this episode are in flight", "rate_limit_error")
-        session.inside += 1
-        try:
-            return await self._served(request, session)
-        finally:
-            session.inside -= 1
+        with contextlib.ExitStack() as held:
+            held.enter_context(session.request())
+            return _Held(await self._served(request, session, held), held.pop_all())
 
-    async def _served(self, request: Request, session: _Session) -> Response:
+    async def _served(self, request: Request, session: _Session, held: contextlib.ExitStack) -> Response:
         try:
             body = await _body(request)
         except ClientDisconnect:
@@ -149,37 +182,45 @@ class Gateway:
         if body is None:
             what = f"the body is longer than {BODY_BYTES} bytes, or took longer than {BODY_S:g} s"
             return _error(413, what, connection="close")
+        if session.ended:  # while its body came
+            return _refusal(EpisodeOver(session.chat.over or "it has ended"))
         try:
             asked = wire.read_body(body)
             turn = self._turn(session, asked, "x-stainless-retry-count" in request.headers and _again(request))
         except EpisodeError as error:
             return _refusal(error)
+        held.enter_context(session.awaiting(turn))
         if asked.stream:
-            return StreamingResponse(_stream(session, turn, asked), media_type="text/event-stream")
-        return await _answered(request, session, turn)
+            return StreamingResponse(_stream(session, turn.task, asked), media_type="text/event-stream")
+        return await _answered(request, session, turn.task)
 
-    def _turn(self, session: _Session, asked: ChatRequest, again: bool) -> asyncio.Task[Reply]:
+    def _turn(self, session: _Session, asked: ChatRequest, again: bool) -> _Turn:
         """What comes to an answer. Raises EpisodeError at once where there will be none."""
         known = session.known(asked, again)
         if known is not None:
             session.replayed += 1
-            return known if isinstance(known, asyncio.Task) else asyncio.create_task(_said(known))
+        if isinstance(known, _Turn):
+            return known
+        task = asyncio.create_task(_said(known)) if known is not None else self._sampled(session, asked)
+        session.flying.append(turn := _Turn(asked.digest, task))
+        return turn
+
+    def _sampled(self, session: _Session, asked: ChatRequest) -> asyncio.Task[Reply]:
         plan = session.chat.ask(asked.messages, tools=asked.tools, max_tokens=asked.max_tokens, stop=asked.stop)
 
         async def sample() -> Reply:
             reply = await session.chat.sample(plan)
-            session.turns.setdefault(asked.digest, []).append(reply)
+            session.replies.setdefault(asked.digest, []).append(reply)
             return reply
-
-        task = session.flying[asked.digest] = asyncio.create_task(sample(), name="a turn of a harness")
-        session.asking.add(task)
 
         def forget(done: asyncio.Task[Reply]) -> None:
             session.asking.discard(done)
-            if session.flying.get(asked.digest) is done:
-                del session.flying[asked.digest]
-            _ = done.cancelled() or done.exception()  # seen, also where nobody waits any more
+            error = None if done.cancelled() else done.exception()  # seen, also where nobody waits any more
+            if isinstance(error, Exception) and not isinstance(error, OverlapError):
+                self.fault = self.fault or error
 
+        task = asyncio.create_task(sample(), name="a turn of a harness")
+        session.asking.add(task)
         task.add_done_callback(forget)
         return task
 
@@ -192,43 +233,34 @@ class Gateway:
         return self._sessions.get(_digest(key.strip())) if kind.lower() == "bearer" else None
 
 
-class _Server(uvicorn.Server):
-    """One whose owner has the signals. ``up`` is set when it listens."""
+class _Held:
+    """An answer, and what is held until it was sent or its client has left."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
+    def __init__(self, answer: Response, held: contextlib.ExitStack) -> None:
+        self._answer, self._held = answer, held
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        with self._held:
+            await self._answer(scope, receive, send)
 
 
 async def _answered(request: Request, session: _Session, turn: asyncio.Task[Reply]) -> Response:
-    """The answer as a body; a client that leaves takes its turn back."""
+    """The answer as a body."""
     leaving = asyncio.create_task(_left(request))
     try:
         await asyncio.wait([turn, leaving], return_when=asyncio.FIRST_COMPLETED)
-        if not turn.done():
-            turn.cancel()
-            return Response(status_code=499)
-        reply = turn.result()
-    except asyncio.CancelledError:
-        if not turn.cancelled():
-            turn.cancel()
-            raise
+    finally:
+        leaving.cancel()
+    if not turn.done():
+        return Response(status_code=499)
+    if turn.cancelled():
         return _refusal(EpisodeOver(session.chat.over or "it has ended"))
+    try:
+        return _Delivered(request, session, turn.result())
     except EpisodeError as error:
         return _refusal(error)
     except OverlapError as error:  # the engine is gone for good, and the run with it
         return _error(503, str(error), "server_error", x_should_retry="false")
-    finally:
-        leaving.cancel()
-    return _Delivered(request, session, reply)
 
 
 class _Delivered(JSONResponse):
@@ -246,18 +278,15 @@ class _Delivered(JSONResponse):
 
 
 async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatRequest) -> AsyncIterator[bytes]:
-    """The answer as events; closing this, as a client that leaves does, takes the turn back."""
-    try:
-        while not turn.done():
-            await asyncio.wait([turn], timeout=KEEP_S)
-            if not turn.done():
-                yield b": the policy is at work\n\n"
-    finally:
+    """The answer as events."""
+    while not turn.done():
+        await asyncio.wait([turn], timeout=KEEP_S)
         if not turn.done():
-            turn.cancel()
+            yield b": the policy is at work\n\n"
     error = EpisodeOver(session.chat.over or "it has ended") if turn.cancelled() else turn.exception()
     if error is not None:
-        yield b"data: " + JSONResponse(wire.failure(str(error), "not_found_error")).body + b"\n\n"
+        told = str(error) if isinstance(error, OverlapError) else "the gateway has a fault"
+        yield b"data: " + JSONResponse(wire.failure(told, "not_found_error")).body + b"\n\n"
         return
     *parts, last = wire.events(turn.result(), MODEL, int(time.time()), asked.usage)
     for part in parts:

@@ -25,6 +25,7 @@ from overlap.process import RUN, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
+from overlap.server.left import settle
 from overlap.server.program import Program
 from sandbox.jail import remove_tree
 
@@ -62,6 +63,7 @@ class Harness:
                 raise HarnessCrashed(f"rollout.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
+            await asyncio.to_thread(settle, folder)
             return await asyncio.to_thread(self._task.answer, prompt, folder, said)
         finally:
             await to_its_end(remove_tree, str(folder))

@@ -29,7 +29,8 @@ class Program:
         known = environment(**own, **{LIFE: self._mark})
         for name in (PARENT, "PYTHONPATH"):  # what is ours to import is not its
             known.pop(name, None)
-        words, ours = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        words, ours = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(words, False)  # ours alone: to a program a full pipe that does not block is an error
         try:
             self._process = subprocess.Popen(
                 keeper.command(argv),

@@ -17,6 +17,7 @@ from typing import Any
 
 from overlap.episode import ROLES, text_of
 from overlap.errors import EpisodeError, RequestRefused
+from overlap.turns import unicode_of
 
 Raw = Mapping[str, Any]
 _DUMMY = "ovl7dummy"
@@ -69,10 +70,16 @@ class ChatTemplate:
 
     def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
         """What follows the words of an answer, and then all of ``new``."""
-        before = self._behind(self._text([*_ASKED, said], tools, False))
-        after = self._behind(self._text([*_ASKED, said, *map(_plain, new)], tools, True))
-        if before is None or after is None or not after.startswith(before):
-            return None
+        shown = self._text([*_ASKED, said], tools, False)
+        whole = self._text([*_ASKED, said, *map(_plain, new)], tools, True)
+        before, after = self._behind(shown), self._behind(whole)
+        if (
+            before is None
+            or after is None
+            or not after.startswith(before)
+            or shown.count(_DUMMY) != whole.count(_DUMMY)
+        ):
+            return None  # also where one of the new messages holds the word
         return self._end + after[len(before) :]
 
     @staticmethod
@@ -117,12 +124,14 @@ class ChatTemplate:
                 list(messages), tools=list(tools) or None, tokenize=False, add_generation_prompt=asks
             )
         except Exception as error:  # a template is a program of the checkpoint
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            reason = unicode_of(" ".join(str(error).split())[:200]) or type(error).__name__
             kind = EpisodeError if _called_oddly(messages) else RequestRefused
             raise kind(f"the policy's chat template refuses these messages: {reason}") from error
         return str(found)
 
     def _ids(self, text: str) -> list[int]:
+        if unicode_of(text) != text:  # arguments of tools may hold it, spelt as JSON spells it
+            raise RequestRefused("messages: they hold half a character (a lone surrogate), which no tokenizer takes")
         return [int(token) for token in self._tokenizer(text, add_special_tokens=False)["input_ids"]] if text else []
 
 
@@ -151,7 +160,7 @@ def _plain_call(call: Raw) -> dict[str, Any]:
     function = call["function"]
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
-        with contextlib.suppress(ValueError):  # as it was said
+        with contextlib.suppress(ValueError, RecursionError):  # as it was said
             arguments = json.loads(arguments)
     found = {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
     return found | ({"id": call["id"]} if call.get("id") is not None else {})

@@ -11,10 +11,12 @@ _OPEN: Final = 0o700
 
 
 def empty(place: str) -> None:
-    """Remove all that is in the directory `place`. Raises OSError when something is left.
+    """Remove all that is in the directory `place`. Raises OSError when something is left, and where it is no directory.
 
     What lies deep is first moved up, so that no path is too long and nothing recurses. Nobody else may write there.
     """
+    if os.path.islink(place):
+        raise OSError(errno.ENOTDIR, f"cannot empty {place}")
     token, moved = os.urandom(8).hex(), 0
     waiting = [place]
     while waiting:
@@ -39,7 +41,11 @@ def empty(place: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """A directory with all that is in it, as far as we may; nothing where there is none."""
+    """A directory with all that is in it, as far as we may; nothing where there is none. A link in its place goes, and
+    what it leads to stays.
+    """
+    with suppress(OSError):
+        os.unlink(path)
     with suppress(OSError):
         empty(path)
     with suppress(OSError):

@@ -100,10 +100,10 @@ def _short(text: str) -> str:
 
 
 def _flush() -> None:
-    """Of streams that the call may have closed, or made something else of."""
-    for stream in (sys.stdout, sys.stderr):
+    """Of streams that the call may have closed, made something else of, or put others in the place of."""
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         try:
-            stream.flush()
+            stream.flush()  # type: ignore[union-attr]
         except BaseException:
             continue
 

@@ -14,9 +14,10 @@ from typing import Any
 
 from sandbox.build import Builder
 from sandbox.core import Isolation, Limits, Program
-from sandbox.errors import InvalidProgram
+from sandbox.errors import SandboxError
 from sandbox.jail import Jail
 from sandbox.judging import CompileError, Prepared
+from sandbox.languages import find
 from sandbox.session.output import Ended, Stream, read_end
 
 
@@ -37,12 +38,13 @@ class Finished:
 
 
 def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
-    """Raises ValueError where the files cannot lie in one directory."""
+    """Raises ValueError where the files cannot lie in one directory, or are of a language that nobody knows."""
     if not files:
         raise ValueError("files: there are none, and nothing can be run")
     try:
+        find(language)
         return Program(files=tuple(files.items()), language=language, entry=entry)
-    except InvalidProgram as error:  # of its words, the caller's: no failure of ours
+    except SandboxError as error:  # of its words, the caller's: no failure of ours
         raise ValueError(str(error)) from error
 
 

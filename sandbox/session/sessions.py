@@ -154,7 +154,8 @@ class Session:
         """Lay files out in the directory of a fresh jail and run them once, as programs of the language are: compiled
         first where they have to be, from `entry` on. Nothing of the session's state is there.
 
-        Raises ValueError for files that cannot lie in one directory, PoolClosed, and SandboxError where we fail.
+        Raises ValueError for files that cannot lie in one directory and for a language that is none, PoolClosed, and
+        SandboxError where we fail.
         """
         program = as_program(files, language, entry)
         async with self._owner.turns.place():

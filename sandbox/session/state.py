@@ -77,7 +77,8 @@ class _Call:
             return False
         if not all(part is None or isinstance(part, str) for part in (value, error)):
             return False
-        self.value, self.error, self.answered = value, error, True
+        self.value, self.error = (None if part is None else _whole(part) for part in (value, error))
+        self.answered = True
         return True
 
 
@@ -229,6 +230,11 @@ class State:
         for fd in list(call.streams):
             while call.drain(fd) and not call.floods(self._limits.output_bytes):
                 pass
+
+
+def _whole(text: str) -> str:
+    """Half a character (a lone surrogate) as Python spells it: nobody could write the text down otherwise."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _receive(channel: socket.socket) -> bytes:

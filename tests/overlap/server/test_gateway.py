@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from chats import Letters, Voice, prompt, user
+from gateways import CHAT, TOOLS, Session, Waiting, free, play
 
 from overlap.core import Request, Spoken, Trajectory
 from overlap.errors import EngineError
@@ -18,83 +18,6 @@ from overlap.server import gateway as gateway_
 from overlap.server.chat import Budget
 
 httpx = pytest.importorskip("httpx")
-
-CHAT = "/chat/completions"
-TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-
-
-@asynccontextmanager
-async def _free() -> AsyncIterator[None]:
-    yield
-
-
-class Session:
-    """A chat behind a gateway, and a client of it."""
-
-    def __init__(self, gateway: Gateway, chat: Chat, key: str) -> None:
-        self.gateway, self.chat, self.key = gateway, chat, key
-        self.client = httpx.AsyncClient(
-            base_url=gateway.url, headers={"authorization": f"Bearer {key}"}, trust_env=False
-        )
-
-    async def ask(self, *messages: dict[str, Any], headers: dict[str, str] | None = None, **more: Any) -> Any:
-        return await self.client.post(CHAT, json={"model": "any", "messages": list(messages), **more}, headers=headers)
-
-    async def first_line(self, headers: str) -> bytes:
-        """Of the answer to a request with these headers, whose body never comes."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(self.gateway.url).port)
-        writer.write(
-            f"POST /v1{CHAT} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {self.key}\r\n{headers}\r\n".encode()
-        )
-        try:
-            return await reader.readline()
-        finally:
-            writer.close()
-
-    @property
-    def trained(self) -> int:
-        return sum(sum(branch.mask) for branch in self.chat.branches())
-
-
-def play(
-    work: Callable[[Session], Awaitable[Any]], voice: Voice | None = None, turns: int = 20, context: int = 2000,
-    reads: bool = False,
-) -> Any:  # fmt: skip
-    async def main() -> Any:
-        made = voice or Voice(lambda request: (f"a{request.turn}", "stop"))
-        chat = Chat(
-            Request(0, 0, prompt()), made, ChatTemplate(Letters()), Budget(turns, 1000, context), _free, reads=reads
-        )
-        async with Gateway() as gateway:
-            with gateway.session(chat) as key:
-                session = Session(gateway, chat, key)
-                async with session.client:
-                    found = await work(session)
-            assert gateway.fault is None
-            return found
-
-    return asyncio.run(asyncio.wait_for(main(), 30))
-
-
-class Waiting(Voice):
-    """Answers when it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.let, self.began, self.gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.two, self._count = asyncio.Event(), 0
-
-    async def generate(self, request: Request) -> Trajectory:
-        self.began.set()
-        self._count += 1
-        if self._count == 2:
-            self.two.set()
-        try:
-            await self.let.wait()
-        except asyncio.CancelledError:
-            self.gone.set()
-            raise
-        return await super().generate(request)
 
 
 def test_an_answer_has_the_form_that_clients_know_and_is_trained_when_it_was_sent() -> None:
@@ -228,7 +151,7 @@ def test_there_is_no_other_route(method: str, path: str) -> None:
 def test_the_key_of_one_episode_opens_nothing_of_another_and_nothing_when_it_has_ended() -> None:
     async def main() -> None:
         chats = [
-            Chat(Request(n, 0, prompt()), Voice(), ChatTemplate(Letters()), Budget(5, 100, 500), _free) for n in (0, 1)
+            Chat(Request(n, 0, prompt()), Voice(), ChatTemplate(Letters()), Budget(5, 100, 500), free) for n in (0, 1)
         ]
         async with Gateway() as gateway:
             with gateway.session(chats[1]):
@@ -277,7 +200,7 @@ def test_a_body_that_never_comes_ends_with_its_time(monkeypatch) -> None:
 def test_a_client_that_leaves_takes_its_turn_back(stream: bool) -> None:
     async def main() -> None:
         voice = Waiting()
-        chat = Chat(Request(0, 0, prompt()), voice, ChatTemplate(Letters()), Budget(5, 100, 500), _free)
+        chat = Chat(Request(0, 0, prompt()), voice, ChatTemplate(Letters()), Budget(5, 100, 500), free)
         async with Gateway() as gateway:
             with gateway.session(chat) as key:
                 s = Session(gateway, chat, key)
@@ -296,7 +219,7 @@ def test_a_client_that_leaves_takes_its_turn_back(stream: bool) -> None:
 def test_the_end_of_an_episode_takes_its_turns_back_and_answers_that_it_is_over() -> None:
     async def main() -> None:
         voice = Waiting()
-        chat = Chat(Request(0, 0, prompt()), voice, ChatTemplate(Letters()), Budget(5, 100, 500), _free)
+        chat = Chat(Request(0, 0, prompt()), voice, ChatTemplate(Letters()), Budget(5, 100, 500), free)
         async with Gateway() as gateway:
             with gateway.session(chat) as key:
                 s = Session(gateway, chat, key)
@@ -351,7 +274,7 @@ def test_an_answer_that_never_arrived_is_given_to_whoever_asks_again_with_or_wit
         reply = await s.chat.sample(plan)
         digest = gateway_.wire.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode()).digest
         (session,) = s.gateway._sessions.values()
-        session.turns[digest] = [reply]
+        session.replies[digest] = [reply]
         assert s.trained == 0
         got = await s.ask(user("x"))
         assert got.json()["choices"][0]["message"]["content"] == "a1"

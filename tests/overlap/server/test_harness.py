@@ -2,67 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
-from chats import Letters, Voice, prompt
-from leftovers import working_in
-from places import SUPPORT
+from agent_runs import AGENT, Mine, rolled
 
-from overlap.config import Config, ModelConfig, RolloutConfig
-from overlap.core import Prompt, Request, Trajectory
+from overlap.core import Prompt
 from overlap.errors import RolloutError
-from overlap.process import lifeline
-from overlap.server import ChatTemplate, Gateway, Harness, episodes
 from overlap.server import harness as harness_
-
-AGENT = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'}"
-MODEL = ModelConfig(prompt_tokens=200, response_tokens=100, episode_tokens=2000)
-
-
-class Mine:
-    """What a task owes an agent program."""
-
-    def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-        return {"prompt.txt": text, "deep/er.txt": "x"}
-
-    def answer(self, prompt: Prompt, folder: Path, said: str) -> str:
-        assert (folder / "deep" / "er.txt").read_text() == "x"
-        written = folder / "answer.txt"
-        return written.read_text() if written.exists() else said
-
-
-async def never(*_: Any) -> Any:
-    raise AssertionError("nobody asked for the sandbox")
-
-
-def rolled(folder: Path, command: str, task: Any = None, **rollout: Any) -> Trajectory:
-    """One episode; nothing of it may be left."""
-    cfg = Config(model=MODEL, rollout=RolloutConfig(command=command, **rollout))
-    voice = Voice(lambda request: (f"a{request.turn}", "stop"))
-
-    async def main() -> Trajectory:
-        gateway = Gateway()
-        rollout = Harness(command, task or Mine(), gateway, folder, lambda prompt: prompt.data)
-        engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "rollout.command", never, gateway)
-        await engine.start()
-        try:
-            made: Trajectory = await engine.generate(Request(3, 1, prompt()))
-            return made
-        finally:
-            assert not gateway._sessions
-            await engine.close()
-
-    try:
-        return asyncio.run(asyncio.wait_for(main(), 60))
-    finally:
-        assert list(folder.iterdir()) == []
-        assert lifeline.marked(f"TMPDIR={folder}") == []
-        assert working_in(folder) == []
 
 
 def test_it_finds_the_tasks_files_and_its_answer_is_what_the_task_makes_of_what_it_leaves(tmp_path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ EPISODES = 6
 CLEAN_S = 30.0
 """On a machine that does much else; alone it takes less than one."""
 KEEPER = "keeper.keep"
+
+
+def parent_of(process: psutil.Process) -> int:
+    """0 for one that is gone."""
+    try:
+        return process.ppid()
+    except psutil.NoSuchProcess:
+        return 0
 
 
 class Driver:
@@ -47,7 +56,7 @@ class Driver:
         """Its agent programs, or the outer or inner keepers of such."""
         below = psutil.Process(self.process.pid).children(recursive=True)
         keepers = [p for p in below if KEEPER in said(p)]
-        outer = [p for p in keepers if p.ppid() == self.process.pid]
+        outer = [p for p in keepers if parent_of(p) == self.process.pid]
         if victim == "program":
             return [p for p in below if "tiny_agent.py" in said(p) and p not in keepers]
         return outer if victim == "outer keeper" else [p for p in keepers if p not in outer]
@@ -78,7 +87,8 @@ def test_each_episode_ends_once_whatever_is_killed_and_nothing_is_left(driver: D
             driver.process.kill()
         elif len(ended) == after + 1:
             for process in driver.find(victim)[:1]:
-                process.kill()
+                with suppress(psutil.NoSuchProcess):  # it has ended by itself
+                    process.kill()
     assert len(ended) == len(set(ended))
     assert victim == "driver" or sorted(ended) == list(range(EPISODES))
     assert driver.process.wait(CLEAN_S) == (-9 if victim == "driver" else 0)

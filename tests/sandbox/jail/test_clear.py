@@ -101,3 +101,15 @@ def test_a_jail_that_is_closed_in_the_middle_of_a_deep_tree_leaves_nothing(tiere
             pass
     assert not os.path.exists(directory)
     place.rmdir()
+
+
+def test_a_link_in_the_place_of_a_directory_goes_and_what_it_leads_to_stays(place: Path) -> None:
+    kept = place.with_name("kept")
+    (kept / "deep").mkdir(parents=True)
+    place.symlink_to(kept)
+    with pytest.raises(OSError, match="cannot empty"):
+        empty(str(place))
+    remove_tree(str(place))
+    assert not os.path.lexists(place)
+    assert os.listdir(kept) == ["deep"]
+    remove_tree(str(kept))

@@ -77,6 +77,12 @@ def test_files_that_cannot_lie_in_one_directory_are_the_callers_error(files: dic
     assert type(caught.value) is ValueError
 
 
+def test_a_language_that_is_none_is_the_callers_error_and_no_fault_of_ours() -> None:
+    with pytest.raises(ValueError, match="language='cobol' is unknown; use one of python") as caught:
+        run({"main.cob": "STOP RUN."}, language="cobol")
+    assert type(caught.value) is ValueError
+
+
 @pytest.mark.parametrize("how", ["cancel", "close"])
 def test_a_run_that_is_given_up_leaves_nothing(how: str) -> None:
     async def main() -> None:

@@ -61,6 +61,11 @@ def test_what_a_call_prints_is_told_with_it_whoever_prints(tier: Isolation) -> N
     assert (first.stdout, first.stderr, second.stdout, second.stderr) == ("one\ntwo\n", "three\n", "four", "")
 
 
+def test_what_was_printed_before_others_took_the_place_of_the_streams_is_told(tier: Isolation) -> None:
+    first, second = ask(tier, "import io, sys\nprint('one', end='')\nsys.stdout = io.StringIO()", "print('two')")
+    assert (first.stdout, second.stdout) == ("one", "")
+
+
 def test_an_error_is_a_traceback_of_the_calls_own_lines_and_the_state_is_kept(tier: Isolation) -> None:
     codes = ("x = 1\ndef f():\n    return x / 0", "f()", "x =", "raise SystemExit(4)", "input()", "x")
     _, raised, unreadable, left, reading, last = ask(tier, *codes)
@@ -203,6 +208,13 @@ def test_a_reader_of_values_that_lie_gets_text(tier: Isolation) -> None:
     assert str(raised.error).endswith("KeyError: 'no'")
     assert "TypeError" in str(endless.error)
     assert odd.value == "'\\ud800'"
+
+
+def test_what_a_program_says_of_a_call_can_be_written_down(tier: Isolation) -> None:
+    codes = ("raise ValueError('\\ud800')", "class Lie:\n    def __repr__(self): return '\\ud800'\nLie()")
+    raised, shown = ask(tier, *codes)
+    assert str(raised.error).endswith("ValueError: \\ud800")
+    assert shown.value == "\\ud800"
 
 
 def test_there_is_no_network(tier: Isolation) -> None:
