@@ -21,6 +21,8 @@ from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, 
 from overlap.server.template import ChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]
+CLOSE_S = 10.0
+"""The engine lets a turn that is taken back go within so much, s."""
 REFUSALS, REFUSED_S = 100, 1.0
 """So many refused turns of ``say`` are an error of whoever asks; from then on each takes so long, s."""
 
@@ -109,6 +111,7 @@ class Chat:
         self.ended = asyncio.Event()
         """Set with ``over``."""
         self._asked = self._asking = self._refusals = 0
+        self._flying, self._closed = set[asyncio.Task[tuple[Trajectory, Spoken]]](), False
         self.sampled = self.prompted = self.cached = self.unread = self.replayed = 0
         """As in ``Used``."""
 
@@ -180,15 +183,36 @@ class Chat:
             stop=asked.stop,
         )
         self._asking += 1
+        made = asyncio.create_task(self._made(turn, asked.tools), name="a turn")
+        self._flying.add(made)
         try:
-            async with self._place():
-                if self.over:  # it ended while this waited
-                    raise EpisodeOver(self.over)
-                trajectory = await self._engine.generate(turn)
-            spoken = await self._read(trajectory, asked.tools)
+            trajectory, spoken = await made
+        except asyncio.CancelledError:
+            mine = asyncio.current_task()
+            if not self._closed or mine is None or mine.cancelling():
+                raise
+            raise EpisodeOver(self.over) from None
         finally:
+            made.cancel()
+            self._flying.discard(made)
             self._asking -= 1
         return self._committed(asked, trajectory, spoken)
+
+    async def close(self) -> None:
+        """Nothing of it is in the engine any more. Whoever still waits for a turn is told EpisodeOver."""
+        self.end("it has ended")
+        self._closed = True
+        for made in self._flying:
+            made.cancel()
+        if self._flying:
+            await asyncio.wait(self._flying, timeout=CLOSE_S)
+
+    async def _made(self, turn: Request, tools: str) -> tuple[Trajectory, Spoken]:
+        async with self._place():
+            if self._closed:  # while this waited; a budget that others have used up is none for it
+                raise EpisodeOver(self.over)
+            trajectory = await self._engine.generate(turn)
+        return trajectory, await self._read(trajectory, tools)
 
     @property
     def used(self) -> Used:

@@ -162,7 +162,7 @@ class Episodes:
                 started = monotonic()
             answer = await self._answer(request, chat)
         finally:
-            chat.end("it has ended")
+            await chat.close()
             await place.close()
         return _trajectory(request, chat, answer, started)
 

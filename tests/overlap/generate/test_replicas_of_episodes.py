@@ -91,7 +91,7 @@ class Metered(ProcesslessEngine):
 
 
 def skew(spread: bool) -> float:
-    """The busiest engine's seconds by the mean of four, for 200 episodes in groups of 8, whose turns are 1, 5, 9 and 13."""
+    """The busiest engine's seconds by the mean of four, for 200 episodes in groups of 8, each of 1 to 13 turns."""
 
     async def main() -> float:
         engines = [Metered() for _ in range(4)]

@@ -10,7 +10,7 @@ from chats import Letters, Voice, prompt, user
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Request, Trajectory
-from overlap.errors import EpisodeError, RequestRefused, RolloutError
+from overlap.errors import EpisodeError, EpisodeOver, RequestRefused, RolloutError
 from overlap.server import ChatTemplate, episodes
 from overlap.server import chat as chat_
 
@@ -165,3 +165,40 @@ def test_an_episode_without_an_answer_tells_what_it_took() -> None:
     made = rolled(rollout)
     assert made.used is not None
     assert (made.used.turns, made.turns, made.used.sampled) == (0, 0, 0)
+
+
+class Slow(Voice):
+    """An engine that answers nothing; knows how many turns are in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.began = 0, asyncio.Event()
+
+    async def generate(self, request: Request) -> Trajectory:
+        self.inside += 1
+        self.began.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            self.inside -= 1
+
+
+def test_a_turn_that_nobody_waits_for_ends_with_its_episode() -> None:
+    left: list[asyncio.Task[Any]] = []
+
+    async def rollout(prompt: Any, chat: Any, sandbox: Any) -> str:
+        left.append(asyncio.create_task(chat.say([user("a")])))
+        await engine.began.wait()
+        return "done"
+
+    engine = Slow()
+    door = episodes(Config(model=MODEL), engine, ChatTemplate(Letters()), rollout, "Mine.rollout", never)
+
+    async def main() -> Trajectory:
+        made = await door.generate(Request(0, 0, prompt()))
+        assert engine.inside == 0
+        with pytest.raises(EpisodeOver, match="it has ended"):
+            await left[0]
+        return made
+
+    assert asyncio.run(main()).text == "done"
