@@ -106,7 +106,7 @@ def simulate(nodes: int, in_flight: int, seed: int) -> Simulated:
 
 
 def python_ns() -> float:
-    """CPU nanoseconds that one addition in a loop takes this Python: a judgement's cost on another machine goes by it."""
+    """CPU nanoseconds of an addition in a loop: what a judgement costs on another machine goes by it."""
     steps, began, total = 2_000_000, time.process_time(), 0
     for number in range(steps):
         total += number
