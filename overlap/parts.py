@@ -157,9 +157,7 @@ def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: 
     )
 
 
-def rolling(
-    prepared: Prepared, engines: Generator, verifier: SandboxVerifier, scratch: Path, tell: Callable[[str], None]
-) -> Generator:
+def rolling(prepared: Prepared, engines: Generator, verifier: SandboxVerifier, scratch: Path) -> Generator:
     """The engines themselves, or, for a task of episodes, behind what rolls them out."""
     cfg, task = prepared.cfg, prepared.task
     rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
@@ -172,10 +170,7 @@ def rolling(
         decode = prepared.tokenizer.decode
         owing = cast("HarnessTask", task)
         rollout = Harness(cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids)))
-    template = ChatTemplate(prepared.tokenizer)
-    for note in template.notes:
-        tell(f"the chat template of {cfg.model.policy}: {note}")
-    packages = tuple(task.packages)
+    template, packages = ChatTemplate(prepared.tokenizer), tuple(task.packages)
     return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)
 
 

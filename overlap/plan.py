@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from overlap.activations import DecoderShape, activation_bytes, checkpoints, trained_parameters
 from overlap.config import Config
+from overlap.errors import ConfigError, RequestRefused
 from overlap.placement import (
     Asked,
     MemoryPlan,
@@ -70,7 +71,9 @@ def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, 
 
 
 def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
-    """What rolls episodes of several turns out, and their bounds; nothing where rollouts have one."""
+    """What rolls episodes of several turns out, their bounds, and what the policy's chat template does with them.
+    Nothing where rollouts have one turn. Raises ConfigError for a template that takes none.
+    """
     r, model, task = prepared.cfg.rollout, prepared.cfg.model, prepared.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
     if not r.command and not own:
@@ -80,7 +83,17 @@ def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
     bounds = f"up to {r.turns} turns, {model.behind_prompt} tokens behind a prompt, {r.episode_s:g} s"
     if r.turns > 1 and model.behind_prompt == model.response_tokens:
         bounds += "; one response may use up all tokens (model.episode_tokens)"
-    return [("episodes", f"{by}: {bounds}")]
+    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(prepared))]
+
+
+def _template_notes(prepared: Prepared) -> tuple[str, ...]:
+    from overlap.server import ChatTemplate  # imports a web server
+
+    try:
+        return ChatTemplate(prepared.tokenizer).notes
+    except RequestRefused as error:
+        way_out = f"it takes no dialog of several turns ({error}): use another policy, or another chat_template.jinja"
+        raise ConfigError("model.policy", prepared.cfg.model.policy, way_out) from None
 
 
 def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:

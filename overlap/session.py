@@ -201,7 +201,7 @@ class Session:
             p, self.placement, scratch, log=log, tell=tell, watch=watch, went_on=went_on, sites=self.sites
         )
         verifier = sandbox_verifier(p, self.placement, scratch, log=log, tell=tell)
-        return rolling(p, engines, verifier, scratch, tell), verifier
+        return rolling(p, engines, verifier, scratch), verifier
 
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step

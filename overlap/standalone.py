@@ -32,7 +32,7 @@ from overlap.opening import Door, open_doors
 from overlap.parts import rolling, sandbox_verifier, serving_engines
 from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
-from overlap.plan import left_out_lines, seats_lines
+from overlap.plan import episode_lines, left_out_lines, seats_lines
 from overlap.prepared import Prepared
 from overlap.process import Warden, interruptible
 from overlap.record import (
@@ -140,7 +140,7 @@ def run_standalone(
         cfg = prepared.cfg
         placement = seat_engines(prepared)[0].placement if "engine" in doors else place_here(cfg, learner=False)
         with quiet(scratch / "run.log") as console:
-            for name, value in left_out_lines(prepared):
+            for name, value in left_out_lines(prepared) + episode_lines(prepared) * ("engine" in doors):
                 console.print(f"{name}: {value}")
             run_to_end(_Standalone(prepared, placement, scratch, console, warden, work, doors), interrupts)
 
@@ -172,7 +172,7 @@ class _Standalone:
         tell = self.console.print
         engines = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
         verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=tell)
-        generator = rolling(p, engines, verifier, self.scratch, tell)
+        generator = rolling(p, engines, verifier, self.scratch)
         async with AsyncExitStack() as stack:
             doors: dict[str, Door] = {"verifier": verifier, "engine": generator}
             doors = {name: door for name, door in doors.items() if name in self.wanted}

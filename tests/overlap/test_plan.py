@@ -7,9 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from chats import Letters
 
 from overlap.activations import DecoderShape
 from overlap.config import load_config
+from overlap.errors import ConfigError
 from overlap.placement import ModelShape, Seats, memory_plan, memory_table, seating_here
 from overlap.plan import (
     _critic,
@@ -141,7 +143,7 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
 
     def lines(task, *settings):
         cfg = load_config(None, ["model.episode_tokens=900", "rollout.turns=3", *settings])
-        return episode_lines(SimpleNamespace(cfg=cfg, task=task))
+        return episode_lines(SimpleNamespace(cfg=cfg, task=task, tokenizer=Letters()))
 
     assert lines(object()) == []
     ((name, line),) = lines(Talking())
@@ -155,3 +157,32 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     ((_, line),) = lines(Talking(), "rollout.command=./agent")
     assert "'./agent', in the place of " in line
     assert line.partition(": ")[0].endswith("Talking.rollout")
+
+
+class _Once(Letters):
+    """Its template takes one message and no answer, as that of a model for one purpose."""
+
+    def apply_chat_template(self, messages, *args, **kwargs):
+        if len(messages) > 1:
+            raise ValueError("one message at most")
+        return super().apply_chat_template(messages, *args, **kwargs)
+
+
+class _Bare(Letters):
+    """Its template has no place for tools."""
+
+    def apply_chat_template(self, messages, tools=None, *args, **kwargs):
+        return super().apply_chat_template(messages, None, *args, **kwargs)
+
+
+def test_what_a_chat_template_does_with_episodes_is_in_the_plan_and_one_that_takes_none_is_refused():
+    def planned(tokenizer):
+        cfg = load_config(None, ["rollout.command=./agent"])
+        return episode_lines(SimpleNamespace(cfg=cfg, task=object(), tokenizer=tokenizer))
+
+    assert [name for name, _ in planned(Letters())] == ["episodes"]
+    assert [line for name, line in planned(_Bare()) if name == "chat template"] == [
+        "it has no place for tools: a policy learns of them only what the messages say"
+    ]
+    with pytest.raises(ConfigError, match=r"model.policy.* takes no dialog of several turns .*one message at most"):
+        planned(_Once())
