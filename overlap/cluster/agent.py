@@ -15,10 +15,8 @@ from collections.abc import Callable
 from overlap.clock import now
 from overlap.cluster.nodes import (
     BEAT_S,
-    GRACE_S,
     HELLO_S,
     NOTHING,
-    ORPHAN_S,
     Answer,
     Facts,
     Job,
@@ -26,6 +24,7 @@ from overlap.cluster.nodes import (
     Reply,
     code_digest,
 )
+from overlap.cluster.orphans import uncalled
 from overlap.verify import PROBE, PROBE_PROGRAM, Pool, Watched
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
@@ -113,9 +112,7 @@ class Agent:
 
     async def orphaned(self) -> None:
         """Return when nobody has called for ``ORPHAN_S``."""
-        while (left := self._called_s + ORPHAN_S - now()) > 0:
-            await asyncio.sleep(left)
-            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+        await uncalled(lambda: self._called_s)
 
     async def close(self) -> None:
         """End the sandbox."""

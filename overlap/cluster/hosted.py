@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder
-from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, code_digest
+from overlap.cluster.nodes import BEAT_S, code_digest
+from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
@@ -172,9 +173,7 @@ class Hosted:
 
     async def orphaned(self) -> None:
         """Return when nobody has called for ``ORPHAN_S``."""
-        while (left := self._called_s + ORPHAN_S - now()) > 0:
-            await asyncio.sleep(left)
-            await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
+        await uncalled(lambda: self._called_s)
 
     async def close(self) -> None:
         """End the process and what it has started, and remove all that is theirs."""

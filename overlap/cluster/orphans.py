@@ -1,16 +1,27 @@
-"""An agent that was made, and that its driver never called: it has no driver any more, whatever Ray believes, and ends.
+"""An agent that its driver does not call has no driver any more, whatever Ray believes, and ends.
 
-From its first call on an agent looks itself whether it is called (``orphaned``). Before that no coroutine of it runs: a
+From its first call on an agent looks itself whether it is called (``uncalled``). Before that no coroutine of it runs: a
 thread has to wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable
 
-from overlap.cluster.nodes import ORPHAN_S
+from overlap.clock import now
+from overlap.cluster.nodes import GRACE_S, ORPHAN_S
+
+
+async def uncalled(last_s: Callable[[], float]) -> None:
+    """Return when nobody has called for ``ORPHAN_S``. ``last_s``: when somebody did; while a call goes on that may be
+    long, a time to come, which is taken back at its end: that is why nobody sleeps until then.
+    """
+    while (left := last_s() + ORPHAN_S - now()) > 0:
+        await asyncio.sleep(min(left, ORPHAN_S))
+        await asyncio.sleep(GRACE_S)  # a machine that stood still reads first what came meanwhile
 
 
 class Greeted:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from overlap.cluster.agent import Agent
 from overlap.cluster.hosted import LONG_S, Hosted
 from overlap.cluster.nodes import GRACE_S, HELLO_S, ORPHAN_S
 from overlap.cluster.orphans import Greeted
+from sandbox.core import Verdict
 
 KINDS = {"RayAgent": "ray_members.RayAgent(lambda workers: Pool(), 1)", "RayHosted": "ray_hosts.RayHosted('engine')"}
 MADE = """
@@ -69,6 +71,43 @@ def test_an_agent_whose_driver_ends_while_it_opens_its_sandbox_is_an_orphan_and_
         opens.cancel()
 
     run_virtual(main())
+
+
+class _Opens:
+    """A pool that is open, and has judged, after a second."""
+
+    async def __aenter__(self) -> Any:
+        await asyncio.sleep(1.0)
+        return self
+
+    async def __aexit__(self, *exc_info: Any) -> None: ...
+
+    async def judge(self, problem: Any, program: Any, *, turn: int = 0) -> Any:
+        return SimpleNamespace(verdict=Verdict.AC, tier="A")
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+
+def test_one_that_is_left_soon_after_a_call_that_might_have_been_long_does_not_wait_that_long() -> None:
+    async def greeted() -> None:
+        agent = Agent(_Opens, 1)  # type: ignore[arg-type]
+        opens, alone = asyncio.create_task(agent.hello()), asyncio.create_task(agent.orphaned())
+        await opens
+        await alone
+        assert now() <= 1.0 + ORPHAN_S + 3 * GRACE_S
+
+    async def loaded() -> None:
+        hosted = Hosted("engine")
+        await asyncio.sleep(1.0)
+        with hosted._long():
+            alone = asyncio.create_task(hosted.orphaned())
+            await asyncio.sleep(5.0)
+        await alone
+        assert 6.0 + ORPHAN_S <= now() <= 6.0 + ORPHAN_S + 3 * GRACE_S
+
+    run_virtual(greeted())
+    run_virtual(loaded())
 
 
 def test_a_long_call_makes_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
