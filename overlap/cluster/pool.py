@@ -64,6 +64,7 @@ class ClusterPool:
         self._pacer, self._numbers = Pacer(), 0
         self._spreading = self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
         self._met: set[Node] = set()
         self._some = asyncio.Event()
         self._failure: BaseException | None = None
@@ -91,10 +92,25 @@ class ClusterPool:
     async def __aexit__(self, *exc_info: Any) -> None:
         self._closed = True
         self._fail(PoolClosed("the pool was closed while this job waited"))
-        await self._end(self._tasks)
+        try:
+            await self._end()
+        except asyncio.CancelledError:  # agents that have not ended by now are left to themselves
+            assert self._ending is not None
+            self._ending.cancel()
+            await asyncio.wait([self._ending])
+            raise
 
-    async def _end(self, tasks: set[asyncio.Task[None]]) -> None:
-        """What they do is given up, the agents are ended, also those that no task had met yet, and the cluster left."""
+    async def _end(self) -> None:
+        """Once for all who ask for it: a cluster that one of them leaves while agents of another one still end would
+        have nobody left to end them.
+        """
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end_all(), name="end the agents")
+        await asyncio.shield(self._ending)
+
+    async def _end_all(self) -> None:
+        """What tasks do is given up, agents are ended, also those that no task had met yet, and the cluster is left."""
+        tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
         try:
@@ -246,7 +262,7 @@ class ClusterPool:
         self._broken = self._failure = VerifierError(f"{why}; over another one the run goes on with --resume")
         self._some.set()
         self._fail(self._broken)
-        await self._end({task for task in self._tasks if task is not asyncio.current_task()})
+        await self._end()
 
     async def _serve(self, node: Node) -> None:
         """A node from its first word to its last."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private import state  # no public name tells what drains, and what is free on each node
+from ray._private import auto_init_hook, state  # no public name tells what drains, and what is free on each node
 from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -182,6 +182,7 @@ class _Connection:
         greet(self._address)
         with self._one:
             if not self._closed:
+                auto_init_hook.enable_auto_connect = False  # a call after the last one left would join, for a minute
                 ray.init(address=self._address, log_to_driver=False, configure_logging=False)
                 self._open = True
 

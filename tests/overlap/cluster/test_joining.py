@@ -43,6 +43,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     monkeypatch.setattr(ray_cluster.ray, "init", made.init)
     monkeypatch.setattr(ray_cluster.ray, "shutdown", made.shutdown)
     monkeypatch.setattr(ray_cluster, "greet", lambda address: None)
+    monkeypatch.setattr(ray_cluster.auto_init_hook, "enable_auto_connect", True)
     yield made
     made.goes.set()
 
@@ -55,6 +56,18 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not true():  # noqa: ASYNC110 - a thread's state
             await asyncio.sleep(0.001)
+
+
+def test_a_call_that_comes_when_the_cluster_was_left_joins_none(fake: Ray) -> None:
+    async def main() -> None:
+        joined = cluster()
+        await joined.enter()
+        await joined.leave()
+        with pytest.raises(exceptions.RaySystemError):
+            ray_cluster.ray.kill(None)
+
+    asyncio.run(main())
+    assert fake.done == ["init", "shutdown"]
 
 
 def test_the_last_one_that_leaves_ends_the_connection_and_it_can_be_joined_again(fake: Ray) -> None:

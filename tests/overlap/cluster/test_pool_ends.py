@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from cluster_runs import PROBLEMS, Run, played, program, takes
 
 from overlap.cluster.fake_nodes import FakeMembers, FakeNode
+from overlap.cluster.nodes import HeadLost, Node
 from overlap.cluster.pool import ClusterPool
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, VerifierError
 from sandbox.errors import PoolClosed
 
 
@@ -77,6 +79,34 @@ def test_a_close_that_is_cancelled_fails_what_waits_and_leaves_the_cluster() -> 
         assert run.members.closed
         await asyncio.sleep(5.0)
         assert all(node.closed for node in run.nodes)
+
+    played(main)
+
+
+def test_a_cluster_that_is_lost_is_left_behind_its_last_agent_also_where_the_pool_is_closed_meanwhile() -> None:
+    ended: list[str] = []
+
+    class Slow(FakeNode):
+        async def close(self) -> None:
+            await asyncio.sleep(5.0)
+            ended.append("agent")
+
+    class Lost(FakeMembers):
+        async def joined(self) -> AsyncIterator[Node]:
+            yield Slow("a", 1, takes(100.0))
+            await asyncio.sleep(2.0)
+            raise HeadLost("it is gone")
+
+        async def close(self) -> None:
+            ended.append("cluster")
+
+    async def main() -> None:
+        pool = ClusterPool(Lost(), tell=lambda line: None)
+        await pool.__aenter__()
+        with pytest.raises(VerifierError, match="it is gone"):
+            await pool.judge(PROBLEMS[0], program(0))
+        await pool.__aexit__()
+        assert ended == ["agent", "cluster"]
 
     played(main)
 
