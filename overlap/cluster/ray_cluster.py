@@ -7,8 +7,10 @@ handling of signals is kept out by joining from another thread than the main one
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import ray
 from ray import exceptions
-from ray._private import auto_init_hook, state  # no public name tells what drains, and what is free on each node
+from ray._private import auto_init_hook, state, worker  # no public name tells what drains, and what is free on a node
 from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -94,8 +96,10 @@ class RayCluster:
         for task in ended:
             task.cancel()
         try:
-            with contextlib.suppress(TimeoutError):
+            try:
                 await apart(connection.close, LEAVE_S)
+            except TimeoutError:
+                atexit.unregister(ray.shutdown)  # it would wait for the one that hangs
             await asyncio.gather(*ended, return_exceptions=True)
         finally:
             if self._token_taken:
@@ -182,7 +186,7 @@ class _Connection:
         greet(self._address)
         with self._one:
             if not self._closed:
-                auto_init_hook.enable_auto_connect = False  # a call after the last one left would join, for a minute
+                _do_nothing_unasked()
                 ray.init(address=self._address, log_to_driver=False, configure_logging=False)
                 self._open = True
 
@@ -192,6 +196,15 @@ class _Connection:
             if self._open:
                 self._open = False
                 ray.shutdown()
+
+
+def _do_nothing_unasked() -> None:
+    """What Ray does by itself waits for a head, for a minute or for ever where that is gone: it joins when a call comes
+    after the last one left, and tells the head of the exception that ends this process.
+    """
+    auto_init_hook.enable_auto_connect = False
+    if sys.excepthook is worker.custom_excepthook:
+        sys.excepthook = worker.normal_excepthook
 
 
 def greet(address: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +19,11 @@ from machines import Machine, Machines, wait_until, why_not
 from places import SUPPORT
 from ranks_driver import CFG, digest
 
+from overlap.cluster.nodes import ORPHAN_S
 from overlap.policy import make_tiny_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.skipif(bool(why_not()), reason=why_not())]
-CLEAN_S = 15.0
+CLEAN_S, LOST_S = 15.0, 90.0
 APART = "/mnt/state"
 """A folder of the head's own; what is below /tmp all machines share."""
 
@@ -177,3 +180,18 @@ def test_a_run_whose_rank_lost_its_node_goes_on_from_its_checkpoint_on_the_nodes
     assert max(row.get("rollout/parity_gap") or 0.0 for row in metrics) < 0.05
     clean(machines)
     shutil.rmtree(folder)
+
+
+@pytest.mark.wide
+def test_a_run_that_loses_its_head_ends_in_time_says_so_and_leaves_nothing(machines, start, shared, policy) -> None:
+    """The last one of this file: its cluster is no more."""
+    folder = shared / "run"
+    run = start(*train(machines, shared, policy, "run.steps=1000", f"run.dir={folder}"))
+    run.until("step 1/1000", 400.0)
+    for pid in machines.head.find("gcs_server "):
+        os.kill(pid, signal.SIGKILL)
+    assert run.end(LOST_S) == 1, run.text
+    assert "the cluster is lost" in run.text or "does not answer" in run.text
+    assert "The program will terminate" not in run.text  # so says Ray where it ends a process itself
+    wait_until(lambda: not any(left(machine) for machine in machines.all), ORPHAN_S + CLEAN_S)
+    assert any(folder.glob("checkpoints/step-*/COMPLETE"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,6 +45,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
     monkeypatch.setattr(ray_cluster.ray, "shutdown", made.shutdown)
     monkeypatch.setattr(ray_cluster, "greet", lambda address: None)
     monkeypatch.setattr(ray_cluster.auto_init_hook, "enable_auto_connect", True)
+    monkeypatch.setattr(sys, "excepthook", ray_cluster.worker.custom_excepthook)
     yield made
     made.goes.set()
 
@@ -68,6 +70,30 @@ def test_a_call_that_comes_when_the_cluster_was_left_joins_none(fake: Ray) -> No
 
     asyncio.run(main())
     assert fake.done == ["init", "shutdown"]
+
+
+def test_an_exception_that_ends_the_driver_is_nothing_that_its_head_is_told(fake: Ray) -> None:
+    async def main() -> None:
+        await cluster().enter()
+
+    asyncio.run(main())
+    assert sys.excepthook is ray_cluster.worker.normal_excepthook
+
+
+def test_a_leave_that_hangs_is_not_waited_for_again_at_the_end_of_the_process(fake, monkeypatch) -> None:
+    goes, gone = threading.Event(), list[object]()
+    monkeypatch.setattr(ray_cluster.ray, "shutdown", lambda: goes.wait(DEADLINE_S))
+    monkeypatch.setattr(ray_cluster, "LEAVE_S", 0.05)
+    monkeypatch.setattr(ray_cluster.atexit, "unregister", gone.append)
+
+    async def main() -> None:
+        joined = cluster()
+        await joined.enter()
+        await joined.leave()
+
+    asyncio.run(main())
+    goes.set()
+    assert gone == [ray_cluster.ray.shutdown]
 
 
 def test_the_last_one_that_leaves_ends_the_connection_and_it_can_be_joined_again(fake: Ray) -> None:
