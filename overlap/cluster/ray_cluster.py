@@ -144,12 +144,23 @@ class RayCluster:
         return await self._asked(lambda: ray.remote(kind).options(**options).remote(*args))  # the head is told of it
 
     async def _asked(self, ask: Callable[[], T]) -> T:
-        """What the head says. Raises HeadLost where it does not answer."""
+        """What the head says. Raises HeadLost where it does not answer.
+
+        A call of Ray's that waits for a head would wait in memory that ``ray.shutdown`` gives back: none is made before
+        the head has said something, and none at all when we do not wait for it any more.
+        """
+        connection, given_up = self._connection, threading.Event()
+
+        def ask_once_it_speaks() -> list[T]:
+            return [ask()] if connection.hears(given_up) else []
+
         try:
-            return await _patiently(ask, LOOKING_S)
+            return (await _patiently(ask_once_it_speaks, LOOKING_S))[0]
         except (TimeoutError, ConnectionError, RuntimeError, exceptions.RayError) as error:
             why = last_line(error) or f"no answer for {LOOKING_S} s"
             raise HeadLost(f"its head at {self.address} does not answer ({why})") from error
+        finally:
+            given_up.set()
 
     async def _join(self) -> None:
         if self._leaves is not None and not self._leaves.done():  # one that is may be of a loop that is closed
@@ -181,17 +192,27 @@ class _Connection:
     def __init__(self, address: str) -> None:
         self._address = address
         self._open = self._closed = False
+        self._head: GcsClient | None = None
 
     def open(self) -> None:
-        greet(self._address)
+        self._head = greet(self._address)
         with self._one:
             if not self._closed:
                 _do_nothing_unasked()
                 ray.init(address=self._address, log_to_driver=False, configure_logging=False)
                 self._open = True
 
+    def hears(self, given_up: threading.Event) -> bool:
+        """Wait until the head says something, or that nobody waits for any more; whether it did."""
+        head = self._head
+        while head is not None and not given_up.is_set():
+            with contextlib.suppress(exceptions.RpcError):
+                head.check_alive([], timeout=LOOK_S)
+                break
+        return not given_up.is_set()
+
     def close(self) -> None:
-        self._closed = True
+        self._closed, self._head = True, None
         with self._one:  # once it is open, where that is being done
             if self._open:
                 self._open = False
@@ -207,12 +228,15 @@ def _do_nothing_unasked() -> None:
         sys.excepthook = worker.normal_excepthook
 
 
-def greet(address: str) -> None:
-    """Raises ConfigError where no head is, or none that lets us in; Ray itself would try for long."""
+def greet(address: str) -> GcsClient:
+    """A head, which answers within the time that it is given.
+
+    Raises ConfigError where no head is, or none that lets us in; Ray itself would try for long.
+    """
     field = "cluster.address"
     check_address(field, address)
     try:
-        GcsClient(address=address)
+        return GcsClient(address=address)
     except exceptions.AuthenticationError as error:
         way_out = "asks for another token than the driver's: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to that"
         raise ConfigError(field, address, way_out) from error

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -198,6 +199,34 @@ def test_a_frozen_head_that_an_actor_is_asked_of_holds_up_no_loop_and_is_lost(
         frozen.set()
 
     asyncio.run(main())
+
+
+def test_a_head_that_says_nothing_is_asked_nothing_else(fake: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, tries = list[str](), list[float]()
+
+    class Silent:
+        def check_alive(self, nodes: list[bytes], timeout: float) -> None:
+            tries.append(timeout)
+            time.sleep(0.01)  # a thread of its own waits for a deadline
+            raise exceptions.RpcError("Deadline Exceeded")
+
+    monkeypatch.setattr(ray_cluster, "greet", lambda address: Silent())
+    monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: asked.append("nodes"))
+    monkeypatch.setattr(ray_cluster, "LOOKING_S", 1)
+
+    async def main() -> None:
+        joined = cluster()
+        await joined.enter()
+        with pytest.raises(HeadLost, match="does not answer"):
+            await joined.look()
+        made = len(tries)
+        await until(lambda: not [thread for thread in threading.enumerate() if thread.name == "ray call"])
+        assert len(tries) <= made + 1
+        await joined.leave()
+
+    asyncio.run(main())
+    assert tries
+    assert not asked
 
 
 def test_whoever_watches_the_head_is_told_when_it_is_lost_and_let_go_when_all_have_left(
