@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import ray
 from ray import exceptions
@@ -144,18 +145,10 @@ class RayCluster:
         return await self._asked(lambda: ray.remote(kind).options(**options).remote(*args))  # the head is told of it
 
     async def _asked(self, ask: Callable[[], T]) -> T:
-        """What the head says. Raises HeadLost where it does not answer.
-
-        A call of Ray's that waits for a head would wait in memory that ``ray.shutdown`` gives back: none is made before
-        the head has said something, and none at all when we do not wait for it any more.
-        """
-        connection, given_up = self._connection, threading.Event()
-
-        def ask_once_it_speaks() -> list[T]:
-            return [ask()] if connection.hears(given_up) else []
-
+        """What the head says. Raises HeadLost where it does not answer."""
+        given_up = threading.Event()
         try:
-            return (await _patiently(ask_once_it_speaks, LOOKING_S))[0]
+            return (await _patiently(partial(_once_it_speaks, ask, given_up), LOOKING_S))[0]
         except (TimeoutError, ConnectionError, RuntimeError, exceptions.RayError) as error:
             why = last_line(error) or f"no answer for {LOOKING_S} s"
             raise HeadLost(f"its head at {self.address} does not answer ({why})") from error
@@ -188,35 +181,42 @@ class _Connection:
     """
 
     _one = threading.Lock()
+    head: ClassVar[GcsClient | None] = None
+    """That of the one that is open."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._open = self._closed = False
-        self._head: GcsClient | None = None
 
     def open(self) -> None:
-        self._head = greet(self._address)
+        head = greet(self._address)
         with self._one:
             if not self._closed:
+                _Connection.head = head
                 _do_nothing_unasked()
                 ray.init(address=self._address, log_to_driver=False, configure_logging=False)
                 self._open = True
 
-    def hears(self, given_up: threading.Event) -> bool:
-        """Wait until the head says something, or that nobody waits for any more; whether it did."""
-        head = self._head
-        while head is not None and not given_up.is_set():
-            with contextlib.suppress(exceptions.RpcError):
-                head.check_alive([], timeout=LOOK_S)
-                break
-        return not given_up.is_set()
-
     def close(self) -> None:
-        self._closed, self._head = True, None
+        self._closed = True
         with self._one:  # once it is open, where that is being done
             if self._open:
-                self._open = False
+                self._open, _Connection.head = False, None
                 ray.shutdown()
+
+
+def _once_it_speaks(ask: Callable[[], T], given_up: threading.Event) -> list[T]:
+    """What the head says to a call of Ray's, in a list; none where it is given up before.
+
+    Such a call waits for a silent head in memory that ``ray.shutdown`` gives back: so it is made when the head has said
+    something to one that ends in time, and not at all when nobody waits for it any more.
+    """
+    head = _Connection.head
+    while head is not None and not given_up.is_set():
+        with contextlib.suppress(exceptions.RpcError):
+            head.check_alive([], timeout=LOOK_S)
+            break
+    return [] if given_up.is_set() else [ask()]
 
 
 def _do_nothing_unasked() -> None:
@@ -271,8 +271,12 @@ async def end(actor: Any, closing: Awaitable[Any], seconds: float) -> None:
             async with asyncio.timeout(seconds):
                 await call(closing)
     finally:  # also when we are cancelled
+        given_up = threading.Event()
         with contextlib.suppress(TimeoutError, exceptions.RayError):  # where Ray hears nothing either, it has ended
-            await apart(lambda: ray.kill(actor), KILL_S)
+            try:
+                await apart(partial(_once_it_speaks, lambda: ray.kill(actor), given_up), KILL_S)
+            finally:
+                given_up.set()
 
 
 async def offset(clock: Callable[[], Awaitable[float]]) -> tuple[float, float]:

@@ -211,6 +211,8 @@ def test_a_head_that_says_nothing_is_asked_nothing_else(fake: Ray, monkeypatch: 
             raise exceptions.RpcError("Deadline Exceeded")
 
     monkeypatch.setattr(ray_cluster, "greet", lambda address: Silent())
+    monkeypatch.setattr(ray_cluster, "KILL_S", 0.1)
+    monkeypatch.setattr(ray_cluster.ray, "kill", lambda actor: asked.append("kill"))
     monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: asked.append("nodes"))
     monkeypatch.setattr(ray_cluster, "LOOKING_S", 1)
 
@@ -219,6 +221,7 @@ def test_a_head_that_says_nothing_is_asked_nothing_else(fake: Ray, monkeypatch: 
         await joined.enter()
         with pytest.raises(HeadLost, match="does not answer"):
             await joined.look()
+        await ray_cluster.end(None, asyncio.sleep(0), 1.0)
         made = len(tries)
         await until(lambda: not [thread for thread in threading.enumerate() if thread.name == "ray call"])
         assert len(tries) <= made + 1
