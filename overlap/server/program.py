@@ -6,13 +6,17 @@ import asyncio
 import os
 import secrets
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from overlap.atomic import to_its_end
-from overlap.process import LIFE, PARENT, environment, keeper, lifeline
+from overlap.errors import RolloutError
+from overlap.process import LIFE, PARENT, Pid, environment, keeper, lifeline
 
 KILL_S = 5.0
+END_S, NAMED = 30.0, 5
+"""What lives on after so long is not to be ended: the first few are named."""
 TAIL_BYTES = 4000
 
 
@@ -63,7 +67,9 @@ class Program:
         return self._said.decode(errors="replace").strip()
 
     async def close(self) -> None:
-        """End whatever lives of it: below its keeper, or, where that was killed, by its mark."""
+        """End whatever lives of it: below its keeper, or, where that was killed, by its mark. Raises RolloutError for
+        what begins itself anew faster than it can be ended.
+        """
         self._listen()
         try:
             await to_its_end(self._kill)
@@ -77,7 +83,12 @@ class Program:
     def _kill(self) -> None:
         if self._process.poll() is None:
             lifeline.kill_tree([self._process.pid], KILL_S, reap=False, trackers=True)
+        until = time.monotonic() + END_S
         while left := lifeline.marked(f"{LIFE}={self._mark}"):
+            if time.monotonic() > until:
+                raise RolloutError(
+                    f"rollout.command: what it began lives on after {END_S:g} s of SIGKILL: {_named(left)}"
+                )
             lifeline.kill_tree(left, KILL_S, reap=False, trackers=True)
         self._process.wait(KILL_S)
 
@@ -94,3 +105,12 @@ class Program:
         self._loop.remove_reader(self._pidfd)
         self._process.poll()
         self.ended.set()
+
+
+def _named(processes: Sequence[Pid]) -> str:
+    told = [f"{process.pid} ({_command(process)})" for process in processes[:NAMED]]
+    return ", ".join(told) + (f" and {len(processes) - NAMED} more" if len(processes) > NAMED else "")
+
+
+def _command(process: Pid) -> str:
+    return lifeline.read_proc(process.pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()[:80]
