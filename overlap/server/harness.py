@@ -25,8 +25,8 @@ from overlap.process import RUN, run_name
 from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
+from overlap.server.harness_process import HarnessProcess
 from overlap.server.left import settle
-from overlap.server.program import Program
 from sandbox.jail import remove_tree
 
 GRACE_S = 2.0
@@ -92,7 +92,7 @@ class Harness:
         return program.code, program.tail
 
     @asynccontextmanager
-    async def _started(self, folder: Path, key: str) -> AsyncIterator[Program]:
+    async def _started(self, folder: Path, key: str) -> AsyncIterator[HarnessProcess]:
         own = {
             RUN: run_name(self._scratch),
             "TMPDIR": str(folder),
@@ -104,7 +104,7 @@ class Harness:
             "TYPER_STANDARD_TRACEBACK": "1",  # one that is drawn can take longer than GRACE_S
         }
         try:
-            program = Program(["/bin/sh", "-c", self._command], folder, own)
+            program = HarnessProcess(["/bin/sh", "-c", self._command], folder, own)
         except OSError as error:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise RolloutError(f"rollout.command cannot be started ({error.strerror or error}): {way_out}") from error

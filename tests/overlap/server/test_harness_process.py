@@ -9,23 +9,23 @@ import pytest
 
 from overlap.errors import RolloutError
 from overlap.process import identify
-from overlap.server import program
-from overlap.server.program import Program
+from overlap.server import harness_process
+from overlap.server.harness_process import HarnessProcess
 
 
 def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of processes that each begin the next one and end, faster than they are looked for."""
     tried = []
-    monkeypatch.setattr(program, "END_S", 0.1)
-    monkeypatch.setattr(program, "NAMED", 1)
+    monkeypatch.setattr(harness_process, "END_S", 0.1)
+    monkeypatch.setattr(harness_process, "NAMED", 1)
 
     async def main() -> None:
-        made = Program(["true"], tmp_path, {})
+        made = HarnessProcess(["true"], tmp_path, {})
         await made.ended.wait()
         lives = identify(1)
         assert lives is not None
-        monkeypatch.setattr(program.lifeline, "marked", lambda mark: [lives] * 3)
-        monkeypatch.setattr(program.lifeline, "kill_tree", lambda pids, *given, **more: tried.append(pids))
+        monkeypatch.setattr(harness_process.lifeline, "marked", lambda mark: [lives] * 3)
+        monkeypatch.setattr(harness_process.lifeline, "kill_tree", lambda pids, *given, **more: tried.append(pids))
         with pytest.raises(RolloutError, match=r"lives on after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
             await made.close()
 
@@ -35,10 +35,10 @@ def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch
 
 def test_a_program_is_closed_with_what_left_its_session(tmp_path: Path) -> None:
     async def main() -> None:
-        made = Program(["/bin/sh", "-c", "setsid sleep 300 & sleep 300 & exit 3"], tmp_path, {})
+        made = HarnessProcess(["/bin/sh", "-c", "setsid sleep 300 & sleep 300 & exit 3"], tmp_path, {})
         await made.ended.wait()
         await made.close()
         assert made.code == 3
-        assert program.lifeline.marked(f"{program.LIFE}={made._mark}") == []
+        assert harness_process.lifeline.marked(f"{harness_process.LIFE}={made._mark}") == []
 
     asyncio.run(main())

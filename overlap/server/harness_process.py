@@ -20,7 +20,7 @@ END_S, NAMED = 30.0, 5
 TAIL_BYTES = 4000
 
 
-class Program:
+class HarnessProcess:
     """Runs ``argv`` in ``folder``, with ``own`` variables, in a session of its own, from now on. Belongs to the running
     event loop; to be closed. Raises OSError where it cannot be started.
 
