@@ -16,7 +16,7 @@ import random
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 from overlap.config import load_config
 from overlap.core import Prompt, Request, Trajectory
 from overlap.generate import VllmGenerator
+from overlap.opening import start_set_aside
 from overlap.policy import make_tiny_policy
 from overlap.server import Budget, Chat, ChatTemplate, Gateway
 
@@ -146,7 +147,7 @@ def show(served: Served) -> None:
 async def main(count: int, turns: int) -> None:
     from transformers import AutoTokenizer
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         policy = make_tiny_policy(Path(folder) / "tiny")
         settings = [f"model.policy={policy}", "model.dtype=float32", "run.device=cpu", f"rollout.max_sequences={count}"]
         settings += ["model.prompt_tokens=1000", "model.response_tokens=1000", "learn.micro_batch_tokens=2000"]
@@ -155,6 +156,7 @@ async def main(count: int, turns: int) -> None:
         try:
             await engine.start()
             await by_chat(engine, template, 8, 1)
+            stack.enter_context(start_set_aside())  # as in a run
             for _ in range(3):
                 rate, watched = await by_chat(engine, template, count, turns)
                 served = await by_gateway(engine, template, count, turns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -86,6 +87,30 @@ def test_doors_start_side_by_side_and_close_in_reverse_order() -> None:
     assert played.events == ["start verifier", "start engine", "work", "close engine", "close verifier"]
     assert played.warden.watched == [1, 2]
     assert played.said == []
+
+
+def test_what_the_start_made_is_not_looked_through_for_garbage_until_the_end() -> None:
+    class Counts(Plain):
+        async def close(self) -> None:
+            self.at_close = gc.get_freeze_count()
+
+    async def run() -> None:
+        door, made = Counts("engine", 1, []), Scene()
+        async with AsyncExitStack() as stack:
+            await open_doors({"engine": door}, stack, made.warden, made.said.append)
+            assert gc.get_freeze_count() > 1000
+            async with AsyncExitStack() as another:  # a run beside it
+                await open_doors({}, another, made.warden, made.said.append)
+            assert gc.get_freeze_count() > 1000
+        assert door.at_close == 0
+
+    before = gc.get_freeze_count()
+    gc.unfreeze()  # whatever another test, or pytest, has set aside
+    try:
+        asyncio.run(run())
+    finally:
+        if before:
+            gc.freeze()
 
 
 def test_a_door_starts_when_what_it_waits_for_is_done() -> None:
