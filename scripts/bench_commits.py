@@ -105,12 +105,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Seconds per step of the default run, from two commits in turns.")
     parser.add_argument("old", help="commit to compare with")
     parser.add_argument("new", nargs="?", default="HEAD", help="commit (HEAD)")
-    parser.add_argument("--steps", type=int, default=8, help="steps of each run (8)")
+    parser.add_argument("--steps", type=int, default=8, help="steps of each run, 2 or more: the first counts not (8)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each commit (3)")
     parser.add_argument(
         "--set", dest="settings", nargs="+", default=[], metavar="key=value", help="more settings of the runs"
     )
     options = parser.parse_args()
+    if options.steps < 2 or options.rounds < 1:
+        parser.error(f"--steps={options.steps} --rounds={options.rounds}: use 2 steps and 1 round or more")
     found: dict[str, list[dict[str, float]]] = {"old": [], "new": []}
     with checked_out(options.old) as old, checked_out(options.new) as new:
         for number in range(options.rounds):
