@@ -140,7 +140,7 @@ def run_standalone(
         cfg = prepared.cfg
         placement = seat_engines(prepared)[0].placement if "engine" in doors else place_here(cfg, learner=False)
         with quiet(scratch / "run.log") as console:
-            for name, value in left_out_lines(prepared) + episode_lines(prepared) * ("engine" in doors):
+            for name, value in left_out_lines(prepared) + (episode_lines(prepared) if "engine" in doors else []):
                 console.print(f"{name}: {value}")
             run_to_end(_Standalone(prepared, placement, scratch, console, warden, work, doors), interrupts)
 

@@ -13,9 +13,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import ray
@@ -146,14 +145,12 @@ class RayCluster:
 
     async def _asked(self, ask: Callable[[], T]) -> T:
         """What the head says. Raises HeadLost where it does not answer."""
-        given_up = threading.Event()
         try:
-            return (await _patiently(partial(_once_it_speaks, ask, given_up), LOOKING_S))[0]
+            with _once_it_speaks(ask) as asks:
+                return (await _patiently(asks, LOOKING_S))[0]
         except (TimeoutError, ConnectionError, RuntimeError, exceptions.RayError) as error:
             why = last_line(error) or f"no answer for {LOOKING_S} s"
             raise HeadLost(f"its head at {self.address} does not answer ({why})") from error
-        finally:
-            given_up.set()
 
     async def _join(self) -> None:
         if self._leaves is not None and not self._leaves.done():  # one that is may be of a loop that is closed
@@ -205,18 +202,27 @@ class _Connection:
                 ray.shutdown()
 
 
-def _once_it_speaks(ask: Callable[[], T], given_up: threading.Event) -> list[T]:
-    """What the head says to a call of Ray's, in a list; none where it is given up before.
+@contextlib.contextmanager
+def _once_it_speaks(ask: Callable[[], T]) -> Iterator[Callable[[], list[T]]]:
+    """For a thread: what the head says to a call of Ray's, in a list; none where this ends before.
 
     Such a call waits for a silent head in memory that ``ray.shutdown`` gives back: so it is made when the head has said
     something to one that ends in time, and not at all when nobody waits for it any more.
     """
-    head = _Connection.head
-    while head is not None and not given_up.is_set():
-        with contextlib.suppress(exceptions.RpcError):
-            head.check_alive([], timeout=LOOK_S)
-            break
-    return [] if given_up.is_set() else [ask()]
+    given_up = threading.Event()
+
+    def asks() -> list[T]:
+        head = _Connection.head
+        while head is not None and not given_up.is_set():
+            with contextlib.suppress(exceptions.RpcError):
+                head.check_alive([], timeout=LOOK_S)
+                break
+        return [] if given_up.is_set() else [ask()]
+
+    try:
+        yield asks
+    finally:
+        given_up.set()
 
 
 def _do_nothing_unasked() -> None:
@@ -271,12 +277,11 @@ async def end(actor: Any, closing: Awaitable[Any], seconds: float) -> None:
             async with asyncio.timeout(seconds):
                 await call(closing)
     finally:  # also when we are cancelled
-        given_up = threading.Event()
-        with contextlib.suppress(TimeoutError, exceptions.RayError):  # where Ray hears nothing either, it has ended
-            try:
-                await apart(partial(_once_it_speaks, lambda: ray.kill(actor), given_up), KILL_S)
-            finally:
-                given_up.set()
+        with (
+            contextlib.suppress(TimeoutError, exceptions.RayError),  # where Ray hears nothing either, it has ended
+            _once_it_speaks(lambda: ray.kill(actor)) as kills,
+        ):
+            await apart(kills, KILL_S)
 
 
 async def offset(clock: Callable[[], Awaitable[float]]) -> tuple[float, float]:
