@@ -15,8 +15,19 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.clock import now
-from overlap.core import Batch, Finish, Prompt, Request, Scored, StepReport, Trajectory, VersionSpan, WeightUpdate
-from overlap.processless import Processless, ProcesslessEngine
+from overlap.core import (
+    Batch,
+    Finish,
+    Processless,
+    ProcesslessEngine,
+    Prompt,
+    Request,
+    Scored,
+    StepReport,
+    Trajectory,
+    VersionSpan,
+    WeightUpdate,
+)
 from sandbox.pool import Places
 
 Seconds = Callable[[random.Random], float]

@@ -15,10 +15,9 @@ from typing import Any, cast
 
 from overlap.clock import now
 from overlap.config import Config
-from overlap.core import Learner, Prompt, Request, Scored, Trajectory, WeightUpdate
+from overlap.core import Learner, Processless, ProcesslessEngine, Prompt, Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.pipeline import Assembler, PromptStream
-from overlap.processless import Processless, ProcesslessEngine
 from overlap.record import ROLLOUTS, Rollouts, resolve
 
 NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.eval_k=0", "run.keep_rollouts=false", "verify.workers=1")

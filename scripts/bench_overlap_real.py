@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from overlap.config import Config, load_config
-from overlap.core import Generator, Request, Trajectory, WeightUpdate
+from overlap.core import Generator, ProcesslessEngine, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
-from overlap.processless import ProcesslessEngine
 from overlap.record import result_timing
 from overlap.standalone import Parts, run_standalone
 

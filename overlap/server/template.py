@@ -15,9 +15,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from overlap.core import unicode_of
 from overlap.episode import ROLES, text_of
 from overlap.errors import EpisodeError, RequestRefused
-from overlap.turns import unicode_of
 
 Raw = Mapping[str, Any]
 _DUMMY = "ovl7dummy"

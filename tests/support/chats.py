@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from overlap.core import Finish, Prompt, Request, Trajectory, VersionSpan
-from overlap.processless import ProcesslessEngine
+from overlap.core.no_process import ProcesslessEngine
 from overlap.server import Chat
 
 START, END, PAD = 1, 2, 10

@@ -12,8 +12,8 @@ from mortal import turns
 
 from overlap.clock import run_virtual as run
 from overlap.core import Request, Trajectory
+from overlap.core.no_process import ProcesslessEngine
 from overlap.generate import Replicas
-from overlap.processless import ProcesslessEngine
 
 
 def turn_of(group: int, sample: int, turn: int):

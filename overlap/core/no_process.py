@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from overlap.core import Spoken
+from overlap.core.chat_turns import Spoken
 
 
 class Processless:

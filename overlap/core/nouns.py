@@ -1,4 +1,4 @@
-"""Nouns and doors of overlap.
+"""The data types of overlap.
 
 Shapes are a small grammar, used everywhere: ``P`` prompts (groups) per step, ``G`` samples per group, ``T`` tokens.
 The way of the data; each noun is made in one place, never changed after, and the next one holds the former:
@@ -10,17 +10,14 @@ All times are seconds of ``time.monotonic()`` (one clock for all processes of a 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
-from overlap.packed import Packed as Packed
-from overlap.turns import Spoken as Spoken
-from overlap.turns import Used as Used
+from overlap.core.chat_turns import Used
+from overlap.core.token_array import Packed
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sandbox.core import Judgement, Problem, Program
 
 Finish = Literal["stop", "length", "abort"]
@@ -270,124 +267,3 @@ class WeightUpdate:
     backend: str
     info: Mapping[str, Any]
     chunks: Callable[[], AsyncGenerator[Mapping[str, Any], None]] | None = None
-
-
-@runtime_checkable
-class Task(Protocol):
-    """What is learned: prompts and a reward. Any object with these members is one; what each of them owes stands at
-    :class:`overlap.task.Task`, the base class with defaults.
-    """
-
-    packages: tuple[str, ...]
-
-    def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]: ...
-
-    def program(self, prompt: Prompt, answer: str) -> tuple[Problem, Program] | None: ...
-
-    def reward(self, prompt: Prompt, answer: str, judgement: Judgement | None) -> float | None: ...
-
-    def probes(self, prompt: Prompt) -> Iterable[Probe]: ...
-
-
-class Generator(Protocol):
-    """The engine door. Constructing it starts nothing; the first await of ``start`` does."""
-
-    async def start(self) -> None:
-        """Bring the engine up. Its gate stays shut until a version is loaded."""
-
-    async def generate(self, request: Request) -> Trajectory:
-        """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine."""
-
-    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
-        """Read an answer by ``rollout.tool_parser`` and ``rollout.reasoning_parser``; ``tools`` are those of its
-        request, a JSON list. What was sampled stays what is learned from.
-        """
-
-    async def load(self, update: WeightUpdate) -> None:
-        """Pause, load a version, resume (and open the gate). After a failure the gate is shut until a load succeeds.
-        Where engine and learner share a device, it is ``wake("cache")`` that resumes and opens.
-        """
-
-    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature (the parity probe).
-
-        Of R engines that share the work [R x (T-1)], one after the other.
-        """
-
-    async def sleep(self) -> None:
-        """Give device memory to the learner; no effect where engine and learner do not share a device, or asleep."""
-
-    async def wake(self, part: Part) -> None:
-        """Take device memory back: for the weights, so that they can be loaded, then for the KV cache, and generate."""
-
-    async def wants_weights(self) -> None:
-        """Return each time an engine has come up again and needs weights; never where none comes up again."""
-
-    async def wait_dead(self) -> None:
-        """Raise with the cause when a process of the engine dies; return when it is closed."""
-
-    def pids(self) -> tuple[int, ...]:
-        """Processes of the engine that are alive, also during its start."""
-
-    async def close(self) -> None:
-        """End every process of the engine; safe to call twice or before ``start``."""
-
-
-class Verifier(Protocol):
-    """The sandbox door."""
-
-    async def start(self) -> None: ...
-
-    async def score(self, trajectory: Trajectory) -> Scored:
-        """Judge one trajectory. Our own failures come back as ``reward=None``; raises VerifierError if too many."""
-
-    def pids(self) -> tuple[int, ...]:
-        """Processes of the verifier that are alive. One that dies is replaced: there is no death to wait for."""
-
-    async def close(self) -> None: ...
-
-
-class Learner(Protocol):
-    """The trainer door. All of its methods run elsewhere: awaiting them never holds up the caller's loop."""
-
-    shares: bool
-    """Learner and engine share devices, so that one sleeps while the other works; known when it has started."""
-
-    async def start(self) -> None: ...
-
-    async def step(self, batch: Batch) -> StepReport:
-        """One learner step (one or more optimizer steps). Raises StaleBatchError, LearnerError."""
-
-    async def sleep(self) -> None:
-        """Give device memory to an engine on the same device, as ``learn.offload`` says, until a call needs it."""
-
-    async def free(self, moment: str) -> float | None:
-        """GiB of the first rank's device that nobody has, which is logged as of ``moment``; None where it has none."""
-
-    async def publish(self, version: int) -> WeightUpdate:
-        """Gather the shards and make version ``version`` ready for the engine."""
-
-    async def transmit(self, update: WeightUpdate) -> None:
-        """Send while the engine receives (collective backends); returns at once for memory-based ones."""
-
-    async def retire(self, update: WeightUpdate, *, loaded: bool = True) -> None:
-        """Free what ``publish`` made; where it was not ``loaded``, whatever of it the next one must not meet."""
-
-    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Log-probs [T-1] of the learner's policy at the sampling temperature (the parity probe)."""
-
-    async def save(self, path: Path, *, kind: Literal["policy", "state"]) -> int:
-        """Write a Hugging Face checkpoint ("policy") or everything that a resume needs ("state"), atomically. Returns
-        the version that was written; after RunDirError the learner goes on.
-        """
-
-    async def restore(self, path: Path) -> None:
-        """Load what ``save(kind="state")`` wrote."""
-
-    async def wait_dead(self) -> None:
-        """Raise with the cause when a process of the learner dies; return when it is closed."""
-
-    def pids(self) -> tuple[int, ...]:
-        """Processes of the learner that are alive, also during its start."""
-
-    async def close(self) -> None: ...
