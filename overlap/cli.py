@@ -295,8 +295,8 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
 
     from overlap.placement import memory_plan, memory_table
     from overlap.plan import asked_for, plan
+    from overlap.process import scratch_directory
     from overlap.record import plain
-    from overlap.scratch import scratch_directory
     from overlap.spread import seat
     from overlap.training import check_place, check_resume, open_rollouts, prepare
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from overlap.activations import DecoderShape, activation_bytes, checkpoints, trained_parameters
 from overlap.config import Config
 from overlap.errors import ConfigError, RequestRefused
 from overlap.placement import (
     Asked,
+    DecoderShape,
     MemoryPlan,
     ModelShape,
     Seats,
+    activation_bytes,
     cache_line,
+    checkpoints,
     computes_bfloat16,
     memory_line,
     read_shape,
     seats_line,
+    trained_parameters,
 )
 from overlap.prepared import Prepared
 from overlap.record import Rollouts

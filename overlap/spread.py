@@ -26,8 +26,7 @@ from overlap.placement import (
     seating_here,
     seating_over,
 )
-from overlap.process import interruptible
-from overlap.scratch import run_to_end
+from overlap.process import interruptible, run_to_end
 
 if TYPE_CHECKING:
     from overlap.cluster import RayCluster

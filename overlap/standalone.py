@@ -34,7 +34,7 @@ from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
 from overlap.plan import episode_lines, left_out_lines, seats_lines
 from overlap.prepared import Prepared
-from overlap.process import Warden, interruptible
+from overlap.process import Warden, interruptible, run_to_end, scratch_directory
 from overlap.record import (
     MARK,
     Console,
@@ -47,7 +47,6 @@ from overlap.record import (
     trajectory_row,
     write_rollouts,
 )
-from overlap.scratch import run_to_end, scratch_directory
 from overlap.spread import Seated, seat
 from overlap.task import load_task
 from overlap.training import checked_file, prepare

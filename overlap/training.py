@@ -26,9 +26,8 @@ from overlap.placement import (
 )
 from overlap.plan import asked_for, plan
 from overlap.prepared import Prepared
-from overlap.process import Interrupts, interruptible
+from overlap.process import Interrupts, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, Rollouts, RunDir, quiet
-from overlap.scratch import run_to_end, scratch_directory
 from overlap.session import Session
 from overlap.spread import check_cluster, seat
 from overlap.steering import Steering

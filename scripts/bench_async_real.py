@@ -32,9 +32,8 @@ from overlap.learner import DeepSpeedLearner
 from overlap.opening import Door, open_doors
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepared import Prepared
-from overlap.process import Warden, interruptible
+from overlap.process import Warden, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
-from overlap.scratch import run_to_end, scratch_directory
 from overlap.training import prepare
 from overlap.verify import SandboxVerifier
 

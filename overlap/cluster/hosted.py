@@ -25,8 +25,7 @@ from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
-from overlap.process import Life, connect
-from overlap.scratch import scratch_directory
+from overlap.process import Life, connect, scratch_directory
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""

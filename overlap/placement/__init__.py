@@ -5,6 +5,7 @@ Decided once, in the driver, before anything starts; the engines' hosts and the 
 torch and starts no CUDA.
 """
 
+from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, devices_here
 from overlap.placement.fit import Seating, check_fit
 from overlap.placement.homes import reseated
@@ -37,6 +38,7 @@ __all__ = [
     "CPU_BLOCK_TOKENS",
     "Asked",
     "Backend",
+    "DecoderShape",
     "Devices",
     "EngineSeat",
     "MemoryPlan",
@@ -46,11 +48,14 @@ __all__ = [
     "RankSeat",
     "Seating",
     "Seats",
+    "activation_bytes",
     "cache_line",
     "check_environment",
     "check_fit",
     "check_nodes",
+    "checkpoints",
     "computes_bfloat16",
+    "decoder_shape",
     "devices_here",
     "driver_node",
     "fits_on",
@@ -75,4 +80,5 @@ __all__ = [
     "shape_of",
     "text_config",
     "token_bytes",
+    "trained_parameters",
 ]

@@ -36,6 +36,7 @@ from overlap.process.lifeline import (
     read_proc,
 )
 from overlap.process.nest import LIFE, PARENT, RUN, environment, name_shared, run_name, shared
+from overlap.process.scratch import run_to_end, scratch_directory
 from overlap.process.warden import Warden
 
 __all__ = [
@@ -77,6 +78,8 @@ __all__ = [
     "read_proc",
     "receive",
     "run_name",
+    "run_to_end",
+    "scratch_directory",
     "see",
     "shared",
 ]

@@ -24,11 +24,11 @@ from typing import Any, Protocol, cast
 
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Trajectory
-from overlap.episode import Branch
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import GoesOn, OutOfTime, within
 from overlap.server.chat import Budget, Chat
+from overlap.server.episode_tree import Branch
 from overlap.server.places import Place
 from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program

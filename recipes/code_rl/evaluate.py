@@ -281,7 +281,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _dry_run(asked: Evaluation) -> None:
-    from overlap.scratch import scratch_directory
+    from overlap.process import scratch_directory
 
     with scratch_directory() as (scratch, _):
         prepared = asked.prepare(scratch, read_only=True)

@@ -27,9 +27,8 @@ from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
 from overlap.opening import open_doors
-from overlap.process import interruptible
+from overlap.process import interruptible, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
-from overlap.scratch import run_to_end, scratch_directory
 from overlap.standalone import Sandbox
 from overlap.task import Task
 from overlap.training import checked_file

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from chats import Letters
 
-from overlap.activations import DecoderShape
 from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.placement import ModelShape, Seats, memory_plan, memory_table, seating_here
+from overlap.placement.activations import DecoderShape
 from overlap.plan import (
     _critic,
     _nobody_sleeps,

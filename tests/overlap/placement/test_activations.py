@@ -6,7 +6,14 @@ from array import array
 
 import pytest
 
-from overlap.activations import KEPT, DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
+from overlap.placement.activations import (
+    KEPT,
+    DecoderShape,
+    activation_bytes,
+    checkpoints,
+    decoder_shape,
+    trained_parameters,
+)
 
 QWEN_14B = DecoderShape(layers=48, hidden=5120, inner=13824, queries=5120, keys=1024)
 QWEN_1_5B = DecoderShape(layers=28, hidden=1536, inner=8960, queries=1536, keys=256)

@@ -17,7 +17,7 @@ import pytest
 from overlap import cli
 from overlap.errors import ConfigError, OverlapError
 from overlap.process import Interrupts, interruptible
-from overlap.scratch import run_to_end, scratch_directory
+from overlap.process.scratch import run_to_end, scratch_directory
 
 
 @pytest.fixture

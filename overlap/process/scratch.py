@@ -12,7 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from overlap.errors import ConfigError, OverlapError
-from overlap.process import Interrupts, Warden, run_name
+from overlap.process.interrupts import Interrupts
+from overlap.process.nest import run_name
+from overlap.process.warden import Warden
 from sandbox.jail import remove_tree
 
 LOOK_S = 0.5
