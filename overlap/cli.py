@@ -243,7 +243,7 @@ def _resumed_config(args: argparse.Namespace) -> Config:
 def _kept_config(args: argparse.Namespace) -> Config:
     """Without ``--config`` a run from kept samples goes by what the run that kept them has left beside them."""
     from overlap.config import Config, load_config
-    from overlap.saved import NEEDS, rollouts_in
+    from overlap.replay import NEEDS, rollouts_in
 
     beside = rollouts_in(args.from_rollouts)[1]
     if args.config is not None or beside is None:

@@ -45,8 +45,8 @@ from overlap.record import (
     write_picture,
     writing,
 )
+from overlap.replay import SavedGenerator, SavedVerifier, Unsent
 from overlap.restarts import INTERRUPTED, Restarts, death_in, reason_of
-from overlap.saved import SavedGenerator, SavedVerifier, Unsent
 from overlap.steering import Steering
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"

@@ -262,7 +262,7 @@ def _fits(cfg: Config, checkpoint: Path) -> None:
 def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Rollouts:
     """The kept samples that a run shall learn from. Raises ConfigError where it could not."""
     from overlap.record import data_digest
-    from overlap.saved import check_rollouts, rollouts_in
+    from overlap.replay import check_rollouts, rollouts_in
 
     if resume:
         raise ConfigError("--from-rollouts", where, "begins a new run: leave --resume out")

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from overlap import core, fakes, saved
+from overlap import core, fakes
 from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
 from overlap.learner import DeepSpeedLearner
+from overlap.replay import kept_rollouts as saved
 from overlap.verify import SandboxVerifier
 
 

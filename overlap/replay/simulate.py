@@ -22,7 +22,7 @@ from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdat
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge, result_timing
-from overlap.recorded import Recorded, Taken, configured, recorded
+from overlap.replay.durations import Recorded, Taken, configured, recorded
 
 T = TypeVar("T")
 CAVEAT = (

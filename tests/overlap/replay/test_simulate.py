@@ -11,8 +11,8 @@ import pytest
 from timed_run import LEARN_S, LOAD_S, config, leave, timed
 
 from overlap import cli
-from overlap.recorded import configured, decoding_since, held_s, recorded
-from overlap.replay import measured, replay, schedule, simulate
+from overlap.replay.durations import configured, decoding_since, held_s, recorded
+from overlap.replay.simulate import measured, replay, schedule, simulate
 
 STALE = "rollout.max_staleness=1"
 

@@ -22,7 +22,7 @@ from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepared import Prepared
 from overlap.record import ROLLOUTS, Rollouts, data_digest, read_rows
-from overlap.saved import SavedGenerator, SavedVerifier, check_rollouts
+from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 
 KEPT = ("run.keep_rollouts=true", "run.steps=6", "rollout.max_sequences=16")
 
