@@ -279,8 +279,7 @@ def plan_elsewhere(cfg: Config, devices: str) -> int:
     ConfigError where it would not fit.
     """
     from overlap.placement import check_fit, memory_plan, memory_table
-    from overlap.plan import elsewhere_lines
-    from overlap.training import elsewhere
+    from overlap.prepare import elsewhere, elsewhere_lines
 
     asked, seating = elsewhere(cfg, devices)
     seats = seating(cfg)
@@ -294,11 +293,10 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     import yaml
 
     from overlap.placement import memory_plan, memory_table
-    from overlap.plan import asked_for, plan
+    from overlap.prepare import asked_for, check_place, plan_lines, prepare, seat
     from overlap.process import scratch_directory
     from overlap.record import plain
-    from overlap.spread import seat
-    from overlap.training import check_place, check_resume, open_rollouts, prepare
+    from overlap.training import check_resume, open_rollouts
 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
@@ -310,7 +308,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     asked = asked_for(prepared, kept)
     seats = seated.seating(cfg)
     memory = memory_plan(asked, seats)
-    told = plan(prepared, asked, seats, memory, kept) + seated.lines()
+    told = plan_lines(prepared, asked, seats, memory, kept) + seated.lines()
     lines = (f"{name:<11} {value}" for name, value in told)
     show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     show("", *memory_table(memory))

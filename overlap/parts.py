@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, cast
 from overlap.config import Config
 from overlap.core import Generator
 from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
-from overlap.prepared import Prepared
-from overlap.spread import cluster_of
+from overlap.prepare import Prepared, cluster_of
 
 if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet

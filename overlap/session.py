@@ -21,7 +21,7 @@ from overlap.opening import Door, open_doors
 from overlap.parts import Sites, before_starts, learner_of, rolling, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
-from overlap.prepared import Prepared
+from overlap.prepare import Prepared
 from overlap.process import Warden
 from overlap.record import (
     BEGINNING,

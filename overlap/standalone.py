@@ -32,8 +32,7 @@ from overlap.opening import Door, open_doors
 from overlap.parts import rolling, sandbox_verifier, serving_engines
 from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
-from overlap.plan import episode_lines, left_out_lines, seats_lines
-from overlap.prepared import Prepared
+from overlap.prepare import Prepared, Seated, checked_file, episode_lines, left_out_lines, prepare, seat, seats_lines
 from overlap.process import Warden, interruptible, run_to_end, scratch_directory
 from overlap.record import (
     MARK,
@@ -47,9 +46,7 @@ from overlap.record import (
     trajectory_row,
     write_rollouts,
 )
-from overlap.spread import Seated, seat
 from overlap.task import load_task
-from overlap.training import checked_file, prepare
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.prepared import Prepared
+from overlap.prepare import Prepared
 
 SMALL = ["rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.eval_samples=0", "data.drop_solved=1"]
 OPERATIONS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.truncate", "shutil.rmtree"}

@@ -27,10 +27,9 @@ from overlap.evaluation import AnswerFile, Draw, complete
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
-from overlap.prepared import Prepared
+from overlap.prepare import Prepared, check_device, load_tokenizer
 from overlap.record import Progress, plain, quiet
 from overlap.standalone import Parts, check_engines, run_standalone
-from overlap.training import check_device, load_tokenizer
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
 from recipes.code_rl.evaluation_sets import (

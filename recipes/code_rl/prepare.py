@@ -27,11 +27,11 @@ from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
 from overlap.opening import open_doors
+from overlap.prepare import checked_file
 from overlap.process import interruptible, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
 from overlap.standalone import Sandbox
 from overlap.task import Task
-from overlap.training import checked_file
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.command_line import Parser, positive
 from recipes.code_rl.core import CodeProblem

@@ -15,7 +15,7 @@ from overlap.config import Config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import DataError
 from overlap.fakes import fake_prompts
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from sandbox import Judgement, Problem, Program, SandboxError
 
 

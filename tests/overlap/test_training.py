@@ -19,7 +19,7 @@ from overlap.config import Config, load_config
 from overlap.ctl import ask
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from overlap.record import SOCKET, place
 from overlap.steering import Steering
 

@@ -19,8 +19,8 @@ from overlap.config import ClusterConfig
 from overlap.errors import OverlapError
 from overlap.learner import DeepSpeedLearner
 from overlap.parts import Sites, learner_of
-from overlap.prepared import Prepared
-from overlap.spread import seat
+from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.seating import seat
 
 CFG = config(ranks=2, zero_stage=2)
 

@@ -14,7 +14,7 @@ from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.placement import place_here
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
 from overlap.session import Session

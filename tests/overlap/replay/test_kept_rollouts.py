@@ -20,7 +20,7 @@ from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from overlap.record import ROLLOUTS, Rollouts, data_digest, read_rows
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 

@@ -10,8 +10,8 @@ import pytest
 from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
+from overlap.prepare.run_inputs import prepare
 from overlap.task import Task
-from overlap.training import prepare
 
 
 class TrainOnly(Task):
@@ -25,7 +25,7 @@ class TrainOnly(Task):
 @pytest.fixture(autouse=True)
 def no_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overlap.policy.resolve_policy", lambda name: tmp_path)
-    monkeypatch.setattr("overlap.training.load_tokenizer", lambda policy: None)
+    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: None)
 
 
 def test_evaluations_during_a_run_need_something_to_evaluate_on(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, To
         return tmp_path / name
 
     monkeypatch.setattr("overlap.policy.resolve_policy", resolve)
-    monkeypatch.setattr("overlap.training.load_tokenizer", lambda policy: known[policy.name])
+    monkeypatch.setattr("overlap.prepare.run_inputs.load_tokenizer", lambda policy: known[policy.name])
     return known
 
 

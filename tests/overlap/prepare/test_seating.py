@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from shapes import SMALL
 
-from overlap import spread
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
 from overlap.placement import Asked, Devices, NodeDevices, place_here
-from overlap.spread import seat
+from overlap.prepare import seating as spread
+from overlap.prepare.seating import seat
 
 GIB = 2**30
 CFG = Config(run=RunConfig(device="cpu"), rollout=RolloutConfig(replicas=2))
@@ -35,7 +35,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[NodeDevices]:
 
 def test_without_a_cluster_all_is_on_this_machine_and_ray_is_not_imported() -> None:
     code = (
-        "import sys; from overlap.config import Config, RunConfig; from overlap.spread import seat\n"
+        "import sys; from overlap.config import Config, RunConfig; from overlap.prepare.seating import seat\n"
         "seated = seat(Config(run=RunConfig(device='cpu')))\n"
         "import overlap.parts, overlap.training, overlap.standalone\n"
         "print(seated.lines(), seated.placement.nodes, 'ray' in sys.modules, 'overlap.cluster' in sys.modules)"

@@ -13,7 +13,7 @@ from overlap.config import load_config
 from overlap.errors import ConfigError
 from overlap.placement import ModelShape, Seats, memory_plan, memory_table, seating_here
 from overlap.placement.activations import DecoderShape
-from overlap.plan import (
+from overlap.prepare.plan import (
     _critic,
     _nobody_sleeps,
     _uncorrected,
@@ -27,7 +27,7 @@ from overlap.plan import (
     plan,
     prompts_line,
 )
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from overlap.record import Rollouts
 
 

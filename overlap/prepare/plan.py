@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from overlap.config import Config
-from overlap.errors import ConfigError, RequestRefused
+from overlap.errors import ConfigError, RequestRefused, blaming
 from overlap.placement import (
     Asked,
     DecoderShape,
     MemoryPlan,
     ModelShape,
+    Seating,
     Seats,
     activation_bytes,
     cache_line,
     checkpoints,
     computes_bfloat16,
     memory_line,
+    named_devices,
     read_shape,
+    seating_on,
     seats_line,
     trained_parameters,
 )
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from overlap.record import Rollouts
 
 GIB = 2**30
 
 
-def plan(
+def plan_lines(
     prepared: Prepared, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
 ) -> list[tuple[str, str]]:
     """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
@@ -197,3 +200,20 @@ def activations_line(cfg: Config, shape: DecoderShape) -> str:
     kept = activation_bytes(shape, learn.rank_tokens, width=width, checkpointing=again)
     how = "each layer computed again" if again else "all layers kept"
     return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
+
+
+def elsewhere(cfg: Config, devices: str) -> tuple[Asked, Seating]:
+    """What the memory of a run is planned by on other hardware, of which ``devices`` says what there is ("8x80"). Of
+    the models their ``config.json`` is enough. Raises ConfigError.
+    """
+    from overlap.policy import resolve_config
+
+    seating = seating_on(named_devices(devices))
+    if cfg.run.device == "cpu":
+        raise ConfigError("run.device", "cpu", f"--devices={devices} plans for GPUs: use auto or cuda")
+    policy = read_shape(resolve_config(cfg.model.policy))
+    critic = None
+    if cfg.learn.advantage == "gae":
+        with blaming("critic.policy"):
+            critic = read_shape(resolve_config(cfg.critic.policy)) if cfg.critic.policy else policy
+    return Asked(cfg, policy, critic), seating
