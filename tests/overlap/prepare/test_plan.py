@@ -24,7 +24,7 @@ from overlap.prepare.plan import (
     asked_for,
     episode_lines,
     number_lines,
-    plan,
+    plan_lines,
     prompts_line,
 )
 from overlap.prepare.run_inputs import Prepared
@@ -72,7 +72,7 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     asked = asked_for(prepared, rollouts)
     seats = seating_here(prepared.cfg)(prepared.cfg)
     memory = memory_plan(asked, seats)
-    lines = dict(plan(prepared, asked, seats, memory, rollouts))
+    lines = dict(plan_lines(prepared, asked, seats, memory, rollouts))
     assert lines["memory"].startswith("machine at most ")
     told = "\n".join(memory_table(memory))
     assert ("engine" in told) == (not kept)
