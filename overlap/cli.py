@@ -252,7 +252,7 @@ def _kept_config(args: argparse.Namespace) -> Config:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from overlap.training import train
+    from overlap.run import train
 
     resume = args.resume or args.resume_with_changes
     rollouts = args.from_rollouts
@@ -296,7 +296,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     from overlap.prepare import asked_for, check_place, plan_lines, prepare, seat
     from overlap.process import scratch_directory
     from overlap.record import plain
-    from overlap.training import check_resume, open_rollouts
+    from overlap.run import check_resume, open_rollouts
 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
@@ -334,7 +334,7 @@ def _export(args: argparse.Namespace) -> int:
 def _ctl(args: argparse.Namespace) -> int:
     import json
 
-    from overlap.ctl import ask
+    from overlap.run import ask
 
     answer = ask(args.run, args.wish)
     show(answer["done"] if "done" in answer else json.dumps(answer, indent=1))

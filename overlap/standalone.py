@@ -28,8 +28,6 @@ from overlap.evaluation import (
     remember,
     tallied,
 )
-from overlap.opening import Door, open_doors
-from overlap.parts import rolling, sandbox_verifier, serving_engines
 from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
 from overlap.prepare import Prepared, Seated, checked_file, episode_lines, left_out_lines, prepare, seat, seats_lines
@@ -46,6 +44,7 @@ from overlap.record import (
     trajectory_row,
     write_rollouts,
 )
+from overlap.run import Door, open_doors, rolling, sandbox_verifier, serving_engines
 from overlap.task import load_task
 
 

@@ -29,11 +29,11 @@ from overlap.config import Config, load_config
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.generate import VllmGenerator
 from overlap.learner import DeepSpeedLearner
-from overlap.opening import Door, open_doors
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepare import Prepared, prepare
 from overlap.process import Warden, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
+from overlap.run import Door, open_doors
 from overlap.verify import SandboxVerifier
 
 STALEST = 4

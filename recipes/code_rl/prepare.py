@@ -26,10 +26,10 @@ from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
-from overlap.opening import open_doors
 from overlap.prepare import checked_file
 from overlap.process import interruptible, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
+from overlap.run import open_doors
 from overlap.standalone import Sandbox
 from overlap.task import Task
 from recipes.code_rl.cases import CONTEST_MODULES, Judging

@@ -20,8 +20,7 @@ from overlap.config import Config, load_config
 from overlap.errors import ConfigError
 from overlap.export import export
 from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
-from overlap.session import ALL_SOLVED
-from overlap.training import train
+from overlap.run import ALL_SOLVED, train
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
 

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.ctl import ask
 from overlap.errors import OverlapError
+from overlap.run.control_socket import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

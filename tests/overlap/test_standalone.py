@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import pytest
 from sessions import Generator, Tokenizer, Verifier
 
-from overlap import cli, opening, standalone
+from overlap import cli, standalone
 from overlap.config import Config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import DataError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import Prepared
+from overlap.run import open_close as opening
 from sandbox import Judgement, Problem, Program, SandboxError
 
 

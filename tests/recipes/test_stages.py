@@ -15,7 +15,7 @@ from shapes import R1_DISTILL_14B
 from overlap.config import Config
 from overlap.policy import make_tiny_policy
 from overlap.record import RunDir, RunState, save_state, writing
-from overlap.session import ALL_SOLVED
+from overlap.run.session import ALL_SOLVED
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of
 

@@ -17,7 +17,7 @@ from overlap.placement import place_here
 from overlap.prepare.run_inputs import Prepared
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
-from overlap.session import Session
+from overlap.run.session import Session
 
 
 class _Alive:

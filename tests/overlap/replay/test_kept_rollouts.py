@@ -15,7 +15,7 @@ from journal import essence
 from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
-from overlap import cli, session, standalone, training
+from overlap import cli, standalone
 from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError
@@ -23,6 +23,7 @@ from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import Prepared
 from overlap.record import ROLLOUTS, Rollouts, data_digest, read_rows
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
+from overlap.run import session, training
 
 KEPT = ("run.keep_rollouts=true", "run.steps=6", "rollout.max_sequences=16")
 

@@ -13,11 +13,11 @@ import pytest
 from journal import essence
 from sessions import Generator, Learner, Stage, Verifier, play
 
-from overlap import restarts
 from overlap.core import Batch, WeightUpdate
 from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
 from overlap.record import final_table, read_rows
-from overlap.session import Session
+from overlap.run import restarts
+from overlap.run.session import Session
 
 Deaths = Callable[[int, Batch], bool]
 

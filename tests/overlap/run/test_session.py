@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from sessions import Generator, Stage, Verifier, play
 
-from overlap import keeping
-from overlap import session as session_module
 from overlap.atomic import partial_path
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.placement import Devices, EngineSeat, Placement
 from overlap.record import RunDir, final_table, read_rows, reopen
 from overlap.record.place import check_free
-from overlap.session import Session
+from overlap.run import save_policy as keeping
+from overlap.run import session as session_module
+from overlap.run.session import Session
 
 Make = Callable[..., Stage]
 

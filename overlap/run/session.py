@@ -16,9 +16,6 @@ from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import Course, Evaluator
-from overlap.keeping import Keeper
-from overlap.opening import Door, open_doors
-from overlap.parts import Sites, before_starts, learner_of, rolling, sandbox_verifier, steady_engines
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepare import Prepared
@@ -46,8 +43,11 @@ from overlap.record import (
     writing,
 )
 from overlap.replay import SavedGenerator, SavedVerifier, Unsent
-from overlap.restarts import INTERRUPTED, Restarts, death_in, reason_of
-from overlap.steering import Steering
+from overlap.run.control import Steering
+from overlap.run.open_close import Door, open_doors
+from overlap.run.parts import Sites, before_starts, learner_of, rolling, sandbox_verifier, steady_engines
+from overlap.run.restarts import INTERRUPTED, Restarts, death_in, reason_of
+from overlap.run.save_policy import Keeper
 
 _STOPPED_AT_THE_START = "the run was stopped before its first step"
 _STOPPED_ON_ITS_WAY_BACK = "the run was stopped while it went back to a checkpoint: --resume goes on from there"

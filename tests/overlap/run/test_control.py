@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from sessions import Learner, Stage, play
 
-from overlap import steering as module
-from overlap.ctl import ask, listening
 from overlap.errors import LearnerError, OverlapError, StageError, StoppedError
 from overlap.record import read_rows
 from overlap.record.checkpoint import complete
-from overlap.session import Session
-from overlap.steering import COMMANDS, Steering
+from overlap.run import control as module
+from overlap.run.control import COMMANDS, Steering
+from overlap.run.control_socket import ask, listening
+from overlap.run.session import Session
 
 Make = Callable[..., Stage]
 

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from starting import Held
 
-from overlap import ctl
 from overlap.cli import main
-from overlap.ctl import ask, listening
 from overlap.errors import ConfigError, OverlapError
 from overlap.record import SOCKET
-from overlap.steering import COMMANDS, Steering
+from overlap.run import control_socket as ctl
+from overlap.run.control import COMMANDS, Steering
+from overlap.run.control_socket import ask, listening
 
 
 @contextmanager

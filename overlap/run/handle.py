@@ -25,8 +25,8 @@ from typing import Any
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import StoppedError
-from overlap.steering import Steering
-from overlap.training import train
+from overlap.run.control import Steering
+from overlap.run.training import train
 
 LOOK_S = 0.5
 """A Ctrl-C is noticed at least so often."""

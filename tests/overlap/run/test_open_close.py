@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from overlap import opening
 from overlap.errors import EngineError, OverlapError
-from overlap.opening import open_doors
+from overlap.run import open_close as opening
+from overlap.run.open_close import open_doors
 
 
 class Plain:

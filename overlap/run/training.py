@@ -12,13 +12,13 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
-from overlap.ctl import listening
 from overlap.errors import ConfigError
 from overlap.prepare import Prepared, asked_for, check_place, plan_lines, prepare, seat
 from overlap.process import Interrupts, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, Rollouts, RunDir, quiet
-from overlap.session import Session
-from overlap.steering import Steering
+from overlap.run.control import Steering
+from overlap.run.control_socket import listening
+from overlap.run.session import Session
 
 _ONE = threading.Lock()
 

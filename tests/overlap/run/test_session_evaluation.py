@@ -15,7 +15,7 @@ from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
 from overlap.record import final_table, read_rows, reopen
-from overlap.session import Session
+from overlap.run.session import Session
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
 

@@ -14,14 +14,15 @@ import pytest
 from sessions import Stage, Tokenizer
 
 import overlap
-from overlap import ctl, session, training
 from overlap.config import Config, load_config
-from overlap.ctl import ask
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import Prepared
 from overlap.record import SOCKET, place
-from overlap.steering import Steering
+from overlap.run import control_socket as ctl
+from overlap.run import session, training
+from overlap.run.control import Steering
+from overlap.run.control_socket import ask
 
 Train = Callable[[], dict[str, Any]]
 
@@ -102,7 +103,7 @@ def test_an_error_reaches_the_caller_and_the_summary_wherever_it_is_called(
 def test_the_first_error_is_the_one_that_is_told(
     stage: Stage, second: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("overlap.session.summary", _raising(second))
+    monkeypatch.setattr("overlap.run.session.summary", _raising(second))
     stage.learner.on_save = _raising(ZeroDivisionError("the first"))
     with pytest.raises(ZeroDivisionError, match="the first"):
         overlap.train(stage.cfg)

@@ -23,7 +23,7 @@ from overlap.core import Batch, Request, Scored, StepReport, Trajectory
 from overlap.record import read_rows, reopen
 from overlap.record.carried import save_carried
 from overlap.record.checkpoint import complete, path_of
-from overlap.session import Session
+from overlap.run.session import Session
 
 STEPS = 6
 
@@ -285,7 +285,7 @@ def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monk
         seen.append(tuple(path.name for path in complete(session.run.checkpoints)))
         save_carried(folder, *args)
 
-    monkeypatch.setattr("overlap.session.save_carried", noting)
+    monkeypatch.setattr("overlap.run.session.save_carried", noting)
     on_step = session._on_step
 
     async def twice(result: Any) -> None:

@@ -15,10 +15,10 @@ import pytest
 from places import ROOT
 
 import overlap
-from overlap import handle
 from overlap.config import load_config
 from overlap.errors import ConfigError, OverlapError, StoppedError
-from overlap.steering import Steering
+from overlap.run import handle
+from overlap.run.control import Steering
 
 CFG = load_config(None, [])
 Train = Callable[..., dict[str, Any]]

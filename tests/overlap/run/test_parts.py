@@ -14,8 +14,8 @@ from overlap.cluster import FarSite, RankSite
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.fakes import FakeGenerator
 from overlap.generate import Replicas, SteadyGenerator
-from overlap.parts import Sites, before_starts, serving_engines, steady_engines
 from overlap.placement import Devices, NodeDevices, Placement, place, place_over
+from overlap.run.parts import Sites, before_starts, serving_engines, steady_engines
 
 
 @pytest.fixture

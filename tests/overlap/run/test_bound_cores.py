@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overlap.parts import bound_cores
 from overlap.placement import EngineSeat, Placement, RankSeat
+from overlap.run.parts import bound_cores
 
 
 def test_the_cores_of_all_workers_of_the_engines_on_a_node_are_bound() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
 from overlap.record import SOCKET, has_owner, how_it_ended
-from overlap.steering import ANSWER_S, Answer, Command, Steering, busy
+from overlap.run.control import ANSWER_S, Answer, Command, Steering, busy
 
 LINE_BYTES = 4096
 """A request is no longer."""
