@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from overlap.cluster_commands import add_cluster
+from overlap.commands import add_cluster
 from overlap.errors import ConfigError, OverlapError, RunDirError
 
 if TYPE_CHECKING:  # what takes time to import is imported where signals are heard
@@ -324,9 +324,9 @@ def _fields(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from overlap.export import export
+    from overlap.commands import export_command
 
-    folder, step, version = export(args.run, step=args.step, out=args.out)
+    folder, step, version = export_command(args.run, step=args.step, out=args.out)
     show(f"{folder}: the policy after step {step} (version {version})")
     return 0
 
@@ -356,15 +356,15 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _rollout(args: argparse.Namespace) -> int:
-    from overlap.standalone import rollout
+    from overlap.commands import rollout_command
 
-    return rollout(_config(args), split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
+    return rollout_command(_config(args), split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
 
 
 def _check_data(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from overlap.standalone import check_data_command
+    from overlap.commands import check_data_command
 
     cfg = _config(args)
     cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
@@ -372,8 +372,8 @@ def _check_data(args: argparse.Namespace) -> int:
 
 
 def _filter(args: argparse.Namespace) -> int:
+    from overlap.commands import filter_command
     from overlap.evaluation import Bounds
-    from overlap.standalone import filter_command
 
     bounds = Bounds(args.low, args.high, args.train, args.heldout)
     return filter_command(_config(args), samples=args.samples, bounds=bounds, out=args.out)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, show
+from overlap.commands import Sandbox
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
@@ -30,7 +31,6 @@ from overlap.prepare import checked_file
 from overlap.process import interruptible, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
 from overlap.run import open_doors
-from overlap.standalone import Sandbox
 from overlap.task import Task
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.command_line import Parser, positive

@@ -15,7 +15,8 @@ from journal import essence
 from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
-from overlap import cli, standalone
+from overlap import cli
+from overlap.commands import rollout as standalone
 from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError

@@ -13,7 +13,7 @@ from overlap.policy import resolve_policy
 from overlap.record import LEARNER, check_out, find, latest, load_state
 
 
-def export(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
+def export_command(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
     """Write the policy after ``step`` (default: of the newest checkpoint) into ``out``, a folder that is not there yet
     (default: ``policy-step-N`` in the run directory). Returns folder, step and version.
 

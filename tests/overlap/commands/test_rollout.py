@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import pytest
 from sessions import Generator, Tokenizer, Verifier
 
-from overlap import cli, standalone
+from overlap import cli
+from overlap.commands import rollout as standalone
 from overlap.config import Config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import DataError

@@ -58,7 +58,7 @@ class Parts:
     console: Console
 
 
-def rollout(
+def rollout_command(
     cfg: Config, *, split: Literal["train", "heldout"], limit: int | None, out: Path | None, keep: Path | None = None
 ) -> int:
     """Answer prompts with ``rollout.samples_per_group`` samples each and score them. Returns the exit code.
