@@ -31,7 +31,7 @@ from overlap.generate import VllmGenerator
 from overlap.learner import DeepSpeedLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepare import Prepared, prepare
-from overlap.process import Warden, interruptible, run_to_end, scratch_directory
+from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
 from overlap.run import Door, open_doors
 from overlap.verify import SandboxVerifier
@@ -142,7 +142,7 @@ class Bench:
     prepared: Prepared
     scratch: Path
     console: Console
-    warden: Warden
+    reaper: Reaper
     found: list[Measured] = field(default_factory=list)
 
     async def __call__(self) -> None:
@@ -180,7 +180,7 @@ class Bench:
 
     async def _open(self, name: str, door: Door, stack: AsyncExitStack) -> None:
         self.console.print(f"starting the {name}")
-        await open_doors({name: door}, stack, self.warden, self.console.print)
+        await open_doors({name: door}, stack, self.reaper, self.console.print)
 
     @property
     def _log(self) -> Path:
@@ -270,11 +270,11 @@ def main() -> None:
     widest = [f"rollout.max_staleness={STALEST}", f"verify.workers={len(CORES)}"]
     cfg = load_config(options.config, [*options.overrides, *widest])
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, options.engine_cores))
-    with interruptible() as interrupts, scratch_directory() as (scratch, warden):
+    with interruptible() as interrupts, scratch_directory() as (scratch, reaper):
         prepared = prepare(cfg, None, scratch)
         prepared = replace(prepared, train=tuple(lengthened(p, options.cases) for p in prepared.train))
         with quiet(scratch / "run.log") as console:
-            bench = Bench(options, cfg, prepared, scratch, console, warden)
+            bench = Bench(options, cfg, prepared, scratch, console, reaper)
             try:
                 run_to_end(bench, interrupts)
             finally:  # an arm that fails does not take the others' figures with it

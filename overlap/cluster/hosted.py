@@ -2,7 +2,7 @@
 
 consumes  bytes of calls, as ``Peer`` writes them       produces  bytes of replies, what it prints, how it ended
 waits     in ``collect`` for any of these, for ``BEAT_S`` at most; woken by it
-ends      with ``close``, or with this process: the warden clears up; its owner ends it if ``orphaned``
+ends      with ``close``, or with this process: the reaper clears up; its owner ends it if ``orphaned``
 
 Both streams count their bytes, so that a call that may have been lost on its way is made again: nothing comes twice.
 """

@@ -31,7 +31,7 @@ from overlap.evaluation import (
 from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
 from overlap.prepare import Prepared, Seated, checked_file, episode_lines, left_out_lines, prepare, seat, seats_lines
-from overlap.process import Warden, interruptible, run_to_end, scratch_directory
+from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
 from overlap.record import (
     MARK,
     Console,
@@ -128,7 +128,7 @@ def run_standalone(
     ``preparing`` makes what is prepared in another way than a run's, and ``wanted`` says, after that, which doors are
     opened: the work must do without the others.
     """
-    with interruptible() as interrupts, scratch_directory() as (scratch, warden):
+    with interruptible() as interrupts, scratch_directory() as (scratch, reaper):
         prepared = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
         check(prepared)
         doors = wanted()
@@ -137,7 +137,7 @@ def run_standalone(
         with quiet(scratch / "run.log") as console:
             for name, value in left_out_lines(prepared) + (episode_lines(prepared) if "engine" in doors else []):
                 console.print(f"{name}: {value}")
-            run_to_end(_Standalone(prepared, placement, scratch, console, warden, work, doors), interrupts)
+            run_to_end(_Standalone(prepared, placement, scratch, console, reaper, work, doors), interrupts)
 
 
 def check_engines(prepared: Prepared) -> list[tuple[str, str]]:
@@ -158,14 +158,14 @@ class _Standalone:
     placement: Placement
     scratch: Path
     console: Console
-    warden: Warden
+    reaper: Reaper
     work: Callable[[Parts], Awaitable[None]]
     wanted: Collection[str]
 
     async def __call__(self) -> None:
         p, log = self.prepared, self.scratch / "run.log"
         tell = self.console.print
-        engines = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.warden.watch_pid)
+        engines = serving_engines(p, self.placement, self.scratch, log=log, tell=tell, watch=self.reaper.watch_pid)
         verifier = sandbox_verifier(p, self.placement, self.scratch, log=log, tell=tell)
         generator = rolling(p, engines, verifier, self.scratch)
         async with AsyncExitStack() as stack:
@@ -173,7 +173,7 @@ class _Standalone:
             doors = {name: door for name, door in doors.items() if name in self.wanted}
             if doors:
                 self.console.print(f"starting the {' and the '.join(reversed(doors))}")
-            await open_doors(doors, stack, self.warden, self.console.print)
+            await open_doors(doors, stack, self.reaper, self.console.print)
             await self.work(Parts(p, generator, verifier, self.console))
 
 
@@ -194,7 +194,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
     """Judge the probes of every problem of ``data.train``; 1 where something was found. Needs no policy."""
     if out is not None:
         check_out(out, ours='"place": ')
-    with interruptible() as interrupts, scratch_directory() as (scratch, warden), quiet(scratch / "run.log") as console:
+    with interruptible() as interrupts, scratch_directory() as (scratch, reaper), quiet(scratch / "run.log") as console:
         task = load_task(cfg.data.task, cfg)
         intakes = [take_in(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")]
         prompts = [prompt for intake in intakes for prompt in intake.prompts][:limit]
@@ -206,7 +206,7 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         async def work() -> None:
             pool = open_pool(cfg, task, scratch)
             async with AsyncExitStack() as stack:
-                await open_doors({"sandbox": Sandbox(pool)}, stack, warden, console.print)
+                await open_doors({"sandbox": Sandbox(pool)}, stack, reaper, console.print)
                 with Progress(console, len(prompts)) as progress:
                     async for report in check_in_parts(pool, task, prompts, progress.live):
                         findings.extend(report.findings)

@@ -8,7 +8,6 @@ torch and starts no CUDA.
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, devices_here
 from overlap.placement.fit import Seating, check_fit
-from overlap.placement.homes import reseated
 from overlap.placement.host import computes_bfloat16, free_memory
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
@@ -19,7 +18,7 @@ from overlap.placement.memory import (
     memory_plan,
     token_bytes,
 )
-from overlap.placement.nodes import (
+from overlap.placement.node_seats import (
     check_nodes,
     driver_node,
     fits_on,
@@ -29,6 +28,7 @@ from overlap.placement.nodes import (
     ranks_line,
     seating_over,
 )
+from overlap.placement.rank_placement import reseated
 from overlap.placement.seating import named_devices, seating_here, seating_on
 from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
 from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config

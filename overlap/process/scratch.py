@@ -1,4 +1,4 @@
-"""Where a run works: a directory of its own that goes with it, under a warden, in an event loop of its own."""
+"""Where a run works: a directory of its own that goes with it, under a reaper, in an event loop of its own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from overlap.errors import ConfigError, OverlapError
 from overlap.process.interrupts import Interrupts
-from overlap.process.nest import run_name
-from overlap.process.warden import Warden
+from overlap.process.reaper import Reaper
+from overlap.process.run_environment import run_name
 from sandbox.jail import remove_tree
 
 LOOK_S = 0.5
@@ -22,8 +22,8 @@ LOOK_S = 0.5
 
 
 @contextmanager
-def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Warden]]:
-    """A private directory for what the run's processes leave, and the warden (``apart``: see there) that removes it in
+def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Reaper]]:
+    """A private directory for what the run's processes leave, and the reaper (``apart``: see there) that removes it in
     any event.
 
     Raises ConfigError where there is no room for it, OverlapError where no process can be started.
@@ -31,11 +31,11 @@ def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Warden]]:
     path = _temporary() / f"ovl-{secrets.token_hex(4)}"
     with ExitStack() as stack:
         try:
-            warden = stack.enter_context(Warden(run_name(path), apart=apart))
+            reaper = stack.enter_context(Reaper(run_name(path), apart=apart))
         except OSError as error:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error
-        warden.watch_path(path)  # before it is there: a signal may come at any time
+        reaper.watch_path(path)  # before it is there: a signal may come at any time
         stack.callback(remove_tree, str(path))
         try:
             path.mkdir(0o700)
@@ -44,7 +44,7 @@ def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Warden]]:
                 f"takes no directory of ours ({error.strerror or error}): free space there, or set TMPDIR elsewhere"
             )
             raise ConfigError("TMPDIR", str(path.parent), way_out) from error
-        yield path, warden
+        yield path, reaper
 
 
 def _temporary() -> Path:

@@ -1,4 +1,4 @@
-"""Doors are opened side by side and closed in reverse order, and the warden knows their processes at every moment.
+"""Doors are opened side by side and closed in reverse order, and the reaper knows their processes at every moment.
 
 made ──▶ start, all at once but those that wait ──▶ [work] ──▶ close, the last one first, each within CLOSE_S
 """
@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Protocol
 
 from overlap.errors import OverlapError
-from overlap.process import Warden
+from overlap.process import Reaper
 
-CLOSE_S = 25.0  # a door that has not closed by then is left to the warden, which kills
+CLOSE_S = 25.0  # a door that has not closed by then is left to the reaper, which kills
 
 
 class Door(Protocol):
@@ -34,11 +34,11 @@ NOTHING: Waits = {}
 async def open_doors(
     doors: Mapping[str, Door],
     stack: AsyncExitStack,
-    warden: Warden,
+    reaper: Reaper,
     say: Callable[[str], None],
     waits: Waits = NOTHING,
 ) -> None:
-    """Start ``doors`` (by the names that messages call them), have ``stack`` close them, and ``warden`` watch them.
+    """Start ``doors`` (by the names that messages call them), have ``stack`` close them, and ``reaper`` watch them.
     ``waits``: what has to be done before a door of that name starts.
 
     They are closed, and their processes watched, also where the start fails or is cancelled; ``say`` is told of one
@@ -55,7 +55,7 @@ async def open_doors(
     finally:
         for door in doors.values():
             for pid in door.pids():
-                warden.watch_pid(pid)
+                reaper.watch_pid(pid)
     stack.enter_context(start_set_aside())
 
 

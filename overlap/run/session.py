@@ -19,7 +19,7 @@ from overlap.evaluation import Course, Evaluator
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepare import Prepared
-from overlap.process import Warden
+from overlap.process import Reaper
 from overlap.record import (
     BEGINNING,
     LEARNER,
@@ -64,7 +64,7 @@ class Session:
     run: RunDir
     scratch: Path
     console: Console
-    warden: Warden
+    reaper: Reaper
     resumed: Resumed = BEGINNING
     data: str = ""
     """Digest of the prompts, for checkpoints."""
@@ -183,7 +183,7 @@ class Session:
         learner = learner_of(self.prepared, self.placement, self.scratch, log=self.run.log, sites=self.sites)
         self.generator, self.verifier, self.learner = generator, verifier, learner
         doors: dict[str, Door] = {"verifier": verifier, "engine": generator, "learner": learner}
-        await open_doors(doors, stack, self.warden, self.console.note, before_starts(generator, self.placement))
+        await open_doors(doors, stack, self.reaper, self.console.note, before_starts(generator, self.placement))
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None
@@ -196,7 +196,7 @@ class Session:
         if self.rollouts is not None:
             return SavedGenerator(self.rollouts), SavedVerifier(self.rollouts)
         p, scratch, log, tell = self.prepared, self.scratch, self.run.log, self.console.print
-        watch, went_on = self.warden.watch_pid, self.outages.append
+        watch, went_on = self.reaper.watch_pid, self.outages.append
         engines = steady_engines(
             p, self.placement, scratch, log=log, tell=tell, watch=watch, went_on=went_on, sites=self.sites
         )

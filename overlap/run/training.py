@@ -54,7 +54,7 @@ def train(
     began, steering = time.monotonic(), steering or Steering()
     steering.refuse_stopped()
     check_place(cfg, resume=resume)
-    with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, warden):
+    with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, reaper):
         prepared = prepare(cfg, task, scratch)
         seated = seat(cfg, engine=not rollouts)
         kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
@@ -68,14 +68,14 @@ def train(
             steering.enter("starting")
             with run.losses.spared("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(steering, run.ctl))
-                warden.watch_file(run.ctl)
+                reaper.watch_file(run.ctl)
             session = Session(
                 prepared,
                 seated.placement,
                 run,
                 scratch,
                 console,
-                warden,
+                reaper,
                 steering=steering,
                 rollouts=kept,
                 **session_args,

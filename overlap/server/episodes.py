@@ -29,7 +29,7 @@ from overlap.server import bounded
 from overlap.server.bounded import GoesOn, OutOfTime, within
 from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
-from overlap.server.places import Place
+from overlap.server.slots import Place
 from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError

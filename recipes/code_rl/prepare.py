@@ -169,7 +169,7 @@ class Preparation:
         check_out(self.out, ours=MARK)
         if self.out.suffix != ".jsonl":
             raise ConfigError("--out", str(self.out), "a split file is called NAME.jsonl")
-        with interruptible() as interrupts, scratch_directory() as (scratch, warden), quiet(scratch / "log") as console:
+        with interruptible() as interrupts, scratch_directory() as (scratch, reaper), quiet(scratch / "log") as console:
             evaluated = Statements(self._evaluated(console))
             filters = Filters(evaluated, self.fewest_tests, self.references)
 
@@ -178,7 +178,7 @@ class Preparation:
                 pool = open_pool(self.cfg, task, scratch)
                 async with AsyncExitStack() as stack:
                     if self.references:
-                        await open_doors({"sandbox": Sandbox(pool)}, stack, warden, console.print)
+                        await open_doors({"sandbox": Sandbox(pool)}, stack, reaper, console.print)
                     await self._choose(pool, task, filters, console)
 
             run_to_end(work, interrupts)

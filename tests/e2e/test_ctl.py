@@ -63,7 +63,7 @@ def train(folder: Path) -> Iterator[subprocess.Popen[str]]:
     )
     yield process
     if process.poll() is None:
-        process.kill()  # its warden ends the rest
+        process.kill()  # its reaper ends the rest
         process.communicate(timeout=30)
     shutil.rmtree(tmp, ignore_errors=True)
 

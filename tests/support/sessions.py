@@ -94,12 +94,12 @@ class Stage:
     def session(self, run: RunDir | None = None, resumed: Resumed = BEGINNING) -> Session:
         prompts = tuple(fake_prompts(8))
         task: Any = None
-        warden: Any = _Warden()
+        reaper: Any = _Warden()
         prepared = Prepared(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
         return Session(
-            prepared, place_here(self.cfg), run, self._folder, console, warden, resumed=resumed, data="digest"
+            prepared, place_here(self.cfg), run, self._folder, console, reaper, resumed=resumed, data="digest"
         )
 
 

@@ -46,7 +46,7 @@ class Mortal(Plain):
         await self.death
 
 
-class Warden:
+class Reaper:
     def __init__(self) -> None:
         self.watched: list[int] = []
 
@@ -61,12 +61,12 @@ class Scene:
         self.events: list[str] = []
         self.said: list[str] = []
         self.verifier, self.engine = Plain("verifier", 1, self.events), Mortal("engine", 2, self.events)
-        self.warden: Any = Warden()
+        self.reaper: Any = Reaper()
 
     async def play(self) -> None:
         async with asyncio.timeout(30), AsyncExitStack() as stack:
             doors: dict[str, opening.Door] = {"verifier": self.verifier, "engine": self.engine}
-            await open_doors(doors, stack, self.warden, self.said.append)
+            await open_doors(doors, stack, self.reaper, self.said.append)
             self.events.append("work")
 
 
@@ -85,7 +85,7 @@ def scene(change: Callable[[Scene], object]) -> Scene:
 def test_doors_start_side_by_side_and_close_in_reverse_order() -> None:
     played = scene(lambda made: None)
     assert played.events == ["start verifier", "start engine", "work", "close engine", "close verifier"]
-    assert played.warden.watched == [1, 2]
+    assert played.reaper.watched == [1, 2]
     assert played.said == []
 
 
@@ -97,10 +97,10 @@ def test_what_the_start_made_is_not_looked_through_for_garbage_until_the_end() -
     async def run() -> None:
         door, made = Counts("engine", 1, []), Scene()
         async with AsyncExitStack() as stack:
-            await open_doors({"engine": door}, stack, made.warden, made.said.append)
+            await open_doors({"engine": door}, stack, made.reaper, made.said.append)
             assert gc.get_freeze_count() > 1000
             async with AsyncExitStack() as another:  # a run beside it
-                await open_doors({}, another, made.warden, made.said.append)
+                await open_doors({}, another, made.reaper, made.said.append)
             assert gc.get_freeze_count() > 1000
         assert door.at_close == 0
 
@@ -123,7 +123,7 @@ def test_a_door_starts_when_what_it_waits_for_is_done() -> None:
 
         async with AsyncExitStack() as stack:
             doors: dict[str, opening.Door] = {"learner": made.engine, "engine": made.verifier}
-            await open_doors(doors, stack, made.warden, made.said.append, {"learner": asleep})
+            await open_doors(doors, stack, made.reaper, made.said.append, {"learner": asleep})
         return made
 
     assert asyncio.run(run()).events[:3] == ["start verifier", "asleep", "start engine"]
@@ -167,7 +167,7 @@ def test_a_door_that_dies_while_another_still_starts_ends_the_start() -> None:
     with pytest.raises(EngineError, match="killed"):
         scene(change)
     assert seen[0].events == ["start verifier", "start engine", "close engine", "close verifier"]
-    assert seen[0].warden.watched == [1, 2]
+    assert seen[0].reaper.watched == [1, 2]
 
 
 def test_processes_are_watched_also_when_the_start_is_cancelled() -> None:
@@ -181,7 +181,7 @@ def test_processes_are_watched_also_when_the_start_is_cancelled() -> None:
         return made
 
     played = asyncio.run(run())
-    assert played.warden.watched == [1, 2]
+    assert played.reaper.watched == [1, 2]
     assert played.events[-2:] == ["close engine", "close verifier"]
 
 

@@ -92,7 +92,9 @@ def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> St
     made = Stage(folder, monkeypatch, *often, *overrides)
     calm = Calm()
     made.generator, made.verifier, made.learner = Asked(calm, slots=16), Judge(calm), Patient(calm)
-    monkeypatch.setattr("overlap.pipeline.pace.Pace.leases", made.cfg.leases)  # all that there are, whatever it costs
+    monkeypatch.setattr(
+        "overlap.pipeline.lookahead.Pace.leases", made.cfg.leases
+    )  # all that there are, whatever it costs
     return made
 
 

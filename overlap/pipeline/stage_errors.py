@@ -25,7 +25,7 @@ async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) ->
 
 
 @contextmanager
-def named(stage: str, sample: str) -> Iterator[None]:
+def naming_stage(stage: str, sample: str) -> Iterator[None]:
     """An error inside becomes a StageError that says where; one that is one already stays."""
     try:
         yield

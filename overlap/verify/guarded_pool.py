@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any, Protocol
 
-from overlap.process import lifeline
-from overlap.verify.nodes import ClusterFigures
+from overlap.process import process_tree
+from overlap.verify.node_reports import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
 from sandbox.pool import longest_s
 
@@ -61,7 +61,7 @@ class Watched:
                 left = self._answered_s + self._longest_s - time.monotonic()
                 if left <= 0:
                     self._answered_s = time.monotonic()
-                    await asyncio.to_thread(lifeline.kill_tree, self.pids(), 5.0, reap=False)
+                    await asyncio.to_thread(process_tree.kill_tree, self.pids(), 5.0, reap=False)
                 else:
                     await asyncio.wait([job], timeout=left)
             return job.result()

@@ -9,7 +9,7 @@ import pytest
 from overlap.clock import run_virtual as run
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate.lockstep import lockstep
+from overlap.generate.chunk_broadcast import lockstep
 
 
 def update(made, count=3, error=None):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from overlap.atomic import write_atomic
 from overlap.errors import ConfigError, OverlapError, RunDirError
-from overlap.process import Pid, alive, lifeline
+from overlap.process import Pid, alive, process_tree
 
 MARK = "OVERLAP_CLUSTER"
 """Environment variable of every process of a node, with a name that no other node has."""
@@ -45,7 +45,7 @@ class NodeState:
 
     def processes(self) -> list[Pid]:
         """What runs of it."""
-        return [process for process in lifeline.marked(f"{MARK}={self.mark}") if alive(process)]
+        return [process for process in process_tree.marked(f"{MARK}={self.mark}") if alive(process)]
 
 
 def state_folder() -> Path:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from overlap.process import lifeline
+from overlap.process import process_tree
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _KILL_S = 5.0
@@ -28,10 +28,10 @@ import sys, types
 for name in "overlap", "overlap.process":
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
-from overlap.process import lifeline
-sys.modules["overlap.process"].lifeline = lifeline
-from overlap.process import keeper
-keeper.keep(int(sys.argv[2]), sys.argv[3:])
+from overlap.process import process_tree
+sys.modules["overlap.process"].process_tree = process_tree
+from overlap.process import subreaper
+subreaper.keep(int(sys.argv[2]), sys.argv[3:])
 """
 
 
@@ -50,10 +50,10 @@ def keep(parent: int, argv: Sequence[str]) -> None:
     inner = os.fork()
     if not inner:
         _adopt()
-        lifeline.bind_to_parent(outer)
+        process_tree.bind_to_parent(outer)
         _leave(_run(argv))
     _adopt()
-    lifeline.bind_to_parent(parent)
+    process_tree.bind_to_parent(parent)
     _leave(_status(inner))
 
 
@@ -71,8 +71,8 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    while left := lifeline.descendants(os.getpid()):
-        lifeline.kill_tree(left, _KILL_S, trackers=True)
+    while left := process_tree.descendants(os.getpid()):
+        process_tree.kill_tree(left, _KILL_S, trackers=True)
     os._exit(code)
 
 

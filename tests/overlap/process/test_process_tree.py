@@ -14,8 +14,8 @@ import pytest
 from engine_stub import wait_until
 from places import ROOT
 
-from overlap.process import lifeline
-from overlap.process.lifeline import Pid, identify
+from overlap.process import process_tree
+from overlap.process.process_tree import Pid, identify
 
 SOON_S = 20.0
 
@@ -62,7 +62,7 @@ def bystander() -> Iterator[Pid]:
     process.wait()
 
 
-CHILD = "import os, sys; from overlap.process.lifeline import bind_to_parent; bind_to_parent(int(sys.argv[1]));"
+CHILD = "import os, sys; from overlap.process.process_tree import bind_to_parent; bind_to_parent(int(sys.argv[1]));"
 
 
 def test_a_bound_process_ends_when_its_parent_is_killed() -> None:
@@ -70,7 +70,7 @@ def test_a_bound_process_ends_when_its_parent_is_killed() -> None:
     parent = python(f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())])")
     bound = known(line(parent))
     finish(parent)
-    assert lifeline.await_end([bound], SOON_S) == []
+    assert process_tree.await_end([bound], SOON_S) == []
 
 
 def test_a_bound_process_outlives_the_thread_that_started_it() -> None:
@@ -100,7 +100,7 @@ def test_binding_to_a_process_that_is_gone_ends_this_one_at_once() -> None:
 
 
 def test_binding_to_a_pid_that_was_used_again_ends_this_process() -> None:
-    child = python("import time; from overlap.process.lifeline import bind_to_parent; bind_to_parent(int(input()))")
+    child = python("import time; from overlap.process.process_tree import bind_to_parent; bind_to_parent(int(input()))")
     before = known(child.pid).start
     while True:  # a process that is surely younger, by the clock of start times
         younger = subprocess.Popen(["sleep", "600"])
@@ -126,20 +126,20 @@ signal.pause()
     parent = python(f"import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())])")
     processes = [known(pid) for pid in line(parent).split()]
     finish(parent)
-    assert lifeline.await_end(processes, SOON_S) == []
+    assert process_tree.await_end(processes, SOON_S) == []
 
 
-def test_a_bound_process_that_leaves_while_its_lifeline_kills_leaves_no_stopped_child() -> None:
+def test_a_bound_process_that_leaves_while_its_watching_thread_kills_leaves_no_stopped_child() -> None:
     child = f"""{CHILD}
 import subprocess, threading
-from overlap.process import lifeline, leave
-stopped, send = threading.Event(), lifeline._send
+from overlap.process import process_tree, leave
+stopped, send = threading.Event(), process_tree._send
 def send_and_stand_still(fd, number):
     send(fd, number)
-    if threading.current_thread().name.startswith("lifeline"):
+    if threading.current_thread().name.startswith("parent-watch"):
         stopped.set()
         threading.Event().wait()
-lifeline._send = send_and_stand_still
+process_tree._send = send_and_stand_still
 print(os.getpid(), *(subprocess.Popen(["sleep", "600"], stdout=-3).pid for _ in range(3)), flush=True)
 sys.stdin.read()
 stopped.wait()
@@ -151,7 +151,7 @@ subprocess.run([sys.executable, '-c', {child!r}, str(os.getpid())], stdin=subpro
 """)
     processes = [known(pid) for pid in line(parent).split()]
     finish(parent)
-    assert lifeline.await_end(processes, SOON_S) == []
+    assert process_tree.await_end(processes, SOON_S) == []
 
 
 def test_leaving_ends_with_the_code_and_ends_the_children_though_the_parent_lives() -> None:
@@ -160,25 +160,25 @@ def test_leaving_ends_with_the_code_and_ends_the_children_though_the_parent_live
     left = subprocess.run([sys.executable, "-c", child, str(os.getpid())], cwd=ROOT, stdout=-1, timeout=SOON_S)
     assert left.returncode == 3
     child_of_it = identify(int(left.stdout))
-    assert child_of_it is None or not lifeline.alive(child_of_it)
+    assert child_of_it is None or not process_tree.alive(child_of_it)
 
 
 @pytest.mark.parametrize("pid_of", [lambda: 0, lambda: -1, os.getpid], ids=["zero", "negative", "our own"])
 def test_a_pid_that_cannot_be_a_parent_is_refused(pid_of: Callable[[], int]) -> None:
     with pytest.raises(ValueError, match="pid="):
-        lifeline.bind_to_parent(pid_of())
+        process_tree.bind_to_parent(pid_of())
 
 
 def test_a_tree_is_killed_whole_and_its_root_is_reaped(bystander: Pid) -> None:
     root = subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600 & echo; wait"], stdout=subprocess.PIPE)
     assert root.stdout
     root.stdout.readline()
-    tree = [known(root.pid), *lifeline.descendants(root.pid)]
+    tree = [known(root.pid), *process_tree.descendants(root.pid)]
     assert len(tree) == 3
-    assert lifeline.kill_tree([root.pid], SOON_S) == ()
-    assert not any(map(lifeline.alive, tree))
+    assert process_tree.kill_tree([root.pid], SOON_S) == ()
+    assert not any(map(process_tree.alive, tree))
     assert identify(root.pid) != tree[0]
-    assert lifeline.alive(bystander)
+    assert process_tree.alive(bystander)
     root.stdout.close()
     root.wait()
 
@@ -190,20 +190,20 @@ def test_a_tree_that_forks_while_it_is_killed_leaves_nobody() -> None:
     root = subprocess.Popen(["sh", "-c", loop], env={**os.environ, name: value}, stdout=subprocess.PIPE)
     assert root.stdout
     root.stdout.readline()
-    assert len(lifeline.marked(mark)) >= 10
-    assert lifeline.kill_tree([root.pid], SOON_S) == ()
-    assert [process for process in lifeline.marked(mark) if lifeline.alive(process)] == []
+    assert len(process_tree.marked(mark)) >= 10
+    assert process_tree.kill_tree([root.pid], SOON_S) == ()
+    assert [process for process in process_tree.marked(mark) if process_tree.alive(process)] == []
     root.stdout.close()
     root.wait()
 
 
 def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:
-    assert lifeline.kill_tree([Pid(bystander.pid, bystander.start - 1)], 1.0) == ()
-    assert lifeline.alive(bystander)
+    assert process_tree.kill_tree([Pid(bystander.pid, bystander.start - 1)], 1.0) == ()
+    assert process_tree.alive(bystander)
 
 
 def test_this_process_and_pid_1_are_never_killed() -> None:
-    assert lifeline.kill_tree([os.getpid(), 1], 1.0) == ()
+    assert process_tree.kill_tree([os.getpid(), 1], 1.0) == ()
 
 
 def test_children_of_multiprocess_know_that_they_were_killed() -> None:
@@ -211,7 +211,7 @@ def test_children_of_multiprocess_know_that_they_were_killed() -> None:
 
     process = multiprocess.get_context("spawn").Process(target=signal.pause)
     process.start()
-    lifeline.kill_tree([process.pid], SOON_S)
+    process_tree.kill_tree([process.pid], SOON_S)
     process.join(SOON_S)
     assert process.exitcode == -signal.SIGKILL
 
@@ -225,10 +225,10 @@ input()
 """)
     name, pid = line(owner).split()
     tracker = known(pid)
-    wait_until(lambda: lifeline.is_tracker(tracker.pid))  # until its exec it is like any other descendant
+    wait_until(lambda: process_tree.is_tracker(tracker.pid))  # until its exec it is like any other descendant
     assert Path("/dev/shm", name).exists()
-    assert lifeline.kill_tree([owner.pid], SOON_S) == ()
-    assert lifeline.await_end([tracker], SOON_S) == []
+    assert process_tree.kill_tree([owner.pid], SOON_S) == ()
+    assert process_tree.await_end([tracker], SOON_S) == []
     assert not Path("/dev/shm", name).exists()
     owner.communicate()
 
@@ -236,13 +236,13 @@ input()
 def test_the_living_are_told_from_zombies_and_strangers(bystander: Pid) -> None:
     child = subprocess.Popen(["true"])
     zombie = known(child.pid)
-    assert lifeline.await_end([zombie], SOON_S) == []
+    assert process_tree.await_end([zombie], SOON_S) == []
     assert identify(child.pid) == zombie
-    assert not lifeline.alive(zombie)
+    assert not process_tree.alive(zombie)
     child.wait()
-    assert lifeline.alive(bystander)
-    assert not lifeline.alive(Pid(bystander.pid, bystander.start + 1))
-    assert lifeline.await_end([bystander], 0.0) == [bystander]
+    assert process_tree.alive(bystander)
+    assert not process_tree.alive(Pid(bystander.pid, bystander.start + 1))
+    assert process_tree.await_end([bystander], 0.0) == [bystander]
 
 
 def test_a_process_in_the_middle_of_its_start_is_found_by_its_mark(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_process_in_the_middle_of_its_start_is_found_by_its_mark(tmp_path: Pat
     (restless := tmp_path / "restless").write_text('#!/bin/sh\nexec "$0"\n')  # starts itself anew for ever
     restless.chmod(0o700)
     with subprocess.Popen([restless], env={"PATH": os.environ["PATH"], name: value}) as started:
-        found = [lifeline.marked(mark) for _ in range(200)]
+        found = [process_tree.marked(mark) for _ in range(200)]
         started.kill()
     assert [processes for processes in found if [it.pid for it in processes] != [started.pid]] == []
 
@@ -260,6 +260,6 @@ def test_names_with_brackets_and_spaces_are_read_right(tmp_path: Path) -> None:
     odd = tmp_path / "a) S 1 (b"
     odd.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(odd), "600"])
-    assert Pid(process.pid, known(process.pid).start) in lifeline.children(os.getpid())
-    lifeline.kill_tree([process.pid], SOON_S)
+    assert Pid(process.pid, known(process.pid).start) in process_tree.children(os.getpid())
+    process_tree.kill_tree([process.pid], SOON_S)
     process.wait()

@@ -1,7 +1,7 @@
 """What the processes of a run are known by, and what they start with. Standard library only.
 
 Everything that belongs to a run is named after its scratch directory: the marker in the environment of its processes,
-and the memory that they share in ``/dev/shm``. So whoever knows the directory (the run, or the warden after the run
+and the memory that they share in ``/dev/shm``. So whoever knows the directory (the run, or the reaper after the run
 was killed) finds all of it, and nobody has to announce anything.
 """
 

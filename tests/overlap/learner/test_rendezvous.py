@@ -13,9 +13,9 @@ import pytest
 
 from overlap.config import Config
 from overlap.errors import LearnerDiedError, LearnerError
-from overlap.learner import meeting
-from overlap.learner.meeting import Meeting, interface_of, interfaces
+from overlap.learner import rendezvous
 from overlap.learner.processes import RankLife, RankProcesses, far_environment
+from overlap.learner.rendezvous import Meeting, interface_of, interfaces
 from overlap.learner.spec import RankSpec
 from overlap.placement import Placement, RankSeat
 from overlap.process import Message, Peer, decode
@@ -78,7 +78,7 @@ def test_all_who_attend_share_what_the_process_group_begins_with() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meeting, "MEET_S", 0.2)
+    monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
     waits = Meeting()
     mine, _ = specs("n1", "n2", port=waits.open(RankSeat(0, 1, address=HERE)))
     said = rf"do not meet within 0\.2 s: learner rank 1 on node n2 \({HERE}\) did not come to {HERE}:{mine.port} \("
@@ -89,7 +89,7 @@ def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypa
 def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_with_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(meeting, "MEET_S", 0.2)
+    monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
     host = Meeting()
     port = host.open(RankSeat(0, 1, address=HERE))
     alone = specs("n1", port=port)[0]

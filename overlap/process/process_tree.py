@@ -1,6 +1,6 @@
 """Process life: die with the parent, and kill a process together with everything that it started.
 
-Standard library and ``/proc`` only, so that the warden can load this file into a bare interpreter in a few
+Standard library and ``/proc`` only, so that the reaper can load this file into a bare interpreter in a few
 milliseconds. A pid alone names a process only until it is used again; wherever a pid is kept, it is kept as a
 :class:`Pid`, with the start time of its process, and signals go through a pidfd.
 """
@@ -139,13 +139,13 @@ def bind_to_parent(pid: int) -> None:
     parent, self_ = _stat(pid), _stat(os.getpid())
     if parent is None or (self_ is not None and parent.start > self_.start):
         _end_self()
-    threading.Thread(target=_await_end, args=(fd,), name=f"lifeline-{pid}", daemon=True).start()
+    threading.Thread(target=_await_end, args=(fd,), name=f"parent-watch-{pid}", daemon=True).start()
 
 
 def leave(code: int) -> NoReturn:
     """End this process at once with this exit code, after SIGKILL of what it started. Runs no handler of exits.
 
-    The way out of a bound process: its parent may be gone, and the lifeline's thread may just have stopped the
+    The way out of a bound process: its parent may be gone, and the watching thread may just have stopped the
     children that it is about to kill. A process that ended in between would leave them standing for ever.
     """
     try:

@@ -17,8 +17,8 @@ from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import NodeDevices
 from overlap.placement.fit import Seating, check_fit
-from overlap.placement.homes import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.memory import Asked, Seats, memory_plan
+from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
 from overlap.placement.seating import seats_on
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, place, rank_seats, spread_cores
 

@@ -1,4 +1,4 @@
-"""The warden: a tiny process that cleans up after a run, also when the run's driver was killed with SIGKILL.
+"""The reaper: a tiny process that cleans up after a run, also when the run's driver was killed with SIGKILL.
 
 It is exec'd into a bare interpreter and its own session (so Ctrl-C does not reach it), and is told over a
 pipe which processes and paths belong to the run. When the driver closes it, or is gone, it kills what still
@@ -16,9 +16,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from overlap.process import lifeline
-from overlap.process.lifeline import Pid
-from overlap.process.nest import RUN, environment, remove_shared, shared
+from overlap.process import process_tree
+from overlap.process.process_tree import Pid
+from overlap.process.run_environment import RUN, environment, remove_shared, shared
 
 if TYPE_CHECKING:
     import subprocess
@@ -34,10 +34,10 @@ import sys, types
 for name in "overlap", "overlap.process", "sandbox", "sandbox.jail":
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
-from overlap.process import warden
+from overlap.process import reaper
 from sandbox.jail import clear
 sys.modules["sandbox.jail"].remove_tree = clear.remove_tree
-warden.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
+reaper.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
 """
 
 
@@ -57,8 +57,9 @@ class File(NamedTuple):
     changed_ns: int
 
 
-class Warden:
-    """Guards the run that is called ``run`` (see ``nest.run_name``). A context manager; constructing it starts nothing.
+class Reaper:
+    """Cleans up after the run ``run`` (see ``run_environment.run_name``). A context manager; constructing it starts
+    nothing.
 
     Every process that has ``run`` as ``OVERLAP_RUN`` in its environment belongs to the run. Not for several threads at
     once. One that is ``apart`` is no child of this process: for where somebody else kills all children with it.
@@ -71,12 +72,12 @@ class Warden:
         self._files: set[File] = set()
         self.run, self._apart = run, apart
 
-    def start(self) -> Warden:
+    def start(self) -> Reaper:
         """Start the process (20 ms). Raises OSError where no process can be started."""
         import subprocess
 
         if self._process is not None:
-            raise RuntimeError("this warden was started before; make a new one")
+            raise RuntimeError("this reaper was started before; make a new one")
         bare = {name: value for name, value in environment().items() if name != RUN}
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._process = subprocess.Popen(
@@ -94,13 +95,13 @@ class Warden:
 
     @property
     def pid(self) -> int | None:
-        """Pid of the warden itself, None when it does not run, or is apart."""
+        """Pid of the reaper itself, None when it does not run, or is apart."""
         running = self._process is not None and self._process.poll() is None
         return self._process.pid if running and self._process else None
 
     def watch_pid(self, pid: int) -> None:
         """Kill this process and its descendants at the end. No effect if it is gone already."""
-        if (process := lifeline.identify(pid)) is not None:
+        if (process := process_tree.identify(pid)) is not None:
             self._pids.add(process)
             self._tell(f"+pid {process.pid} {process.start}")
 
@@ -115,7 +116,7 @@ class Warden:
 
     def watch_file(self, path: Path) -> None:
         """Remove this file at the end, as long as it is the one that is there now: another run may take its name in the
-        meantime, for a warden may be at work long after its driver. Raises OSError where there is none.
+        meantime, for a reaper may be at work long after its driver. Raises OSError where there is none.
         """
         name = os.path.abspath(os.fspath(path))
         it = File(name, *_identity(name))
@@ -123,16 +124,16 @@ class Warden:
         self._tell(f"+file {os.fsencode(name).hex()} {it.device} {it.inode} {it.changed_ns}")
 
     def close(self, deadline_s: float = 15.0) -> Swept:
-        """Sweep, wait for the warden's end, return what it found. Safe to call twice or before ``start``."""
+        """Sweep, wait for the reaper's end, return what it found. Safe to call twice or before ``start``."""
         process, self._process = self._process, None
         if process is None:
             return Swept()
         swept = _finish(process, deadline_s)
         if swept is None:  # it was killed: do its work here
-            swept = sweep(self._pids, self._paths, self._files, self.run, lifeline.identify(os.getpid()))
+            swept = sweep(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
         return swept
 
-    def __enter__(self) -> Warden:
+    def __enter__(self) -> Reaper:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
@@ -140,7 +141,7 @@ class Warden:
 
     def _tell(self, line: str) -> None:
         if self._process is None or self._process.stdin is None:
-            raise RuntimeError("the warden does not run: call start(), or use it as a context manager")
+            raise RuntimeError("the reaper does not run: call start(), or use it as a context manager")
         with contextlib.suppress(BrokenPipeError):  # it was killed: close() then sweeps in its place
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
@@ -158,10 +159,10 @@ def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: P
         victims, trackers = _living(pids, run, driver)
         if victims:
             killed.update((process.pid, None) for process in victims)
-            lifeline.kill_tree(victims, until - time.monotonic(), reap=False)
+            process_tree.kill_tree(victims, until - time.monotonic(), reap=False)
         elif trackers:
-            late = lifeline.await_end(trackers, _TRACKER_S)
-            lifeline.kill_tree(late, until - time.monotonic(), reap=False, trackers=True)
+            late = process_tree.await_end(trackers, _TRACKER_S)
+            process_tree.kill_tree(late, until - time.monotonic(), reap=False, trackers=True)
         else:
             break
     remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
@@ -172,16 +173,16 @@ def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: P
 
 
 def serve(driver_pid: int, run: str, *, apart: bool = False) -> None:
-    """The warden's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1. ``apart``: in
+    """The reaper's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1. ``apart``: in
     a process that the driver is not the parent of.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    driver = lifeline.identify(driver_pid) if os.getppid() == driver_pid else None
+    driver = process_tree.identify(driver_pid) if os.getppid() == driver_pid else None
     if apart and os.fork():
         os._exit(0)
     pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
-    swept = sweep(pids, paths, files, run, driver if driver and lifeline.alive(driver) else None)
+    swept = sweep(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
     answer = [f"killed {pid}\n" for pid in swept.killed]
     answer += [f"left {os.fsencode(name).hex()}\n" for name in swept.left]
     with contextlib.suppress(BrokenPipeError):
@@ -229,7 +230,7 @@ def _note(words: list[str], pids: set[Pid], paths: set[str], files: set[File]) -
 
 
 def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None:
-    """Close the pipe, wait, and read the answer; None when the warden died before it had done its work."""
+    """Close the pipe, wait, and read the answer; None when the reaper died before it had done its work."""
     import subprocess
 
     try:
@@ -249,17 +250,17 @@ def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None
 
 def _living(pids: set[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], list[Pid]]:
     """Processes of the run that live: (those to kill, resource trackers that have work to finish)."""
-    found = dict.fromkeys(lifeline.marked(f"{RUN}={run}"))
-    for process in filter(lifeline.alive, pids):
-        found.update(dict.fromkeys([process, *lifeline.descendants(process.pid)]))
-    spared = set() if driver is None else {driver, *filter(_tracks, lifeline.children(driver.pid))}
-    living = [process for process in found if lifeline.alive(process) and process not in spared]
+    found = dict.fromkeys(process_tree.marked(f"{RUN}={run}"))
+    for process in filter(process_tree.alive, pids):
+        found.update(dict.fromkeys([process, *process_tree.descendants(process.pid)]))
+    spared = set() if driver is None else {driver, *filter(_tracks, process_tree.children(driver.pid))}
+    living = [process for process in found if process_tree.alive(process) and process not in spared]
     trackers = [process for process in living if _tracks(process)]
     return [process for process in living if process not in trackers], trackers
 
 
 def _tracks(process: Pid) -> bool:
-    return lifeline.is_tracker(process.pid)
+    return process_tree.is_tracker(process.pid)
 
 
 def _removable(path: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overlap.record import RunDir, read_rows
-from overlap.record.nodes import WORST, nodes_line, nodes_row
+from overlap.record.node_metrics import WORST, nodes_line, nodes_row
 from overlap.verify import ClusterFigures, NodeFigures
 
 
