@@ -44,6 +44,7 @@ def _prepared(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         return Prepared(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
+    monkeypatch.setattr("overlap.prepare.run_inputs.prepare", prepare)  # of a dry run
     monkeypatch.setattr(standalone, "prepare", prepare)
     monkeypatch.setattr(session, "write_picture", lambda *a, **k: None)
 

@@ -173,7 +173,7 @@ def test_a_loop_of_the_callers_goes_on_while_a_thread_waits(train: Any) -> None:
 HEAD = """
 import asyncio, signal, sys, threading
 import overlap
-from overlap import handle
+from overlap.run import handle
 from overlap.config import load_config
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
