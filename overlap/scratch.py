@@ -13,7 +13,7 @@ from pathlib import Path
 
 from overlap.errors import ConfigError, OverlapError
 from overlap.process import Interrupts, Warden, run_name
-from sandbox.jail import remove_tree
+from sandbox.kernel import remove_tree
 
 LOOK_S = 0.5
 """A thread that waits for another one looks so often for signals."""

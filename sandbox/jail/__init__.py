@@ -11,14 +11,11 @@ and every page that the rest would add costs each fork.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox.jail import cgroup, landlock, linux, namespaces, seccomp, uids, watch
-    from sandbox.jail.clear import remove_tree
+    from sandbox.jail import namespaces, watch
     from sandbox.jail.guard import end_children
     from sandbox.jail.jail import TIERS, Jail, find_packages
-    from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
     from sandbox.jail.run import Run, RunResult
     from sandbox.jail.spawn import start_process
-    from sandbox.jail.sweep import remove, reserve_directory
     from sandbox.jail.watch import WALL_STRETCH
 else:
     from sandbox.lazy import names
@@ -26,13 +23,10 @@ else:
     __getattr__ = names(
         __name__,
         {
-            "clear": ("remove_tree",),
             "guard": ("end_children",),
             "jail": ("TIERS", "Jail", "find_packages"),
             "run": ("Run", "RunResult"),
-            "memfd": ("make_memfd", "new_memfd", "seal_memfd"),
             "spawn": ("start_process",),
-            "sweep": ("remove", "reserve_directory"),
             "watch": ("WALL_STRETCH",),
         },
     )
@@ -43,20 +37,9 @@ __all__ = [
     "Jail",
     "Run",
     "RunResult",
-    "cgroup",
     "end_children",
     "find_packages",
-    "landlock",
-    "linux",
-    "make_memfd",
     "namespaces",
-    "new_memfd",
-    "remove",
-    "remove_tree",
-    "reserve_directory",
-    "seal_memfd",
-    "seccomp",
     "start_process",
-    "uids",
     "watch",
 ]

@@ -20,8 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import _runner, linux, proof
+from sandbox.jail import _runner, proof
 from sandbox.jail.confine import HIGH, STREAMS, Confinement, enter, restrain
+from sandbox.kernel import linux
 
 Request = dict[str, Any]
 Step = Callable[[list[Any]], "Following | None"]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sandbox.jail import landlock, linux, procfs
+from sandbox.kernel import landlock, linux, procfs
 
 HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
 STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie

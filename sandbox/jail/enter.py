@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.jail import _runner, landlock, linux, namespaces, procfs, seccomp, shown, uids, watch
-from sandbox.jail.clear import empty
+from sandbox.jail import _runner, namespaces, shown, watch
 from sandbox.jail.confine import Confinement, high
 from sandbox.jail.disk import Disk
 from sandbox.jail.library import Library
+from sandbox.kernel import empty, landlock, linux, procfs, seccomp, uids
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
 _WARM: Final = (

@@ -11,7 +11,7 @@ import select
 import signal
 from contextlib import suppress
 
-from sandbox.jail import linux
+from sandbox.kernel import linux
 
 
 def stand_guard(directory: str, owner: int) -> int:
@@ -37,7 +37,7 @@ def stand_guard(directory: str, owner: int) -> int:
         _watch_over(child, pidfd)
     finally:
         end_children(set())
-        from sandbox.jail.sweep import remove  # only here: what it maps would make every fork of the child slower
+        from sandbox.kernel import remove  # only here: what it maps would make every fork of the child slower
 
         remove(directory)
         os._exit(0)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sandbox.jail import linux
+from sandbox.kernel import linux
 
 Request = dict[str, Any]
 

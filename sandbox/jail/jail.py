@@ -22,11 +22,12 @@ from typing import Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail import namespaces, uids
+from sandbox.jail import namespaces
 from sandbox.jail.inbox import CANCEL, FORGET
 from sandbox.jail.run import Run, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.jail.watch import WALL_STRETCH
+from sandbox.kernel import uids
 from sandbox.languages import toolchain
 
 _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end of a run, or counts as dead

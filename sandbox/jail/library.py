@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sandbox.jail import uids
+from sandbox.kernel import uids
 
 _LOWEST: Final = 1024  # above what a program may open, and closes with all others
 

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 
-from sandbox.jail import linux
+from sandbox.kernel import linux
 
 
 def try_to_escape(tier: str) -> None:

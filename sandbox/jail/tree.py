@@ -21,11 +21,10 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
-from sandbox.jail import cgroup, linux, uids, watch
-from sandbox.jail.clear import remove_tree
+from sandbox.jail import watch
 from sandbox.jail.inbox import CANCEL
 from sandbox.jail.spawn import start_process
-from sandbox.jail.sweep import group_name, reserve_directory
+from sandbox.kernel import cgroup, group_name, linux, remove_tree, reserve_directory, uids
 
 _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8

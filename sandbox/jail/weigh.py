@@ -15,7 +15,7 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from sandbox.jail import procfs
+from sandbox.kernel import procfs
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _MAPS_MAX: Final = 1 << 20  # who maps in more pieces than these tell, or hides them, is taken to use all that it maps

@@ -16,8 +16,9 @@ from typing import Final
 from sandbox.build import Builder
 from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError
-from sandbox.jail import Jail, remove_tree, reserve_directory
+from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
+from sandbox.kernel import remove_tree, reserve_directory
 from sandbox.packages import inputs, outputs
 from sandbox.packages.expectations import Expected, Outcome
 from sandbox.packages.grading import Found, Grade, Grader

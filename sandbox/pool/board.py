@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from sandbox.jail import new_memfd
+from sandbox.kernel import new_memfd
 
 _HANDED: Final = b"\1"
 

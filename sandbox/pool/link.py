@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from sandbox.core import Judgement, Problem
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
-from sandbox.jail import remove, reserve_directory, start_process
+from sandbox.jail import start_process
+from sandbox.kernel import remove, reserve_directory
 from sandbox.pool import wire
 from sandbox.pool.board import Board
 from sandbox.pool.counts import Counts

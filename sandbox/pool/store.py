@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from sandbox.core import MIB, Case, Problem
 from sandbox.errors import ProblemLost, SandboxError
-from sandbox.jail import linux
+from sandbox.kernel import linux
 from sandbox.pool.parcel import Parcel, Written, write
 
 KEPT_MAX: Final = 1024

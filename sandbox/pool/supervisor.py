@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
-from sandbox.jail import end_children, linux, remove, start_process
+from sandbox.jail import end_children, start_process
+from sandbox.kernel import linux, remove
 from sandbox.pool import wire
 from sandbox.pool.board import Board
 from sandbox.pool.parcel import Parcel

@@ -26,8 +26,9 @@ from typing import Any, Final, NoReturn, cast
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
-from sandbox.jail import Jail, linux
+from sandbox.jail import Jail
 from sandbox.judging import Judge
+from sandbox.kernel import linux
 from sandbox.pool import wire
 from sandbox.pool.board import Board
 from sandbox.pool.parcel import Parcel, read

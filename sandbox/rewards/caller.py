@@ -27,7 +27,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import linux, remove_tree, watch
+from sandbox.jail import watch
+from sandbox.kernel import linux, remove_tree
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20

@@ -28,7 +28,8 @@ from typing import Any, Final
 
 from sandbox.core import Isolation, Limits
 from sandbox.errors import Cancelled, WorkerDied
-from sandbox.jail import WALL_STRETCH, Jail, Run, make_memfd
+from sandbox.jail import WALL_STRETCH, Jail, Run
+from sandbox.kernel import make_memfd
 from sandbox.session.output import Ended, Output, Stream, read_end
 
 _KERNEL: Final = Path(__file__).with_name("_kernel.py")

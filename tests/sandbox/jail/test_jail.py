@@ -17,9 +17,9 @@ from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, Wo
 from sandbox.jail import watch
 from sandbox.jail.inbox import Inbox
 from sandbox.jail.jail import Jail
-from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
 from sandbox.jail.run import Run
 from sandbox.judging.python_asserts import plan
+from sandbox.kernel.memfd import make_memfd, new_memfd, seal_memfd
 from sandbox.languages import find
 
 LIMITS = Limits(cpu_s=5, wall_s=30)

@@ -17,9 +17,9 @@ from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import Cancelled
 from sandbox.jail.jail import Jail
-from sandbox.jail.memfd import new_memfd, seal_memfd
 from sandbox.jail.run import Run
 from sandbox.judging import Judge
+from sandbox.kernel.memfd import new_memfd, seal_memfd
 from sandbox.languages import LANGUAGES, find
 
 CASES = 6

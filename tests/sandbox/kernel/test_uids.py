@@ -15,9 +15,9 @@ from places import ROOT
 
 from sandbox.build import Builder
 from sandbox.core import Case, Limits, Problem, Program, Verdict
-from sandbox.jail import uids
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
+from sandbox.kernel import uids
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has uids to give")
 
@@ -59,7 +59,8 @@ def test_who_ends_a_run_cannot_be_stopped_by_it() -> None:
     """As on a kernel that does not scope signals: nothing but the uid stands between the two."""
     code = """
         import os, signal, sys
-        from sandbox.jail import linux, uids, watch
+        from sandbox.jail import watch
+        from sandbox.kernel import linux, uids
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         uid, killer = uids.claim(), uids.claim()
         readable, writable = os.pipe()

@@ -14,8 +14,8 @@ import tempfile
 from contextlib import suppress
 from typing import Final
 
-from sandbox.jail import cgroup
-from sandbox.jail.clear import remove_tree
+from sandbox.kernel import cgroup
+from sandbox.kernel.clear import remove_tree
 
 _PREFIX: Final = "overlap-sandbox-"
 _NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-(\d+)-.*")

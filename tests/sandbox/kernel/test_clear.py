@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.core import Case, Limits, Problem, Program, Verdict
-from sandbox.jail.clear import empty, remove_tree
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import Run
 from sandbox.judging import Judge
+from sandbox.kernel.clear import empty, remove_tree
 
 
 @pytest.fixture

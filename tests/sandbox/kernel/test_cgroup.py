@@ -15,11 +15,12 @@ from places import ROOT
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
-from sandbox.jail import cgroup, child, sweep, template, watch, zygote
+from sandbox.jail import child, template, watch, zygote
 from sandbox.jail.confine import Confinement
 from sandbox.jail.inbox import AHEAD
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
+from sandbox.kernel import cgroup, sweep
 
 
 def groups(prefix: str) -> set[str]:
@@ -42,7 +43,7 @@ def in_group(name: str, source: str, memory_bytes: int, processes: int) -> tuple
     """Exit status of a program that is only in a group, and how many of its processes the kernel ended there."""
     code = f"""
         import os
-        from sandbox.jail import cgroup
+        from sandbox.kernel import cgroup
         group = cgroup.make({name!r})
         group.limit({memory_bytes}, {processes})
         child = os.fork()
@@ -208,7 +209,7 @@ def test_the_group_goes_when_the_jails_owner_is_killed(jail: Jail) -> None:
 
 def test_whoever_is_still_in_a_group_is_ended_when_it_is_removed(jail: Jail) -> None:
     name = sweep._own_name()
-    code = f"from sandbox.jail import cgroup; cgroup.make({name!r}).join(); print(1, flush=True); input()"
+    code = f"from sandbox.kernel import cgroup; cgroup.make({name!r}).join(); print(1, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=-1, stdout=-1) as member:
         assert member.stdout is not None
         assert member.stdout.readline()

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Collection
 from typing import Final
 
-from sandbox.jail import landlock, linux
+from sandbox.kernel import landlock, linux
 
 _ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _KILL, _TELL, _ERRNO, _ALLOW = 0x80000000, 0x7FC00000, 0x00050000, 0x7FFF0000
