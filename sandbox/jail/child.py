@@ -20,9 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import _runner, proof
+from sandbox.jail import proof
 from sandbox.jail.confine import HIGH, STREAMS, Confinement, enter, restrain
 from sandbox.kernel import linux
+from sandbox.pyharness import _runner
 
 Request = dict[str, Any]
 Step = Callable[[list[Any]], "Following | None"]

@@ -27,7 +27,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from sandbox.compare import Unencodable, encode, encode_lazy
-from sandbox.jail import _apart, _ending
+from sandbox.pyharness import _apart, _ending
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
 NONCE_BYTES = 32

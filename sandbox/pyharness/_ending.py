@@ -25,7 +25,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from sandbox.jail import _processes
+from sandbox.pyharness import _processes
 
 _LINGERING: Final = frozenset(
     {"__del__", "detach", "BufferedWriter", "BufferedRandom", "BufferedRWPair", "TextIOWrapper", "FileIO", "exec"}
