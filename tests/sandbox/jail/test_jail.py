@@ -14,13 +14,13 @@ import pytest
 from sandbox.build import Builder, compose
 from sandbox.core import MIB, Case, Limits, Problem
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail import watch
-from sandbox.jail.inbox import Inbox
 from sandbox.jail.jail import Jail
 from sandbox.jail.run import Run
 from sandbox.judging.python_asserts import plan
 from sandbox.kernel.memfd import make_memfd, new_memfd, seal_memfd
 from sandbox.languages import find
+from sandbox.zygote import watch
+from sandbox.zygote.inbox import Inbox
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 SHELL = "/bin/sh"

@@ -248,7 +248,7 @@ def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open
     home.mkdir()
     (home / "old.py").write_text("x = 1\n")
     code = (
-        "import os, sys\nfrom sandbox.jail import shown\nfrom sandbox.kernel import landlock, linux\n"
+        "import os, sys\nfrom sandbox.zygote import shown\nfrom sandbox.kernel import landlock, linux\n"
         f"os.__file__ = {str(home / 'os.py')!r}\n"
         "rules = landlock.build(read=shown.interpreter(), write=(), list_only=shown.listed())\n"
         f"open({str(home / 'answers.txt')!r}, 'w').write('42')\n"

@@ -15,12 +15,12 @@ from places import ROOT
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
-from sandbox.jail import child, template, watch, zygote
-from sandbox.jail.confine import Confinement
-from sandbox.jail.inbox import AHEAD
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
 from sandbox.kernel import cgroup, sweep
+from sandbox.zygote import child, template, watch, zygote
+from sandbox.zygote.confine import Confinement
+from sandbox.zygote.inbox import AHEAD
 
 
 def groups(prefix: str) -> set[str]:

@@ -59,8 +59,8 @@ def test_who_ends_a_run_cannot_be_stopped_by_it() -> None:
     """As on a kernel that does not scope signals: nothing but the uid stands between the two."""
     code = """
         import os, signal, sys
-        from sandbox.jail import watch
         from sandbox.kernel import linux, uids
+        from sandbox.zygote import watch
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
         uid, killer = uids.claim(), uids.claim()
         readable, writable = os.pipe()

@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from sandbox.jail.disk import Disk
-from sandbox.jail.inbox import Inbox
-from sandbox.jail.weigh import read, weigh
 from sandbox.kernel import procfs, seccomp
+from sandbox.zygote.disk import Disk
+from sandbox.zygote.inbox import Inbox
+from sandbox.zygote.weigh import read, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _CPUS: Final = os.cpu_count() or 1 << 20

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sandbox.jail import namespaces, shown, watch
-from sandbox.jail.confine import Confinement, high
-from sandbox.jail.disk import Disk
-from sandbox.jail.library import Library
 from sandbox.kernel import empty, landlock, linux, procfs, seccomp, uids
 from sandbox.pyharness import _runner
+from sandbox.zygote import namespaces, shown, watch
+from sandbox.zygote.confine import Confinement, high
+from sandbox.zygote.disk import Disk
+from sandbox.zygote.library import Library
 
 # What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
 _WARM: Final = (

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
-from sandbox.jail import weigh as weigh_module
-from sandbox.jail.weigh import read, weigh
 from sandbox.judging import Judge
+from sandbox.zygote import weigh as weigh_module
+from sandbox.zygote.weigh import read, weigh
 
 
 @contextmanager

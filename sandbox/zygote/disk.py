@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from sandbox.jail.weigh import read
 from sandbox.kernel import procfs
+from sandbox.zygote.weigh import read
 
 FILES_MAX: Final = 4096
 _BLOCK: Final = 512  # of st_blocks

@@ -13,8 +13,8 @@ from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import IsolationUnavailable
 from sandbox.jail import Jail
-from sandbox.jail.disk import FILES_MAX, Disk
 from sandbox.judging import Judge
+from sandbox.zygote.disk import FILES_MAX, Disk
 
 MIB = 1 << 20
 ENDLESS = "import time\n{}\ntime.sleep(60)\nprint('ok')\n"

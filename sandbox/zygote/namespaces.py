@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sandbox.jail.confine import high
 from sandbox.kernel import linux, procfs, uids
+from sandbox.zygote.confine import high
 
 PROGRAM_ID: Final = 1000  # uid and gid that a program sees itself as
 WORK: Final = "/box/work"

@@ -27,11 +27,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from sandbox.jail.child import Following, Forked, Request, Setting, become, fail, is_native, take_on, tool, turn
-from sandbox.jail.confine import STREAMS, Confinement, enter, keep_only_identity, plan_rlimits, restrain
-from sandbox.jail.watch import Child, Outcome, Run, Tribe, end_all
 from sandbox.kernel import linux, procfs
 from sandbox.pyharness import _runner
+from sandbox.zygote.child import Following, Forked, Request, Setting, become, fail, is_native, take_on, tool, turn
+from sandbox.zygote.confine import STREAMS, Confinement, enter, keep_only_identity, plan_rlimits, restrain
+from sandbox.zygote.watch import Child, Outcome, Run, Tribe, end_all
 
 Begin = Callable[[Request, list[int]], Run]
 SPARES: Final = 2  # one for the run in hand, one that is forked meanwhile

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import proof
-from sandbox.jail.confine import HIGH, STREAMS, Confinement, enter, restrain
 from sandbox.kernel import linux
 from sandbox.pyharness import _runner
+from sandbox.zygote import proof
+from sandbox.zygote.confine import HIGH, STREAMS, Confinement, enter, restrain
 
 Request = dict[str, Any]
 Step = Callable[[list[Any]], "Following | None"]

@@ -19,12 +19,12 @@ import sys
 import time
 from typing import Any, Final
 
-from sandbox.jail import files, guard, template, watch
-from sandbox.jail.child import Forked, Setting, live
-from sandbox.jail.confine import STREAMS, high
-from sandbox.jail.enter import Entered, enter, moved, reach_library, warm_up
-from sandbox.jail.inbox import AHEAD, Inbox, OwnerGone, Request
 from sandbox.kernel import cgroup, linux
+from sandbox.zygote import files, guard, template, watch
+from sandbox.zygote.child import Forked, Setting, live
+from sandbox.zygote.confine import STREAMS, high
+from sandbox.zygote.enter import Entered, enter, moved, reach_library, warm_up
+from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
 
 _OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
 _OWN_PROCESSES: Final = 10
