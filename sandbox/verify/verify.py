@@ -17,12 +17,22 @@ from typing import Final
 from sandbox.core import Isolation
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.languages import find
-from sandbox.packages.expectations import Author, Expected, Rule, matches, surprises
-from sandbox.packages.inputs import Inputs
-from sandbox.packages.outputs import Outputs
-from sandbox.packages.package import Package
-from sandbox.packages.programs import CODES, Sources, Unsupported, check_links, read_sources
-from sandbox.packages.runner import Judged, Runner
+from sandbox.packages import (
+    CODES,
+    Author,
+    Expected,
+    Inputs,
+    Package,
+    Rule,
+    Sources,
+    Unsupported,
+    check_links,
+    matches,
+    read_sources,
+    surprises,
+)
+from sandbox.verify.outputs import Outputs
+from sandbox.verify.runner import Judged, Runner
 
 UNKNOWN_LIMIT_S: Final = 60.0
 """CPU seconds of a run that the time limit is still to be made of."""

@@ -8,12 +8,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sandbox.core import MIB, printable
-from sandbox.packages.grading import Grade
-from sandbox.packages.inputs import Inputs
-from sandbox.packages.outputs import Outputs
-from sandbox.packages.package import Package
-from sandbox.packages.runner import Judged
-from sandbox.packages.verify import TimeLimit
+from sandbox.packages import Grade, Inputs, Package
+from sandbox.verify.outputs import Outputs
+from sandbox.verify.runner import Judged
+from sandbox.verify.verify import TimeLimit
 
 
 def show(lines: Iterable[str]) -> None:

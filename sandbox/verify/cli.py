@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import CheckerError, InvalidProblem, SandboxError
 
 if TYPE_CHECKING:
-    from sandbox.packages.inputs import Inputs
-    from sandbox.packages.outputs import Outputs
-    from sandbox.packages.package import Package
-    from sandbox.packages.runner import Judged
-    from sandbox.packages.verify import TimeLimit
+    from sandbox.packages import Inputs, Package
+    from sandbox.verify.outputs import Outputs
+    from sandbox.verify.runner import Judged
+    from sandbox.verify.verify import TimeLimit
 
 
 def add_parser(actions: Any) -> argparse.ArgumentParser:
@@ -47,12 +46,11 @@ def is_package(path: Path) -> bool:
 
 def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
-    from sandbox.packages import report
-    from sandbox.packages.inputs import Inputs
-    from sandbox.packages.outputs import Outputs
-    from sandbox.packages.package import read
-    from sandbox.packages.runner import Runner
-    from sandbox.packages.verify import TimeLimit, Verifier
+    from sandbox.packages import Inputs, read
+    from sandbox.verify import report
+    from sandbox.verify.outputs import Outputs
+    from sandbox.verify.runner import Runner
+    from sandbox.verify.verify import TimeLimit, Verifier
 
     _check_time_limit(options)
     if not is_package(options.package):
@@ -103,7 +101,7 @@ def _names(package: Package) -> list[str]:
 def _verified(
     package: Package, inputs: Inputs, outputs: Outputs, limit: TimeLimit | None, found: list[Judged], surprises: int
 ) -> dict[str, Any]:
-    from sandbox.packages import report
+    from sandbox.verify import report
 
     settings = package.settings
     return {
@@ -123,10 +121,9 @@ def _verified(
 
 def judge(options: argparse.Namespace) -> int:
     """`sandbox judge` with a directory for a problem. Raises SandboxError, OSError."""
-    from sandbox.packages import report
-    from sandbox.packages.package import read
-    from sandbox.packages.programs import Unsupported
-    from sandbox.packages.verify import judge_one
+    from sandbox.packages import Unsupported, read
+    from sandbox.verify import report
+    from sandbox.verify.verify import judge_one
 
     _check_time_limit(options)
     if options.all:
@@ -155,7 +152,7 @@ def judge(options: argparse.Namespace) -> int:
 
 
 def _judged_lines(judged: Judged, limit: TimeLimit, scoring: bool) -> list[str]:
-    from sandbox.packages import report
+    from sandbox.verify import report
 
     log = judged.judgement.compile_log if judged.judgement else ""
     lines = [*report.log_lines(log), *(f"note: {note}" for note in judged.notes)]

@@ -19,12 +19,21 @@ from sandbox.errors import CheckerError
 from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
 from sandbox.kernel import remove_tree, reserve_directory
-from sandbox.packages import inputs, outputs
-from sandbox.packages.expectations import Expected, Outcome
-from sandbox.packages.grading import Found, Grade, Grader
-from sandbox.packages.package import Package
-from sandbox.packages.programs import CODES, Sources, Unsupported
-from sandbox.packages.tree import NewRules, OldRules
+from sandbox.packages import (
+    CODES,
+    Expected,
+    Found,
+    Grade,
+    Grader,
+    NewRules,
+    OldRules,
+    Outcome,
+    Package,
+    Sources,
+    Unsupported,
+    inputs,
+)
+from sandbox.verify import outputs
 
 _CODES: Final = {
     **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
