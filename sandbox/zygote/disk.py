@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandbox.kernel import procfs
-from sandbox.zygote.weigh import read
+from sandbox.zygote.memory_usage import read
 
 FILES_MAX: Final = 4096
 _BLOCK: Final = 512  # of st_blocks

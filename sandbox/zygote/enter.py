@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sandbox.kernel import empty, landlock, linux, procfs, seccomp, uids
 from sandbox.pyharness import _runner
-from sandbox.zygote import namespaces, shown, watch
+from sandbox.zygote import namespaces, readable_paths, watch
 from sandbox.zygote.confine import Confinement, high
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.library import Library
@@ -134,12 +134,12 @@ def _enter_namespaces(
     if landlock.abi():
         read = (
             "/proc",
-            *shown.system(),
-            *shown.interpreter(),
+            *readable_paths.system(),
+            *readable_paths.interpreter(),
             *show["roots"],
             *map(namespaces.place, _paths(packages)),
         )
-        ruleset = high(landlock.build(read=read, write=("/box", "/dev"), list_only=shown.listed()))
+        ruleset = high(landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listed()))
         mechanisms.append(f"landlock {landlock.abi()}")
     os.umask(0o077)
     listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
@@ -164,8 +164,8 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     work = _work_directory(directory, uid)
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
-    read = (*shown.system(), *shown.interpreter(), *_paths(show["packages"]), *tools)
-    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=shown.listed()))
+    read = (*readable_paths.system(), *readable_paths.interpreter(), *_paths(show["packages"]), *tools)
+    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listed()))
     closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed

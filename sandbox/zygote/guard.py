@@ -1,4 +1,4 @@
-"""A process that lives through its owner's death, and then removes what was the owner's. See sweep.py.
+"""A process that lives through its owner's death, and then removes what was the owner's. See kernel/orphan_cleanup.py.
 
 The jail's zygote imports this module and forks for every run, so it imports nothing heavy, and never `random`: that
 would reseed itself in every fork, and chance is to be the same in every run.

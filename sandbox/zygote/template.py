@@ -29,7 +29,18 @@ from typing import Any, Final, NamedTuple
 
 from sandbox.kernel import linux, procfs
 from sandbox.pyharness import _runner
-from sandbox.zygote.child import Following, Forked, Request, Setting, become, fail, is_native, take_on, tool, turn
+from sandbox.zygote.become_program import (
+    Following,
+    Forked,
+    Request,
+    Setting,
+    become,
+    fail,
+    is_native,
+    take_on,
+    tool,
+    turn,
+)
 from sandbox.zygote.confine import STREAMS, Confinement, enter, keep_only_identity, plan_rlimits, restrain
 from sandbox.zygote.watch import Child, Outcome, Run, Tribe, end_all
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from sandbox.kernel import procfs, seccomp
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.inbox import Inbox
-from sandbox.zygote.weigh import read, weigh
+from sandbox.zygote.memory_usage import read, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _CPUS: Final = os.cpu_count() or 1 << 20

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from sandbox.kernel import cgroup, linux
 from sandbox.zygote import files, guard, template, watch
-from sandbox.zygote.child import Forked, Setting, live
+from sandbox.zygote.become_program import Forked, Setting, live
 from sandbox.zygote.confine import STREAMS, high
 from sandbox.zygote.enter import Entered, enter, moved, reach_library, warm_up
 from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request

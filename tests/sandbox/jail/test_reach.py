@@ -248,9 +248,9 @@ def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open
     home.mkdir()
     (home / "old.py").write_text("x = 1\n")
     code = (
-        "import os, sys\nfrom sandbox.zygote import shown\nfrom sandbox.kernel import landlock, linux\n"
+        "import os, sys\nfrom sandbox.zygote import readable_paths\nfrom sandbox.kernel import landlock, linux\n"
         f"os.__file__ = {str(home / 'os.py')!r}\n"
-        "rules = landlock.build(read=shown.interpreter(), write=(), list_only=shown.listed())\n"
+        "rules = landlock.build(read=readable_paths.interpreter(), write=(), list_only=readable_paths.listed())\n"
         f"open({str(home / 'answers.txt')!r}, 'w').write('42')\n"
         "linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\nlandlock.restrict(rules)\n"
         f"assert sorted(os.listdir({str(home)!r})) == ['answers.txt', 'old.py']\n"

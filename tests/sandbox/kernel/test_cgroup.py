@@ -17,8 +17,8 @@ from sandbox.build import Builder
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail.jail import Jail
 from sandbox.judging import Judge
-from sandbox.kernel import cgroup, sweep
-from sandbox.zygote import child, template, watch, zygote
+from sandbox.kernel import cgroup, orphan_cleanup
+from sandbox.zygote import become_program, template, watch, zygote
 from sandbox.zygote.confine import Confinement
 from sandbox.zygote.inbox import AHEAD
 
@@ -74,7 +74,7 @@ def test_the_kernel_ends_a_process_where_all_together_want_more_memory_than_the_
         "        os.kill(pid, 9)\n"
         "os._exit(status)\n"
     )
-    status, kills = in_group(sweep._own_name(), source, 100 * MIB, 64)
+    status, kills = in_group(orphan_cleanup._own_name(), source, 100 * MIB, 64)
     assert os.WEXITSTATUS(status) == 9
     assert kills >= 1
 
@@ -94,14 +94,14 @@ def test_the_kernel_starts_no_more_processes_than_the_group_may_have(jail: Jail)
         "        os.kill(pid, 9)\n"
         "    os._exit(len(children))\n"
     )
-    status, kills = in_group(sweep._own_name(), source, 1 << 30, 8)
+    status, kills = in_group(orphan_cleanup._own_name(), source, 1 << 30, 8)
     assert os.WEXITSTATUS(status) == 7
     assert kills == 0
 
 
 @pytest.mark.parametrize("how", ["signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "unwaited()"])
 def test_children_that_nobody_waits_for_are_charged(jail: Jail, tmp_path: Path, how: str) -> None:
-    name = sweep._own_name()
+    name = orphan_cleanup._own_name()
     group = cgroup.make(name)
     cgroup.remove(name)
     if group is None or group._usage is None:
@@ -147,7 +147,7 @@ def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     worker = object.__new__(zygote.Keeper)
-    worker.setting = child.Setting(Confinement("B", str(tmp_path), None, None), {}, -1)
+    worker.setting = become_program.Setting(Confinement("B", str(tmp_path), None, None), {}, -1)
     worker.group = group = _Counting()  # type: ignore[assignment]
     worker.spare_bytes = 7
     worker.renew, worker.untouched = lambda: None, worker._look()
@@ -208,7 +208,7 @@ def test_the_group_goes_when_the_jails_owner_is_killed(jail: Jail) -> None:
 
 
 def test_whoever_is_still_in_a_group_is_ended_when_it_is_removed(jail: Jail) -> None:
-    name = sweep._own_name()
+    name = orphan_cleanup._own_name()
     code = f"from sandbox.kernel import cgroup; cgroup.make({name!r}).join(); print(1, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=-1, stdout=-1) as member:
         assert member.stdout is not None
@@ -219,12 +219,12 @@ def test_whoever_is_still_in_a_group_is_ended_when_it_is_removed(jail: Jail) -> 
 
 
 def test_the_group_of_a_dead_owner_is_swept_and_a_living_ones_is_not(jail: Jail) -> None:
-    dead = f"{sweep._PREFIX}{os.getpid()}-1-{sweep._namespace()}-x.y"
-    living = f"{sweep._own_name()}.y"
+    dead = f"{orphan_cleanup._PREFIX}{os.getpid()}-1-{orphan_cleanup._namespace()}-x.y"
+    living = f"{orphan_cleanup._own_name()}.y"
     try:
         for name in (dead, living):
             assert cgroup.make(name) is not None
-        sweep.sweep()
+        orphan_cleanup.sweep()
         assert not groups(dead)
         assert groups(living)
     finally:

@@ -230,7 +230,7 @@ def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, mo
     import tempfile
 
     from sandbox.kernel import reserve_directory
-    from sandbox.kernel.sweep import sweep
+    from sandbox.kernel.orphan_cleanup import sweep
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mine = Path(reserve_directory())

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from sandbox import Case, Limits, Problem, Program, Subtask
-from sandbox.pool import parcel
+from sandbox.pool import problem_memfd
 
 PLAIN = Problem("plain", "stdio", (Case("3 4\n", "7"), Case("", "\n0\n")))
 PROBLEMS = [
@@ -24,25 +24,25 @@ PROBLEMS = [
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_what_is_written_is_read(problem: Problem) -> None:
-    held, written = parcel.write(problem)
-    assert parcel.read(held) == problem
+    held, written = problem_memfd.write(problem)
+    assert problem_memfd.read(held) == problem
     assert written.size == os.fstat(held.fd).st_size
 
 
 def test_equal_problems_have_one_digest_and_others_another() -> None:
     equal = Problem("".join(["pl", "ain"]), "stdio", [Case("3 4" + "\n", "7"), Case("", "\n0\n")])  # type: ignore[arg-type]
-    assert parcel.write(equal)[1] == parcel.write(PLAIN)[1]
+    assert problem_memfd.write(equal)[1] == problem_memfd.write(PLAIN)[1]
     others = [
         dataclasses.replace(PLAIN, id="other"),
         dataclasses.replace(PLAIN, limits=Limits(5)),
         dataclasses.replace(PLAIN, cases=(Case("3 4\n7", ""), *PLAIN.cases[1:])),  # the same bytes, cut elsewhere
         dataclasses.replace(PLAIN, cases=PLAIN.cases[::-1]),
     ]
-    assert len({parcel.write(problem)[1].digest for problem in [PLAIN, *others]}) == 5
+    assert len({problem_memfd.write(problem)[1].digest for problem in [PLAIN, *others]}) == 5
 
 
 def test_nobody_can_change_what_was_written() -> None:
-    held, _ = parcel.write(PLAIN)
+    held, _ = problem_memfd.write(PLAIN)
     for change in (lambda: os.pwrite(held.fd, b"!", 0), lambda: os.ftruncate(held.fd, 0)):
         with pytest.raises(PermissionError):
             change()
@@ -53,7 +53,7 @@ def test_nobody_can_change_what_was_written() -> None:
 
 
 def test_the_memory_goes_with_the_last_reference() -> None:
-    held, _ = parcel.write(PLAIN)
+    held, _ = problem_memfd.write(PLAIN)
     fd = held.fd
     del held
     with pytest.raises(OSError, match="Bad file descriptor"):

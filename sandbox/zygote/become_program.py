@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 
 from sandbox.kernel import linux
 from sandbox.pyharness import _runner
-from sandbox.zygote import proof
+from sandbox.zygote import escape_selftest
 from sandbox.zygote.confine import HIGH, STREAMS, Confinement, enter, restrain
 
 Request = dict[str, Any]
@@ -100,7 +100,7 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
         linux.let_watch()
         _check_files(request)
         if request["mode"] == "probe":
-            proof.try_to_escape(setting.how.tier)
+            escape_selftest.try_to_escape(setting.how.tier)
             os._exit(0)
         os.closerange(STREAMS, setting.how.library)
         _runner.make_ready()

@@ -11,8 +11,8 @@ import pytest
 
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.judging import Judge
-from sandbox.zygote import weigh as weigh_module
-from sandbox.zygote.weigh import read, weigh
+from sandbox.zygote import memory_usage
+from sandbox.zygote.memory_usage import read, weigh
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def test_who_hides_what_it_maps_is_taken_to_use_it_all(monkeypatch: pytest.Monke
             raise PermissionError
         return read(path, size)
 
-    monkeypatch.setattr(weigh_module, "read", refused)
+    monkeypatch.setattr(memory_usage, "read", refused)
     with running(FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}") as pids:
         assert weigh(pids, 32 * MIB) >= 64 * MIB
 
