@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from overlap.config import Config, load_config
     from overlap.core import Task as TaskProtocol
     from overlap.errors import ConfigError, OverlapError
-    from overlap.handle import Run
+    from overlap.run import Run
     from overlap.task import Task, chat_prompt
 
 _HOMES = {
@@ -27,15 +27,15 @@ _HOMES = {
 def train(
     cfg: Config, task: TaskProtocol | None = None, *, resume: bool = False, with_changes: bool = False
 ) -> dict[str, Any]:
-    """Train a policy; see :func:`overlap.training.train`."""
-    from overlap.training import train as run
+    """Train a policy; see :func:`overlap.run.training.train`."""
+    from overlap.run import train as run
 
     return run(cfg, task, resume=resume, with_changes=with_changes)
 
 
 def start(cfg: Config, task: TaskProtocol | None = None, *, resume: bool = False, with_changes: bool = False) -> Run:
-    """Begin to train in a thread; see :func:`overlap.handle.start`."""
-    from overlap.handle import start as begin
+    """Begin to train in a thread; see :func:`overlap.run.handle.start`."""
+    from overlap.run import start as begin
 
     return begin(cfg, task, resume=resume, with_changes=with_changes)
 

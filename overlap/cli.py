@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from overlap.cluster_commands import add_cluster
+from overlap.commands import add_cluster
 from overlap.errors import ConfigError, OverlapError, RunDirError
 
 if TYPE_CHECKING:  # what takes time to import is imported where signals are heard
@@ -243,7 +243,7 @@ def _resumed_config(args: argparse.Namespace) -> Config:
 def _kept_config(args: argparse.Namespace) -> Config:
     """Without ``--config`` a run from kept samples goes by what the run that kept them has left beside them."""
     from overlap.config import Config, load_config
-    from overlap.saved import NEEDS, rollouts_in
+    from overlap.replay import NEEDS, rollouts_in
 
     beside = rollouts_in(args.from_rollouts)[1]
     if args.config is not None or beside is None:
@@ -252,7 +252,7 @@ def _kept_config(args: argparse.Namespace) -> Config:
 
 
 def _train(args: argparse.Namespace) -> int:
-    from overlap.training import train
+    from overlap.run import train
 
     resume = args.resume or args.resume_with_changes
     rollouts = args.from_rollouts
@@ -279,8 +279,7 @@ def plan_elsewhere(cfg: Config, devices: str) -> int:
     ConfigError where it would not fit.
     """
     from overlap.placement import check_fit, memory_plan, memory_table
-    from overlap.plan import elsewhere_lines
-    from overlap.training import elsewhere
+    from overlap.prepare import elsewhere, elsewhere_lines
 
     asked, seating = elsewhere(cfg, devices)
     seats = seating(cfg)
@@ -294,11 +293,10 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     import yaml
 
     from overlap.placement import memory_plan, memory_table
-    from overlap.plan import asked_for, plan
+    from overlap.prepare import asked_for, check_place, plan_lines, prepare, seat
+    from overlap.process import scratch_directory
     from overlap.record import plain
-    from overlap.scratch import scratch_directory
-    from overlap.spread import seat
-    from overlap.training import check_place, check_resume, open_rollouts, prepare
+    from overlap.run import check_resume, open_rollouts
 
     check_place(cfg, resume=resume)
     with scratch_directory() as (scratch, _):
@@ -310,7 +308,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     asked = asked_for(prepared, kept)
     seats = seated.seating(cfg)
     memory = memory_plan(asked, seats)
-    told = plan(prepared, asked, seats, memory, kept) + seated.lines()
+    told = plan_lines(prepared, asked, seats, memory, kept) + seated.lines()
     lines = (f"{name:<11} {value}" for name, value in told)
     show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     show("", *memory_table(memory))
@@ -326,9 +324,9 @@ def _fields(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from overlap.export import export
+    from overlap.commands import export_command
 
-    folder, step, version = export(args.run, step=args.step, out=args.out)
+    folder, step, version = export_command(args.run, step=args.step, out=args.out)
     show(f"{folder}: the policy after step {step} (version {version})")
     return 0
 
@@ -336,7 +334,7 @@ def _export(args: argparse.Namespace) -> int:
 def _ctl(args: argparse.Namespace) -> int:
     import json
 
-    from overlap.ctl import ask
+    from overlap.run import ask
 
     answer = ask(args.run, args.wish)
     show(answer["done"] if "done" in answer else json.dumps(answer, indent=1))
@@ -358,15 +356,15 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _rollout(args: argparse.Namespace) -> int:
-    from overlap.standalone import rollout
+    from overlap.commands import rollout_command
 
-    return rollout(_config(args), split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
+    return rollout_command(_config(args), split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
 
 
 def _check_data(args: argparse.Namespace) -> int:
     from dataclasses import replace
 
-    from overlap.standalone import check_data_command
+    from overlap.commands import check_data_command
 
     cfg = _config(args)
     cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
@@ -374,8 +372,8 @@ def _check_data(args: argparse.Namespace) -> int:
 
 
 def _filter(args: argparse.Namespace) -> int:
+    from overlap.commands import filter_command
     from overlap.evaluation import Bounds
-    from overlap.standalone import filter_command
 
     bounds = Bounds(args.low, args.high, args.train, args.heldout)
     return filter_command(_config(args), samples=args.samples, bounds=bounds, out=args.out)

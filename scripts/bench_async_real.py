@@ -29,13 +29,11 @@ from overlap.config import Config, load_config
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.generate import VllmGenerator
 from overlap.learner import DeepSpeedLearner
-from overlap.opening import Door, open_doors
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
-from overlap.prepared import Prepared
-from overlap.process import Warden, interruptible
+from overlap.prepare import Prepared, prepare
+from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
-from overlap.scratch import run_to_end, scratch_directory
-from overlap.training import prepare
+from overlap.run import Door, open_doors
 from overlap.verify import SandboxVerifier
 
 STALEST = 4
@@ -144,7 +142,7 @@ class Bench:
     prepared: Prepared
     scratch: Path
     console: Console
-    warden: Warden
+    reaper: Reaper
     found: list[Measured] = field(default_factory=list)
 
     async def __call__(self) -> None:
@@ -182,7 +180,7 @@ class Bench:
 
     async def _open(self, name: str, door: Door, stack: AsyncExitStack) -> None:
         self.console.print(f"starting the {name}")
-        await open_doors({name: door}, stack, self.warden, self.console.print)
+        await open_doors({name: door}, stack, self.reaper, self.console.print)
 
     @property
     def _log(self) -> Path:
@@ -272,11 +270,11 @@ def main() -> None:
     widest = [f"rollout.max_staleness={STALEST}", f"verify.workers={len(CORES)}"]
     cfg = load_config(options.config, [*options.overrides, *widest])
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, options.engine_cores))
-    with interruptible() as interrupts, scratch_directory() as (scratch, warden):
+    with interruptible() as interrupts, scratch_directory() as (scratch, reaper):
         prepared = prepare(cfg, None, scratch)
         prepared = replace(prepared, train=tuple(lengthened(p, options.cases) for p in prepared.train))
         with quiet(scratch / "run.log") as console:
-            bench = Bench(options, cfg, prepared, scratch, console, warden)
+            bench = Bench(options, cfg, prepared, scratch, console, reaper)
             try:
                 run_to_end(bench, interrupts)
             finally:  # an arm that fails does not take the others' figures with it

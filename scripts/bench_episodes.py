@@ -24,8 +24,8 @@ from typing import Any
 from overlap.config import load_config
 from overlap.core import Prompt, Request, Trajectory
 from overlap.generate import VllmGenerator
-from overlap.opening import start_set_aside
 from overlap.policy import make_tiny_policy
+from overlap.run import start_set_aside
 from overlap.server import Budget, Chat, ChatTemplate, Gateway
 
 TOKENS = 32

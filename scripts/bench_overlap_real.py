@@ -12,12 +12,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from overlap.commands import Parts, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Generator, ProcesslessEngine, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
 from overlap.record import result_timing
-from overlap.standalone import Parts, run_standalone
 
 
 class Frozen(ProcesslessEngine):

@@ -185,7 +185,7 @@ def _finish(run: Run) -> None:
 
 
 def _clear(run: Run) -> None:
-    """Killed before its first checkpoint: there is nothing to go on with. Its warden may be at work there, too."""
+    """Killed before its first checkpoint: there is nothing to go on with. Its reaper may be at work there, too."""
     while run.directory.exists():
         shutil.rmtree(run.directory, ignore_errors=True)
 

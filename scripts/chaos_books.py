@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-LEFT_S = 15.0  # for the warden of a killed run to clear up
+LEFT_S = 15.0  # for the reaper of a killed run to clear up
 Entry = dict[str, Any]
 """A step that was learned: ``step``, ``version`` before it, ``groups`` and ``prompts`` in order, and what else there is
 to compare."""

@@ -19,13 +19,13 @@ from typing import Any, ClassVar, Literal
 import overlap.generate
 import overlap.learner
 import overlap.verify
-from overlap import restarts, training
 from overlap.atomic import partial_path, replace, sync, to_its_end
 from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.prepared import Prepared
+from overlap.prepare import Prepared
+from overlap.run import restarts, training
 
 SMALL = ["rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.eval_samples=0", "data.drop_solved=1"]
 OPERATIONS = {"open", "os.rename", "os.mkdir", "os.rmdir", "os.remove", "os.truncate", "shutil.rmtree"}

@@ -28,10 +28,10 @@ import yaml
 from chaos_books import Entry, check, left_in, rows_of
 
 from overlap.core import Prompt
-from overlap.ctl import ask
 from overlap.pipeline import PromptStream
 from overlap.policy import make_tiny_policy
 from overlap.process import Pid, alive, descendants, run_name, shared
+from overlap.run import ask
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = ROOT / "tests" / "support"

@@ -12,11 +12,11 @@ from overlap.cluster.addresses import check_address, own_addresses
 from overlap.cluster.asking import NodeRow, Roll, call_roll
 from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, start_node
 from overlap.cluster.far_peer import Host, start_far
+from overlap.cluster.node_state import NodeState, token_path
 from overlap.cluster.nodes import Answer, Facts, Job, Members, Node, NodeLost, NodeRefused, Parcel, code_digest
 from overlap.cluster.pool import ClusterPool
 from overlap.cluster.rank_site import RankSite
 from overlap.cluster.sites import Berths, FarSite, Fleet
-from overlap.cluster.state import NodeState, token_path
 
 if TYPE_CHECKING:
     from overlap.cluster.fake_nodes import FakeMembers, FakeNode

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overlap.cluster.addresses import check_reached, host_and_port
-from overlap.cluster.state import AUTH, read_state, read_token, token_of
+from overlap.cluster.node_state import AUTH, read_state, read_token, token_of
 from overlap.errors import ConfigError, OverlapError
 from overlap.process import environment
 

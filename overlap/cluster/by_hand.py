@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from overlap.cluster.addresses import PORT, check_free, check_reached, host_and_port, node_address
-from overlap.cluster.nodes import code_digest
-from overlap.cluster.state import (
+from overlap.cluster.node_state import (
     MARK,
     NodeState,
     alone,
@@ -33,8 +32,9 @@ from overlap.cluster.state import (
     token_path,
     write_state,
 )
+from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError
-from overlap.process import Pid, descendants, environment, identify, kill_tree, lifeline, read_proc
+from overlap.process import Pid, descendants, environment, identify, kill_tree, process_tree, read_proc
 
 START_S = 90.0
 RAYLET_S, REST_S, KILL_S = 8.0, 5.0, 5.0
@@ -121,7 +121,7 @@ def await_node(state: NodeState) -> NoReturn:
 
 
 def _ended(process: Pid) -> bool:
-    return not lifeline.await_end([process], 0.0)
+    return not process_tree.await_end([process], 0.0)
 
 
 def _check_words(words: Sequence[str]) -> None:
@@ -235,10 +235,10 @@ def _end(state: NodeState) -> None:
     raylets = [process for process in marked if read_proc(process.pid, "comm") == b"raylet\n"]
     below = [child for process in raylets for child in descendants(process.pid)]
     _ask(raylets)  # it ends its workers, and an agent has its sandbox end
-    lifeline.await_end([*raylets, *below], RAYLET_S)
+    process_tree.await_end([*raylets, *below], RAYLET_S)
     rest = state.processes()
     _ask(rest)
-    lifeline.await_end(rest, REST_S)
+    process_tree.await_end(rest, REST_S)
     left = kill_tree([*state.processes(), *below], KILL_S, trackers=True)
     if left:
         raise OverlapError(f"of the node these processes do not end: {', '.join(map(str, left))}; try again")

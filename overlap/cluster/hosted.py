@@ -2,7 +2,7 @@
 
 consumes  bytes of calls, as ``Peer`` writes them       produces  bytes of replies, what it prints, how it ended
 waits     in ``collect`` for any of these, for ``BEAT_S`` at most; woken by it
-ends      with ``close``, or with this process: the warden clears up; its owner ends it if ``orphaned``
+ends      with ``close``, or with this process: the reaper clears up; its owner ends it if ``orphaned``
 
 Both streams count their bytes, so that a call that may have been lost on its way is made again: nothing comes twice.
 """
@@ -25,8 +25,7 @@ from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
-from overlap.process import Life, connect
-from overlap.scratch import scratch_directory
+from overlap.process import Life, connect, scratch_directory
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""

@@ -24,8 +24,8 @@ from ray._raylet import AuthenticationTokenLoader, Config, GcsClient  # type: ig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from overlap.cluster.addresses import NO_HEAD, check_address
+from overlap.cluster.node_state import AUTH, token_of
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
-from overlap.cluster.state import AUTH, token_of
 from overlap.errors import ConfigError
 from sandbox.errors import SandboxError
 

@@ -73,7 +73,7 @@ class RayHosted:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._hosted.close()
-        os._exit(1)  # the warden ends what is left
+        os._exit(1)  # the reaper ends what is left
 
     async def send(self, at: int, data: bytes) -> None:
         await self._hosted.send(at, data)

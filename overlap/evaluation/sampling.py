@@ -9,7 +9,7 @@ from typing import Protocol
 from overlap.config import RunConfig
 from overlap.core import Request, Scored, Trajectory, Verifier
 from overlap.errors import StageError, first_error
-from overlap.pipeline import named
+from overlap.pipeline import naming_stage
 
 STALL_S = RunConfig().stall_s
 
@@ -38,9 +38,9 @@ async def answers(
 
     async def one(request: Request) -> Scored:
         nonlocal ended
-        with named("generate", request.id):
+        with naming_stage("generate", request.id):
             trajectory = await generator.generate(request)
-        with named("verify", request.id):
+        with naming_stage("verify", request.id):
             scored = await verifier.score(trajectory)
         ended += 1
         if not limit.expired():

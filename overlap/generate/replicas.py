@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import EngineError, EngineLost, first_error
-from overlap.generate.lockstep import lockstep
+from overlap.generate.chunk_broadcast import lockstep
 from overlap.generate.steady import PATIENCE
 
 Result = TypeVar("Result")

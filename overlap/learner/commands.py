@@ -16,8 +16,8 @@ from overlap.learner.lora import FOLDER, save_adapter, whole
 from overlap.learner.micro_batch import PromptGroup
 from overlap.learner.offload import free_gib, take_turns
 from overlap.learner.reshard import OldShards, load_resharded
+from overlap.learner.saved_state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.spec import RankSpec
-from overlap.learner.state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.trainer import RankTrainer
 from overlap.policy import policy_digest
 from overlap.weights import Sender, open_sender

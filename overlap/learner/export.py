@@ -15,7 +15,7 @@ from typing import Any
 from overlap.config import Config
 from overlap.errors import ConfigError, RunDirError
 from overlap.learner.lora import FOLDER, from_state, save_adapter
-from overlap.learner.state import TAG, check_base, copy_beside, read_state
+from overlap.learner.saved_state import TAG, check_base, copy_beside, read_state
 from overlap.weights import LowRank
 
 _PREFIX = "policy."  # the model that is trained holds the policy and its head, which share their weights

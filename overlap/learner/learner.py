@@ -21,9 +21,9 @@ from overlap.core import Batch, StepReport, WeightUpdate
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.micro_batch import PromptGroup, flatten
 from overlap.learner.processes import RankLife, RankProcesses
+from overlap.learner.saved_state import check_base, read_state
 from overlap.learner.site import Site
 from overlap.learner.spec import RankSpec
-from overlap.learner.state import check_base, read_state
 from overlap.placement import Placement, place_here
 
 START_S = 1800.0

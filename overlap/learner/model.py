@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from overlap.activations import checkpoints, decoder_shape
 from overlap.config import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, register
@@ -21,6 +20,7 @@ from overlap.learner.loading import Partitioner, gathered
 from overlap.learner.micro_batch import MicroBatch, Response, Row
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
+from overlap.placement import checkpoints, decoder_shape
 from overlap.weights import whole_shape
 
 _DERIVED = (".inv_freq", ".masked_bias")  # in old checkpoints, and made anew by every model

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError
-from overlap.learner.meeting import Meeting
+from overlap.learner.rendezvous import Meeting
 from overlap.learner.spec import RankSpec
 from overlap.process import CANCEL, PARENT, Call, Reply, bind_to_parent, encode, leave, receive
 

@@ -7,12 +7,12 @@ Woken by  the end of any of them: all run in one task group, and the first failu
 
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState, OnSave
+from overlap.pipeline.dataset_filter import Intake, check_intake, take_in
 from overlap.pipeline.flow import Pending
-from overlap.pipeline.intake import Intake, check_intake, take_in
 from overlap.pipeline.learning import Doors, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
-from overlap.pipeline.named import named
 from overlap.pipeline.prompts import PromptStream
+from overlap.pipeline.stage_errors import naming_stage
 
 __all__ = [
     "Assembler",
@@ -26,7 +26,7 @@ __all__ = [
     "PromptStream",
     "StepResult",
     "check_intake",
-    "named",
+    "naming_stage",
     "overlapped",
     "serial",
     "take_in",

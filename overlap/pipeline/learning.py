@@ -14,10 +14,10 @@ from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, T
 from overlap.errors import EngineLost, StaleBatchError
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
-from overlap.pipeline.named import both, named
 from overlap.pipeline.parity import check_parity, engine_by_engine
 from overlap.pipeline.sharing import Sharing
 from overlap.pipeline.solved import solves
+from overlap.pipeline.stage_errors import both, naming_stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Learning:
             return StepResult(batch, None, (began, began), (began, began), (began, began), 0.0)
         self._empty.clear()
         check_age(batch, self.cfg.rollout.max_staleness)
-        with named("learn", step := f"step {batch.step}"):
+        with naming_stage("learn", step := f"step {batch.step}"):
             if self.doors.learner.shares:
                 await self._sharing.to_learner("learn", step)
             report = await self.doors.learner.step(batch)
@@ -90,7 +90,7 @@ class Learning:
         while True:
             learners = await self._load(version, token_ids)
             loaded = now()
-            with named("load", f"version {version}"), suppress(EngineLost):
+            with naming_stage("load", f"version {version}"), suppress(EngineLost):
                 if learners is None:
                     return loaded, await self.check_parity(sample)
                 return loaded, self._compare(await self.doors.generator.logprobs(token_ids), learners)
@@ -124,7 +124,7 @@ class Learning:
         if self.doors.learner.shares:
             found = await self._sharing.to_engine(version, partial(self._send, version), token_ids)
         else:
-            with named("load", f"version {version}"):
+            with naming_stage("load", f"version {version}"):
                 await self._send(version)
         self.version = version
         return found

@@ -27,9 +27,9 @@ from overlap.pipeline.books import Books
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Flow, Pending
 from overlap.pipeline.learning import Doors, Learning, StepResult
-from overlap.pipeline.named import named
-from overlap.pipeline.pace import Pace
+from overlap.pipeline.lookahead import Pace
 from overlap.pipeline.prompts import PromptStream
+from overlap.pipeline.stage_errors import naming_stage
 
 
 class HasId(Protocol):
@@ -147,7 +147,7 @@ def _silent(pending: list[Pending], given_up: bool) -> None:
 async def _begin(learning: Learning, at: Position, prompts: PromptStream, on_ready: OnReady) -> None:
     """Bring the first version into the engine and check it on a response to the first prompt, which is thrown away."""
     await learning.load()
-    with named("load", f"version {at.version}"):
+    with naming_stage("load", f"version {at.version}"):
         await _first_parity(learning, Request(-1, 0, prompts.peek()))
     if on_ready is not None:
         await on_ready()
@@ -163,7 +163,7 @@ async def _first_parity(learning: Learning, request: Request) -> None:
 
 async def _all(stage: str, work: Callable[[Item], Awaitable[Result]], items: Iterable[Item]) -> list[Result]:
     async def one(item: Item) -> Result:
-        with named(stage, item.id):
+        with naming_stage(stage, item.id):
             return await work(item)
 
     try:

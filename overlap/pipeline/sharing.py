@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 
 from overlap.core import Generator, Learner
-from overlap.pipeline.named import named
+from overlap.pipeline.stage_errors import naming_stage
 
 
 class Sharing:
@@ -78,4 +78,4 @@ class Sharing:
 
 
 def _while(stage: str, sample: str, what: str) -> AbstractContextManager[None]:
-    return named(stage, f"{sample}, while {what}")
+    return naming_stage(stage, f"{sample}, while {what}")

@@ -5,9 +5,9 @@ Decided once, in the driver, before anything starts; the engines' hosts and the 
 torch and starts no CUDA.
 """
 
+from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
 from overlap.placement.devices import Devices, NodeDevices, devices_here
 from overlap.placement.fit import Seating, check_fit
-from overlap.placement.homes import reseated
 from overlap.placement.host import computes_bfloat16, free_memory
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
@@ -18,7 +18,7 @@ from overlap.placement.memory import (
     memory_plan,
     token_bytes,
 )
-from overlap.placement.nodes import (
+from overlap.placement.node_seats import (
     check_nodes,
     driver_node,
     fits_on,
@@ -28,6 +28,7 @@ from overlap.placement.nodes import (
     ranks_line,
     seating_over,
 )
+from overlap.placement.rank_placement import reseated
 from overlap.placement.seating import named_devices, seating_here, seating_on
 from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
 from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config
@@ -37,6 +38,7 @@ __all__ = [
     "CPU_BLOCK_TOKENS",
     "Asked",
     "Backend",
+    "DecoderShape",
     "Devices",
     "EngineSeat",
     "MemoryPlan",
@@ -46,11 +48,14 @@ __all__ = [
     "RankSeat",
     "Seating",
     "Seats",
+    "activation_bytes",
     "cache_line",
     "check_environment",
     "check_fit",
     "check_nodes",
+    "checkpoints",
     "computes_bfloat16",
+    "decoder_shape",
     "devices_here",
     "driver_node",
     "fits_on",
@@ -75,4 +80,5 @@ __all__ = [
     "shape_of",
     "text_config",
     "token_bytes",
+    "trained_parameters",
 ]

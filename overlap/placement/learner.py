@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from overlap.activations import activation_bytes
+from overlap.placement.activations import activation_bytes
 from overlap.placement.shapes import ModelShape
 
 BUCKET = 500_000_000

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from overlap.activations import checkpoints, trained_parameters
 from overlap.config import Config
+from overlap.placement.activations import checkpoints, trained_parameters
 from overlap.placement.learner import OPTIMIZER, Items, Trained
 from overlap.placement.shapes import ModelShape
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from overlap.activations import DecoderShape, decoder_shape
 from overlap.errors import ConfigError
+from overlap.placement.activations import DecoderShape, decoder_shape
 
 
 @dataclass(frozen=True, slots=True)

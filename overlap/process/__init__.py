@@ -1,11 +1,11 @@
 """Life and death of processes.
 
 What for: a process that we start ends with us, however we end. A tree of processes has one :class:`Life`, is called
-through a :class:`Peer`, is bound to its parent (``lifeline``), and a warden outside kills and removes what a killed
+through a :class:`Peer`, is bound to its parent (``process_tree``), and a reaper outside kills and removes what a killed
 driver leaves. Knows nothing of engines, learners or programs.
 """
 
-from overlap.process import keeper, lifeline
+from overlap.process import process_tree, subreaper
 from overlap.process.calls import (
     CANCEL,
     Call,
@@ -23,7 +23,7 @@ from overlap.process.calls import (
 )
 from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, interruptible
 from overlap.process.life import Life, ended, see
-from overlap.process.lifeline import (
+from overlap.process.process_tree import (
     Pid,
     alive,
     bind_to_parent,
@@ -35,8 +35,9 @@ from overlap.process.lifeline import (
     leave,
     read_proc,
 )
-from overlap.process.nest import LIFE, PARENT, RUN, environment, name_shared, run_name, shared
-from overlap.process.warden import Warden
+from overlap.process.reaper import Reaper
+from overlap.process.run_environment import LIFE, PARENT, RUN, environment, name_shared, run_name, shared
+from overlap.process.scratch import run_to_end, scratch_directory
 
 __all__ = [
     "CANCEL",
@@ -50,9 +51,9 @@ __all__ = [
     "Message",
     "Peer",
     "Pid",
+    "Reaper",
     "RemoteFault",
     "Reply",
-    "Warden",
     "Writer",
     "alive",
     "bind_to_parent",
@@ -67,16 +68,18 @@ __all__ = [
     "identify",
     "interruptible",
     "is_tracker",
-    "keeper",
     "kill_tree",
     "leave",
-    "lifeline",
     "message",
     "name_shared",
+    "process_tree",
     "read",
     "read_proc",
     "receive",
     "run_name",
+    "run_to_end",
+    "scratch_directory",
     "see",
     "shared",
+    "subreaper",
 ]

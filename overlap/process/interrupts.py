@@ -68,7 +68,7 @@ class Interrupts:
         at = time.monotonic()
         if not first:
             if at - self._at > _ONE_WISH_S and not (self._again is not None and self._again()):
-                os._exit(128 + number)  # the warden kills and removes what is left
+                os._exit(128 + number)  # the reaper kills and removes what is left
             self._at = at
             return
         self._at = at

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from overlap.process import lifeline, nest
+from overlap.process import process_tree, run_environment
 
 CAUSE_S = 1.0
 """A failure whose cause may yet turn up is reported after this long: who dies often says why a moment later, and who
@@ -38,7 +38,7 @@ class Life:
     def __init__(self, name: str, fault: Callable[[str], Exception], scratch: Path, log: Path | None = None) -> None:
         self.name, self.log = name, log
         self._fault, self._scratch = fault, scratch
-        self._token = f"{nest.run_name(scratch)}-{secrets.token_hex(3)}"
+        self._token = f"{run_environment.run_name(scratch)}-{secrets.token_hex(3)}"
         self._born: list[subprocess.Popen[bytes]] = []
         self._titles: dict[int, str] = {}
         self._watched: dict[int, int] = {}  # pid -> pidfd
@@ -86,9 +86,9 @@ class Life:
     ) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = {
-            nest.RUN: nest.run_name(self._scratch),
-            nest.LIFE: self._token,
-            nest.PARENT: str(os.getpid()),
+            run_environment.RUN: run_environment.run_name(self._scratch),
+            run_environment.LIFE: self._token,
+            run_environment.PARENT: str(os.getpid()),
             "TMPDIR": str(self.folder.absolute()),
         }
         with contextlib.ExitStack() as stack:
@@ -96,7 +96,7 @@ class Life:
             process = subprocess.Popen(
                 [sys.executable, *argv],
                 cwd=self.folder,
-                env=nest.environment(**(mine | dict(environment))),
+                env=run_environment.environment(**(mine | dict(environment))),
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -112,9 +112,9 @@ class Life:
 
     def pids(self) -> tuple[int, ...]:
         """Processes of the tree that are alive."""
-        born = [known for p in self._born if p.returncode is None and (known := lifeline.identify(p.pid))]
-        tree = [*born, *(below for process in born for below in lifeline.descendants(process.pid))]
-        return tuple(process.pid for process in tree if lifeline.alive(process))
+        born = [known for p in self._born if p.returncode is None and (known := process_tree.identify(p.pid))]
+        tree = [*born, *(below for process in born for below in process_tree.descendants(process.pid))]
+        return tuple(process.pid for process in tree if process_tree.alive(process))
 
     def check(self) -> None:
         """Raise the cause when the life is over."""
@@ -207,14 +207,14 @@ class Life:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _end_tree(self) -> None:
-        left = lifeline.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
-        orphans = lifeline.marked(f"{nest.LIFE}={self._token}")
-        lifeline.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
+        left = process_tree.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
+        orphans = process_tree.marked(f"{run_environment.LIFE}={self._token}")
+        process_tree.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
         for process in self._born:
             if process.pid not in left:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_KILL_S)
-        nest.remove_shared(self._token)
+        run_environment.remove_shared(self._token)
 
 
 def _reason(exc: OSError) -> str:

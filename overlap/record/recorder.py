@@ -11,7 +11,7 @@ from overlap.pipeline import StepResult
 from overlap.record.episodes import episode_row
 from overlap.record.looplag import LoopLag
 from overlap.record.metrics import Row, StepClock, step_row
-from overlap.record.nodes import nodes_row
+from overlap.record.node_metrics import nodes_row
 from overlap.record.progress import Progress
 from overlap.record.rundir import RunDir
 from overlap.record.trace import Tracer

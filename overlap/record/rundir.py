@@ -30,7 +30,7 @@ from overlap.record import place
 from overlap.record.events import Events
 from overlap.record.files import Lines, plain, size_until
 from overlap.record.losses import Losses
-from overlap.record.nodes import nodes_line
+from overlap.record.node_metrics import nodes_line
 from overlap.record.rollouts import ROLLOUTS, head, rollout_row
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
-from overlap.episode import Branch, Episode, Message, Turn, canonical, message_of
 from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, RequestRefused
+from overlap.server.episode_tree import Branch, Episode, Message, Turn, canonical, message_of
 from overlap.server.template import ChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]

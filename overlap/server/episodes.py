@@ -24,12 +24,12 @@ from typing import Any, Protocol, cast
 
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Trajectory
-from overlap.episode import Branch
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
 from overlap.server.bounded import GoesOn, OutOfTime, within
 from overlap.server.chat import Budget, Chat
-from overlap.server.places import Place
+from overlap.server.episode_tree import Branch
+from overlap.server.slots import Place
 from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError

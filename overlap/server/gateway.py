@@ -27,10 +27,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
-from overlap.server import wire
+from overlap.server import http_messages
 from overlap.server.chat import Chat, Reply
+from overlap.server.http_messages import ChatRequest
 from overlap.server.listening import Server
-from overlap.server.wire import ChatRequest
 
 MODEL = "policy"
 BODY_BYTES, BODY_S = 16 << 20, 30.0
@@ -162,7 +162,7 @@ class Gateway:
             chat.replayed += session.replayed
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(wire.models(MODEL)) if self._session_of(request) is not None else _stranger()
+        return JSONResponse(http_messages.models(MODEL)) if self._session_of(request) is not None else _stranger()
 
     async def _complete(self, request: Request) -> Response | _Held:
         session = self._session_of(request)
@@ -185,7 +185,7 @@ class Gateway:
         if session.ended:  # while its body came
             return _refusal(EpisodeOver(session.chat.over or "it has ended"))
         try:
-            asked = wire.read_body(body)
+            asked = http_messages.read_body(body)
             turn = self._turn(session, asked, "x-stainless-retry-count" in request.headers and _again(request))
         except EpisodeError as error:
             return _refusal(error)
@@ -267,7 +267,7 @@ class _Delivered(JSONResponse):
     """An answer that counts as delivered when it was sent to a client that is still there."""
 
     def __init__(self, request: Request, session: _Session, reply: Reply) -> None:
-        super().__init__(wire.completion(reply, MODEL, int(time.time())))
+        super().__init__(http_messages.completion(reply, MODEL, int(time.time())))
         self._request, self._session, self._reply = request, session, reply
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -286,9 +286,9 @@ async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatReque
     error = EpisodeOver(session.chat.over or "it has ended") if turn.cancelled() else turn.exception()
     if error is not None:
         told = str(error) if isinstance(error, OverlapError) else "the gateway has a fault"
-        yield b"data: " + JSONResponse(wire.failure(told, "not_found_error")).body + b"\n\n"
+        yield b"data: " + JSONResponse(http_messages.failure(told, "not_found_error")).body + b"\n\n"
         return
-    *parts, last = wire.events(turn.result(), MODEL, int(time.time()), asked.usage)
+    *parts, last = http_messages.events(turn.result(), MODEL, int(time.time()), asked.usage)
     for part in parts:
         yield part
     session.chat.deliver(turn.result())  # before the end of the stream, behind which a client asks for more
@@ -331,7 +331,7 @@ def _digest(key: str) -> bytes:
 
 def _error(status: int, message: str, kind: str = "invalid_request_error", **headers: str) -> Response:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse(wire.failure(message, kind), status, headers=names)
+    return JSONResponse(http_messages.failure(message, kind), status, headers=names)
 
 
 def _stranger() -> Response:
@@ -342,10 +342,12 @@ def _refusal(error: EpisodeError) -> Response:
     if isinstance(error, EpisodeOver):  # a code on which no client asks again
         return _error(404, f"the episode is over: {error}", "not_found_error", x_should_retry="false")
     if isinstance(error, ContextFull):
-        body = wire.failure(str(error), "invalid_request_error", "messages", "context_length_exceeded")
+        body = http_messages.failure(str(error), "invalid_request_error", "messages", "context_length_exceeded")
         return JSONResponse(body, 400)
     param = str(error).partition(":")[0]
-    return JSONResponse(wire.failure(str(error), "invalid_request_error", param if " " not in param else None), 400)
+    return JSONResponse(
+        http_messages.failure(str(error), "invalid_request_error", param if " " not in param else None), 400
+    )
 
 
 async def _nowhere(request: Request, error: Exception) -> Response:

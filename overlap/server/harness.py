@@ -26,7 +26,7 @@ from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_process import HarnessProcess
-from overlap.server.left import settle
+from overlap.server.workdir_cleanup import settle
 from sandbox.kernel import remove_tree
 
 GRACE_S = 2.0

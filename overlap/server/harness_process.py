@@ -12,7 +12,7 @@ from pathlib import Path
 
 from overlap.atomic import to_its_end
 from overlap.errors import RolloutError
-from overlap.process import LIFE, PARENT, Pid, environment, keeper, lifeline
+from overlap.process import LIFE, PARENT, Pid, environment, process_tree, subreaper
 
 KILL_S = 5.0
 END_S, NAMED = 30.0, 5
@@ -37,7 +37,7 @@ class HarnessProcess:
         os.set_blocking(words, False)  # ours alone: to a program a full pipe that does not block is an error
         try:
             self._process = subprocess.Popen(
-                keeper.command(argv),
+                subreaper.command(argv),
                 cwd=folder,
                 env=known,
                 stdin=subprocess.DEVNULL,
@@ -67,8 +67,9 @@ class HarnessProcess:
         return self._said.decode(errors="replace").strip()
 
     async def close(self) -> None:
-        """End whatever lives of it: below its keeper, or, where that was killed, by its mark. Raises RolloutError for
-        what begins itself anew faster than it can be ended.
+        """End every process of the harness, below its subreaper or, if that was killed, by its mark.
+
+        Raises RolloutError where processes restart themselves faster than they can be ended.
         """
         self._listen()
         try:
@@ -82,14 +83,14 @@ class HarnessProcess:
 
     def _kill(self) -> None:
         if self._process.poll() is None:
-            lifeline.kill_tree([self._process.pid], KILL_S, reap=False, trackers=True)
+            process_tree.kill_tree([self._process.pid], KILL_S, reap=False, trackers=True)
         until = time.monotonic() + END_S
-        while left := lifeline.marked(f"{LIFE}={self._mark}"):
+        while left := process_tree.marked(f"{LIFE}={self._mark}"):
             if time.monotonic() > until:
                 raise RolloutError(
                     f"rollout.command: what it began lives on after {END_S:g} s of SIGKILL: {_named(left)}"
                 )
-            lifeline.kill_tree(left, KILL_S, reap=False, trackers=True)
+            process_tree.kill_tree(left, KILL_S, reap=False, trackers=True)
         self._process.wait(KILL_S)
 
     def _listen(self) -> None:
@@ -113,4 +114,4 @@ def _named(processes: Sequence[Pid]) -> str:
 
 
 def _command(process: Pid) -> str:
-    return lifeline.read_proc(process.pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()[:80]
+    return process_tree.read_proc(process.pid, "cmdline").replace(b"\0", b" ").decode(errors="replace").strip()[:80]

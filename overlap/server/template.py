@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from overlap.core import unicode_of
-from overlap.episode import ROLES, text_of
 from overlap.errors import EpisodeError, RequestRefused
+from overlap.server.episode_tree import ROLES, text_of
 
 Raw = Mapping[str, Any]
 _DUMMY = "ovl7dummy"

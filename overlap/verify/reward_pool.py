@@ -22,7 +22,7 @@ from typing import Any
 
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, VerifierError
-from overlap.process import lifeline
+from overlap.process import process_tree
 from overlap.verify.reward_worker import KILL_S, Hung, RewardFault, Worker, WorkerLost, shortened
 from overlap.verify.shared import Dumps
 
@@ -105,7 +105,7 @@ class RewardPool:
         await asyncio.to_thread(self._end, victims)
 
     def _end(self, victims: list[Worker]) -> None:
-        lifeline.kill_tree([worker.pid for worker in victims], KILL_S, reap=False)
+        process_tree.kill_tree([worker.pid for worker in victims], KILL_S, reap=False)
         self._threads.shutdown(wait=True)  # their workers are dead, so nothing holds them up
         for worker in victims:
             self._retire(worker)

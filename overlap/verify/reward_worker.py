@@ -24,8 +24,8 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from overlap.process import RUN, environment, lifeline, run_name
-from overlap.verify import blame
+from overlap.process import RUN, environment, process_tree, run_name
+from overlap.verify import traceback_location
 from overlap.verify.shared import Dumped, Receiver, Sender
 from sandbox.errors import not_started
 
@@ -68,7 +68,7 @@ def checked(value: object) -> float | None:
 
 def described(error: BaseException) -> str:
     """An exception of the user's code in one line, with the line of theirs where it was raised."""
-    where = blame.of_traceback(error.__traceback__)
+    where = traceback_location.of_traceback(error.__traceback__)
     return f"raised {type(error).__name__}: {shortened(error, str)}" + (f" ({where})" if where else "")
 
 
@@ -155,13 +155,13 @@ class Worker:
             while time.monotonic() < end and not text.endswith((" in <module>\n", "  ...\n")):
                 time.sleep(0.01)
                 text = Path(path).read_text("utf-8", "replace")
-            if where := blame.of_dump(text):
+            if where := traceback_location.of_dump(text):
                 return f" in {where}"
         return ""
 
     def end(self) -> None:
         """Kill it with its descendants, and free what belongs to it."""
-        lifeline.kill_tree([self.pid], KILL_S, reap=False)
+        process_tree.kill_tree([self.pid], KILL_S, reap=False)
         self._wait(KILL_S)
         self._pipe.close()
         os.close(self._pidfd)
@@ -194,10 +194,10 @@ def serve(fd: int, driver: int) -> None:
 
     Answers are JSON: ["ready", descriptor of its diary], ["reward", number or null], ["fault", text].
     """
-    lifeline.bind_to_parent(driver)
+    process_tree.bind_to_parent(driver)
     with contextlib.suppress(EOFError, ConnectionError):  # the driver is gone, or wants no more
         _serve(Connection(fd))
-    lifeline.leave(0)
+    process_tree.leave(0)
 
 
 def _serve(pipe: Connection) -> None:

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from overlap.core import Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
-from overlap.process import lifeline
+from overlap.process import process_tree
 from overlap.task import Task as BaseTask
-from overlap.verify.nodes import ClusterFigures
+from overlap.verify.guarded_pool import Pool, Watched
+from overlap.verify.node_reports import ClusterFigures
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
-from overlap.verify.watched import Pool, Watched
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -253,7 +253,7 @@ class SandboxVerifier:
             async with asyncio.timeout(CLOSE_S):
                 await pool.close()
         except TimeoutError:
-            await asyncio.to_thread(lifeline.kill_tree, pids, 5.0)
+            await asyncio.to_thread(process_tree.kill_tree, pids, 5.0)
 
     def _ask_task(self, method: str, trajectory: Trajectory, call: Callable[[], T]) -> T:
         """Call the user's code; any error of it names the method and the sample."""

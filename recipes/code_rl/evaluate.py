@@ -20,6 +20,7 @@ from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, show
+from overlap.commands import Parts, check_engines, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
@@ -27,10 +28,8 @@ from overlap.evaluation import AnswerFile, Draw, complete
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
-from overlap.prepared import Prepared
+from overlap.prepare import Prepared, check_device, load_tokenizer
 from overlap.record import Progress, plain, quiet
-from overlap.standalone import Parts, check_engines, run_standalone
-from overlap.training import check_device, load_tokenizer
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
 from recipes.code_rl.evaluation_sets import (
@@ -281,7 +280,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def _dry_run(asked: Evaluation) -> None:
-    from overlap.scratch import scratch_directory
+    from overlap.process import scratch_directory
 
     with scratch_directory() as (scratch, _):
         prepared = asked.prepare(scratch, read_only=True)

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.cli import ELSEWHERE, command, dry_run, ending_in_order, plan_elsewhere, show
+from overlap.commands import export_command
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
-from overlap.export import export
 from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
-from overlap.session import ALL_SOLVED
-from overlap.training import train
+from overlap.run import ALL_SOLVED, train
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
 
@@ -163,7 +162,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
         if state == "saved":
             policy = stage.exported
             if not policy.is_dir():
-                export(str(stage.folder))
+                export_command(str(stage.folder))
         if state in ("finished", "saved"):
             show(f"{title}: finished, its policy is {policy}")
             continue

@@ -20,7 +20,7 @@ from places import SUPPORT
 from wide import wide
 
 from overlap.process import identify, read_proc
-from overlap.process.lifeline import await_end, marked
+from overlap.process.process_tree import await_end, marked
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -316,7 +316,7 @@ def test_a_driver_killed_with_sigkill_leaves_nothing(run) -> None:
 
 
 def settle(r: Run, seconds: float = END_S) -> None:
-    """After a hard end the warden cleans up by itself: wait until it has."""
+    """After a hard end the reaper cleans up by itself: wait until it has."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if not marked(f"TMPDIR={r.tmp}") and not list(r.tmp.iterdir()):

@@ -105,4 +105,4 @@ def test_a_driver_that_is_killed_leaves_no_engine_on_any_node(machines, train, t
     run.until("step 1/50", STEP_S)
     run.kill()
     wait_until(lambda: not any(engines(m) or m.find("RayHosted") for m in alive), CLEAN_S)
-    wait_until(lambda: not any(m.find("overlap.process import warden") for m in alive), CLEAN_S)  # with their folders
+    wait_until(lambda: not any(m.find("overlap.process import reaper") for m in alive), CLEAN_S)  # with their folders

@@ -20,8 +20,8 @@ import pytest
 import yaml
 from places import SUPPORT
 
-from overlap.ctl import ask
 from overlap.errors import OverlapError
+from overlap.run.control_socket import ask
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -63,7 +63,7 @@ def train(folder: Path) -> Iterator[subprocess.Popen[str]]:
     )
     yield process
     if process.poll() is None:
-        process.kill()  # its warden ends the rest
+        process.kill()  # its reaper ends the rest
         process.communicate(timeout=30)
     shutil.rmtree(tmp, ignore_errors=True)
 

@@ -43,11 +43,11 @@ def driver(machines: Machines) -> Iterator[Callable[..., Command]]:
 
 
 def clean(node: Machine, began: dict[str, Any], seconds: float = CLEAN_S) -> None:
-    """Wait until neither the process nor its agent, its warden or its folder is there."""
+    """Wait until neither the process nor its agent, its reaper or its folder is there."""
     scratch = Path(began["folder"]).parent
 
     def left() -> dict[int, str]:
-        return node.find("far_child") | node.find("RayHosted") | node.find("overlap.process import warden")
+        return node.find("far_child") | node.find("RayHosted") | node.find("overlap.process import reaper")
 
     try:
         wait_until(lambda: not left() and not scratch.exists(), seconds)

@@ -341,6 +341,6 @@ def test_ranks_die_with_a_killed_driver(policy, tmp_path):
 
 
 def await_all(ranks: list[Pid]) -> None:
-    from overlap.process.lifeline import await_end
+    from overlap.process.process_tree import await_end
 
     assert not await_end(ranks, 180.0)

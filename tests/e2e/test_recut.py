@@ -10,7 +10,7 @@ from wide import wide
 
 from overlap.config import Config
 from overlap.learner import read_state
-from overlap.learner.state import LearnerState
+from overlap.learner.saved_state import LearnerState
 
 pytest.importorskip("torch")
 pytest.importorskip("deepspeed")

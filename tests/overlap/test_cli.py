@@ -109,7 +109,7 @@ def test_each_kind_of_end_has_its_exit_code(error, code: int, monkeypatch, capsy
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("overlap.training.train", fail)
+    monkeypatch.setattr("overlap.run.training.train", fail)
     assert cli.main(["train"]) == code
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
@@ -130,7 +130,7 @@ def test_the_order_of_arguments_does_not_matter(args, tmp_path, monkeypatch) -> 
     (tmp_path / "runs" / "a" / "config.yaml").write_text("run: {seed: 3, dir: elsewhere}\nhistory: []\n")
     (tmp_path / "c.yaml").write_text("run: {seed: 3}\n")
     taken = []
-    monkeypatch.setattr("overlap.training.train", lambda cfg, **options: taken.append((cfg, options)))
+    monkeypatch.setattr("overlap.run.training.train", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", *args]) == 0
     ((cfg, options),) = taken
     assert (cfg.run.dir, cfg.run.steps, cfg.run.seed, cfg.learn.lr) == ("runs/a", 9, 3, 1e-3)
@@ -142,7 +142,7 @@ def test_a_resumed_run_goes_by_what_it_left_when_no_configuration_is_given(tmp_p
     (tmp_path / "runs" / "latest").mkdir(parents=True)
     (tmp_path / "runs" / "latest" / "config.yaml").write_text("learn: {lr: 3.0e-5}\nrun: {dir: 'runs/{time}'}\n")
     taken = []
-    monkeypatch.setattr("overlap.training.train", lambda cfg, **options: taken.append((cfg, options)))
+    monkeypatch.setattr("overlap.run.training.train", lambda cfg, **options: taken.append((cfg, options)))
     assert cli.main(["train", "--resume-with-changes"]) == 0
     ((cfg, options),) = taken
     assert (cfg.learn.lr, cfg.run.dir) == (3e-5, "runs/latest")
@@ -234,7 +234,7 @@ def test_an_engine_alone_that_cannot_fit_is_refused_before_it_starts(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 2**30)
-    monkeypatch.setattr("overlap.standalone.open_doors", None)  # nothing is opened
+    monkeypatch.setattr("overlap.commands.rollout.open_doors", None)  # nothing is opened
     out = tmp_path / "rows.jsonl"
     args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", "--out", str(out)]
     assert cli.main(["rollout", *args]) == 2

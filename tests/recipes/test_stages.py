@@ -15,7 +15,7 @@ from shapes import R1_DISTILL_14B
 from overlap.config import Config
 from overlap.policy import make_tiny_policy
 from overlap.record import RunDir, RunState, save_state, writing
-from overlap.session import ALL_SOLVED
+from overlap.run.session import ALL_SOLVED
 from recipes.code_rl import stages
 from recipes.code_rl.stages import Stage, stages_of
 
@@ -121,7 +121,7 @@ def test_the_policy_of_a_stage_that_was_stopped_behind_its_last_step_is_that_of_
 ) -> None:
     assert command(monkeypatch, Trainer(call0="late"), *files) == 130
     exported = list[str]()
-    monkeypatch.setattr(stages, "export", exported.append)
+    monkeypatch.setattr(stages, "export_command", exported.append)
     trainer = Trainer()
     assert command(monkeypatch, trainer, *files) == 0
     assert exported == [f"{tmp_path}/runs/first"]
@@ -167,7 +167,7 @@ def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
 ) -> None:
     assert command(monkeypatch, Trainer(call0="late"), *files) == 130
     exported = tmp_path / "runs" / "first" / "policy-step-000003"
-    monkeypatch.setattr(stages, "export", lambda run: exported.mkdir())
+    monkeypatch.setattr(stages, "export_command", lambda run: exported.mkdir())
     assert command(monkeypatch, Trainer(call0="killed"), *files) == 130
     seen = list[tuple[str, bool]]()
     monkeypatch.setattr(

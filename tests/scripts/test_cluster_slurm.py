@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.process import alive, lifeline
+from overlap.process import alive, process_tree
 
 SCRIPT = ROOT / "scripts" / "cluster_slurm.sh"
 SRUN = """#!/usr/bin/env bash
@@ -75,7 +75,7 @@ while True:
 def job(tmp_path: Path) -> Iterator[Job]:
     made = Job(tmp_path)
     yield made
-    lifeline.kill_tree(lifeline.marked(f"SLURM_DOUBLE={tmp_path}"), 5.0)
+    process_tree.kill_tree(process_tree.marked(f"SLURM_DOUBLE={tmp_path}"), 5.0)
 
 
 class Job:
@@ -122,7 +122,7 @@ class Job:
         return (self.place / "said").read_text().splitlines()
 
     def nothing_is_left(self) -> None:
-        assert [process for process in lifeline.marked(f"SLURM_DOUBLE={self.place}") if alive(process)] == []
+        assert [process for process in process_tree.marked(f"SLURM_DOUBLE={self.place}") if alive(process)] == []
         assert list(self.submitted.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ from places import SUPPORT
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, Trajectory
-from overlap.process import lifeline
+from overlap.process import process_tree
 from overlap.server import ChatTemplate, Gateway, Harness, episodes
 
 AGENT = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'}"
@@ -58,5 +58,5 @@ def rolled(folder: Path, command: str, task: Any = None, **rollout: Any) -> Traj
         return asyncio.run(asyncio.wait_for(main(), 60))
     finally:
         assert list(folder.iterdir()) == []
-        assert lifeline.marked(f"TMPDIR={folder}") == []
+        assert process_tree.marked(f"TMPDIR={folder}") == []
         assert working_in(folder) == []

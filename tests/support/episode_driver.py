@@ -14,7 +14,7 @@ from chats import Letters, Voice, prompt
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.scratch import scratch_directory
+from overlap.process.scratch import scratch_directory
 from overlap.server import ChatTemplate, Gateway, Harness, episodes
 from overlap.task import Task
 

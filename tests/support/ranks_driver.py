@@ -18,9 +18,9 @@ from learners import PROBE, config, make_batch
 from overlap.config import ClusterConfig
 from overlap.errors import OverlapError
 from overlap.learner import DeepSpeedLearner
-from overlap.parts import Sites, learner_of
-from overlap.prepared import Prepared
-from overlap.spread import seat
+from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.seating import seat
+from overlap.run.parts import Sites, learner_of
 
 CFG = config(ranks=2, zero_stage=2)
 

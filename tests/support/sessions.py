@@ -14,10 +14,10 @@ from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.placement import place_here
-from overlap.prepared import Prepared
+from overlap.prepare.run_inputs import Prepared
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
-from overlap.session import Session
+from overlap.run.session import Session
 
 
 class _Alive:
@@ -94,12 +94,12 @@ class Stage:
     def session(self, run: RunDir | None = None, resumed: Resumed = BEGINNING) -> Session:
         prompts = tuple(fake_prompts(8))
         task: Any = None
-        warden: Any = _Warden()
+        reaper: Any = _Warden()
         prepared = Prepared(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
         return Session(
-            prepared, place_here(self.cfg), run, self._folder, console, warden, resumed=resumed, data="digest"
+            prepared, place_here(self.cfg), run, self._folder, console, reaper, resumed=resumed, data="digest"
         )
 
 

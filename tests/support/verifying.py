@@ -11,7 +11,7 @@ from typing import Any
 
 from overlap.config import Config, VerifyConfig
 from overlap.core import Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.process import lifeline
+from overlap.process import process_tree
 from overlap.task import Task
 from overlap.verify import SandboxVerifier
 from overlap.verify.verifier import PROBE
@@ -61,8 +61,8 @@ class Worked(Task):
 
 def gone(pid: int) -> bool:
     """True also for a zombie: an orphan's new parent reaps it when it likes."""
-    process = lifeline.identify(pid)
-    return process is None or not lifeline.alive(process)
+    process = process_tree.identify(pid)
+    return process is None or not process_tree.alive(process)
 
 
 Answer = Callable[[Program], Awaitable[Judgement]]

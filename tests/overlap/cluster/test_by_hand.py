@@ -20,10 +20,10 @@ from places import ROOT, SUPPORT
 
 from overlap import cli
 from overlap.cluster import by_hand, own_addresses
+from overlap.cluster.node_state import AUTH, alone, read_state, state_folder, token_of, token_path
 from overlap.cluster.nodes import code_digest
-from overlap.cluster.state import AUTH, alone, read_state, state_folder, token_of, token_path
 from overlap.errors import OverlapError
-from overlap.process import alive, identify, lifeline
+from overlap.process import alive, identify, process_tree
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -54,7 +54,7 @@ def double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     monkeypatch.setattr(by_hand, "RAYLET_S", 0.5)
     yield Double(place)
     by_hand.end_node()
-    lifeline.kill_tree(lifeline.marked(f"RAY_DOUBLE={place}"), 5.0)
+    process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={place}"), 5.0)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def own_address() -> str:
 
 
 def running(double: Double) -> list[int]:
-    return [process.pid for process in lifeline.marked(f"RAY_DOUBLE={double.place}") if alive(process)]
+    return [process.pid for process in process_tree.marked(f"RAY_DOUBLE={double.place}") if alive(process)]
 
 
 def nothing_is_left(double: Double, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_node_that_is_gone_without_a_word_is_no_obstacle(cluster, double, port
     assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
     former = read_state()
     assert former is not None
-    lifeline.kill_tree(lifeline.marked(f"RAY_DOUBLE={double.place}"), 5.0)
+    process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={double.place}"), 5.0)
     assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
     state = read_state()
     assert state is not None
@@ -277,8 +277,8 @@ def test_with_block_a_node_that_ends_by_itself_is_a_failure(double, port, tmp_pa
     with started(double, "up", "--block", "--loopback", f"--address=127.0.0.1:{port}") as up:
         assert up.stdout is not None
         up.stdout.readline()
-        lifeline.kill_tree([int((double.place / "worker").read_text())], 5.0)
-        lifeline.kill_tree([pid for pid in running(double) if pid != up.pid and b"raylet" in comm(pid)], 5.0)
+        process_tree.kill_tree([int((double.place / "worker").read_text())], 5.0)
+        process_tree.kill_tree([pid for pid in running(double) if pid != up.pid and b"raylet" in comm(pid)], 5.0)
         _, err = up.communicate(timeout=60)
         assert up.returncode == 1
         assert "the node has ended by itself" in err
@@ -286,7 +286,7 @@ def test_with_block_a_node_that_ends_by_itself_is_a_failure(double, port, tmp_pa
 
 
 def comm(pid: int) -> bytes:
-    return lifeline.read_proc(pid, "comm")
+    return process_tree.read_proc(pid, "comm")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.cluster.state import AUTH, NodeState, token_path, write_state
+from overlap.cluster.node_state import AUTH, NodeState, token_path, write_state
 
 ADDRESS = "10.0.0.1:6379"
 DRIVER = """

@@ -19,7 +19,7 @@ from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, Vers
 from overlap.errors import ConfigError, LearnerError, RunDirError, StaleBatchError
 from overlap.learner.learner import DeepSpeedLearner
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.state import LearnerState, read_state, write_state
+from overlap.learner.saved_state import LearnerState, read_state, write_state
 
 PROMPT = Prompt("p", (1, 2, 3))
 

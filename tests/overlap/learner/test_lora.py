@@ -15,14 +15,14 @@ peft = pytest.importorskip("peft")
 
 import plain_engine  # noqa: E402
 
-from overlap.activations import decoder_shape, trained_parameters  # noqa: E402
 from overlap.config import Config, LearnConfig, ModelConfig  # noqa: E402
 from overlap.errors import ConfigError  # noqa: E402
 from overlap.learner.lora import FOLDER, adapt, from_state, save_adapter, whole, without_adapters  # noqa: E402
 from overlap.learner.micro_batch import PromptGroup, Response  # noqa: E402
 from overlap.learner.model import load_policy, plain  # noqa: E402
-from overlap.learner.state import LearnerState, check_base, read_state, write_state  # noqa: E402
+from overlap.learner.saved_state import LearnerState, check_base, read_state, write_state  # noqa: E402
 from overlap.learner.trainer import RankTrainer  # noqa: E402
+from overlap.placement.activations import decoder_shape, trained_parameters  # noqa: E402
 from overlap.policy import make_tiny_policy, policy_digest  # noqa: E402
 from overlap.weights import LowRank, full_tensors  # noqa: E402
 

@@ -11,8 +11,7 @@ import pytest
 from overlap.clock import now, run_virtual
 from overlap.config import load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
-from overlap.pipeline import pace as module
+from overlap.pipeline import Doors, PromptStream, StepResult, lookahead, overlapped
 
 GENERATE_S, REWARD_S, LEARN_S = 180.0, 140.0, 120.0
 GROUPS, SAMPLES, WORKERS, STEPS = 16, 8, 8, 36
@@ -84,7 +83,7 @@ def test_samples_are_no_older_than_the_throughput_needs(learn_s: float, monkeypa
     seconds, age = measured(4, learn_s)
     least = math.inf
     for steps in range(1, 6):
-        monkeypatch.setattr(module.Pace, "leases", property(lambda _, steps=steps: steps * GROUPS))
+        monkeypatch.setattr(lookahead.Pace, "leases", property(lambda _, steps=steps: steps * GROUPS))
         fixed_seconds, fixed_age = measured(4, learn_s)
         if fixed_seconds <= 1.01 * seconds:
             least = min(least, fixed_age)

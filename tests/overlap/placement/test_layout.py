@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from overlap.activations import DecoderShape, activation_bytes
 from overlap.placement import ModelShape
+from overlap.placement.activations import DecoderShape, activation_bytes
 from overlap.placement.learner import BUCKET, CHUNKS, GATHER, LIVE, LOGITS, SUB_GROUP, Trained
 from overlap.placement.memory import PACKED
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from shapes import LARGE, SMALL
 
-from overlap.activations import activation_bytes, trained_parameters
 from overlap.config import load_config
+from overlap.placement.activations import activation_bytes, trained_parameters
 from overlap.placement.memory import (
     ASLEEP,
     GPU_OWN,

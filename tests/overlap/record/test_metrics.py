@@ -21,7 +21,7 @@ from overlap.record import metrics
 from overlap.record.episodes import episode_row
 from overlap.record.looplag import Lag, LagHistogram, LoopLag
 from overlap.record.metrics import StepClock, clip, mean, merge, quantile, slug, step_row, step_timing, union_s
-from overlap.record.nodes import nodes_row
+from overlap.record.node_metrics import nodes_row
 from overlap.record.traffic import BusyClock, Traffic
 from overlap.verify import ClusterFigures
 

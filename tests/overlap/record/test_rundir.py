@@ -20,10 +20,10 @@ from places import ROOT
 from overlap.config import Config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError, OverlapError, RunDirError
-from overlap.parts import engine_log
 from overlap.record.files import Lines, check_out, read_rows
 from overlap.record.losses import Losses
 from overlap.record.rundir import RunDir
+from overlap.run.parts import engine_log
 
 CFG = Config().to_dict()
 

@@ -12,10 +12,10 @@ import pytest
 from chats import Letters, Voice, check_books, prompt, said, user
 
 from overlap.core import Request
-from overlap.episode import Branch
 from overlap.errors import ContextFull, EpisodeOver, RequestRefused
 from overlap.server import Chat, ChatTemplate
 from overlap.server.chat import Budget
+from overlap.server.episode_tree import Branch
 
 LETTERS = Letters()
 WIDE = Budget(turns=100, tokens=100_000, context=100_000)

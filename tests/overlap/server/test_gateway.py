@@ -272,7 +272,7 @@ def test_an_answer_that_never_arrived_is_given_to_whoever_asks_again_with_or_wit
     async def work(s: Session) -> None:
         plan = s.chat.ask([user("x")])
         reply = await s.chat.sample(plan)
-        digest = gateway_.wire.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode()).digest
+        digest = gateway_.http_messages.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode()).digest
         (session,) = s.gateway._sessions.values()
         session.replies[digest] = [reply]
         assert s.trained == 0

@@ -11,7 +11,7 @@ from chats import Letters, Voice, prompt, said, user
 from gateways import CHAT, TOOLS, Session, Waiting, free, httpx, play, until
 
 from overlap.core import Request, Spoken
-from overlap.server import Chat, ChatTemplate, Gateway, listening, wire
+from overlap.server import Chat, ChatTemplate, Gateway, http_messages, listening
 from overlap.server.chat import Budget
 
 DEEP = "[" * 100_000
@@ -129,7 +129,7 @@ def test_turns_asked_for_at_once_are_no_more_than_the_budget_has() -> None:
 
 def test_an_answer_that_is_being_sent_is_not_given_to_another_who_asks_the_same() -> None:
     async def work(s: Session) -> None:
-        asked = wire.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode())
+        asked = http_messages.read_body(json.dumps({"model": "any", "messages": [user("x")]}).encode())
         (session,) = s.gateway._sessions.values()
         first = asyncio.create_task(s.ask(user("x")))
         await until(lambda: bool(session.replies))

@@ -24,8 +24,8 @@ def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch
         await made.ended.wait()
         lives = identify(1)
         assert lives is not None
-        monkeypatch.setattr(harness_process.lifeline, "marked", lambda mark: [lives] * 3)
-        monkeypatch.setattr(harness_process.lifeline, "kill_tree", lambda pids, *given, **more: tried.append(pids))
+        monkeypatch.setattr(harness_process.process_tree, "marked", lambda mark: [lives] * 3)
+        monkeypatch.setattr(harness_process.process_tree, "kill_tree", lambda pids, *given, **more: tried.append(pids))
         with pytest.raises(RolloutError, match=r"lives on after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
             await made.close()
 
@@ -39,6 +39,6 @@ def test_a_program_is_closed_with_what_left_its_session(tmp_path: Path) -> None:
         await made.ended.wait()
         await made.close()
         assert made.code == 3
-        assert harness_process.lifeline.marked(f"{harness_process.LIFE}={made._mark}") == []
+        assert harness_process.process_tree.marked(f"{harness_process.LIFE}={made._mark}") == []
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ from verifying import SOON_S, Worked, config, gone, score, trajectory
 
 from overlap.core import Prompt, Scored
 from overlap.errors import ConfigError, VerifierError
-from overlap.process import lifeline
+from overlap.process import process_tree
 from overlap.verify import shared
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import RewardFault, WorkerLost
@@ -186,7 +186,7 @@ def test_a_dead_worker_is_noticed_although_its_child_holds_the_pipe() -> None:
         asyncio.run(run())
     finally:
         del os.environ[name]
-        lifeline.kill_tree([p for p in lifeline.marked(mark) if not lifeline.is_tracker(p.pid)], SOON_S)
+        process_tree.kill_tree([p for p in process_tree.marked(mark) if not process_tree.is_tracker(p.pid)], SOON_S)
 
 
 @pytest.mark.parametrize("error", [ValueError("too odd"), SystemExit("too odd")])
@@ -379,11 +379,11 @@ def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str])
     driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=beside_helper)
     assert driver.stdout
     driver.stdout.readline()
-    worker = lifeline.identify(int(driver.stdout.readline().split()[2]))
+    worker = process_tree.identify(int(driver.stdout.readline().split()[2]))
     assert worker is not None
     assert driver.stdout.readline() == "hanging\n"
-    below = lifeline.descendants(driver.pid)
+    below = process_tree.descendants(driver.pid)
     assert worker in below
     driver.kill()
-    assert lifeline.await_end(below, SOON_S) == []
+    assert process_tree.await_end(below, SOON_S) == []
     driver.communicate()

@@ -17,8 +17,8 @@ from verifying import Judged, StandIn, Worked, config, gone, judgement, opened, 
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
+from overlap.verify.guarded_pool import job_limit_s
 from overlap.verify.verifier import SandboxVerifier
-from overlap.verify.watched import job_limit_s
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
     CheckerError,
@@ -137,7 +137,7 @@ def test_a_pool_that_does_not_open_is_tried_again() -> None:
 
 
 def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.verify.watched.job_limit_s", lambda problem: 0.05)
+    monkeypatch.setattr("overlap.verify.guarded_pool.job_limit_s", lambda problem: 0.05)
     hung = subprocess.Popen(["sleep", "600"])
 
     async def answer(program: Program) -> Judgement:

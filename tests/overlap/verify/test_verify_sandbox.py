@@ -10,7 +10,7 @@ from dataclasses import replace
 from verifying import ADD, SOON_S, Judged, opened, trajectory
 
 from overlap.core import Prompt, Scored
-from overlap.process import lifeline
+from overlap.process import process_tree
 from sandbox.core import Limits, Problem, Program
 
 HONEST = "print(sum(map(int, input().split())))"
@@ -37,21 +37,21 @@ class Hurried(Judged):
 
 
 def test_among_a_flood_of_hostile_programs_the_honest_ones_get_their_reward() -> None:
-    async def run() -> tuple[list[Scored], tuple[lifeline.Pid, ...]]:
+    async def run() -> tuple[list[Scored], tuple[process_tree.Pid, ...]]:
         async with opened(Hurried(), workers=2) as verifier:
             await verifier.start()
             assert verifier.tier in ("A", "B")
             programs = [p for hostile in HOSTILE for p in (HONEST, hostile)]
             scored = await asyncio.gather(*(verifier.score(trajectory(p, k)) for k, p in enumerate(programs)))
-            below = [p for pid in verifier.pids() for p in (pid, *(d.pid for d in lifeline.descendants(pid)))]
-            return scored, tuple(p for pid in below if (p := lifeline.identify(pid)))
+            below = [p for pid in verifier.pids() for p in (pid, *(d.pid for d in process_tree.descendants(pid)))]
+            return scored, tuple(p for pid in below if (p := process_tree.identify(pid)))
 
     scored, processes = asyncio.run(run())
     assert [s.failure for s in scored] == [""] * len(scored)
     assert [s.reward for s in scored[::2]] == [1.0] * len(HOSTILE)
     assert [s.reward for s in scored[1::2]] == [0.0] * len(HOSTILE)
     assert processes
-    assert lifeline.await_end(processes, SOON_S) == []
+    assert process_tree.await_end(processes, SOON_S) == []
 
 
 def test_a_killed_sandbox_loses_no_sample_and_makes_none_wrong() -> None:

@@ -1,0 +1,57 @@
+"""``overlap export``: a Hugging Face checkpoint of a state that a run has saved. Needs no engine and no GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from overlap.atomic import guarded, partial_path, remove
+from overlap.config import Config, config_from_dict
+from overlap.errors import ConfigError
+from overlap.learner import export_policy
+from overlap.policy import resolve_policy
+from overlap.record import LEARNER, check_out, find, latest, load_state
+
+
+def export_command(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
+    """Write the policy after ``step`` (default: of the newest checkpoint) into ``out``, a folder that is not there yet
+    (default: ``policy-step-N`` in the run directory). Returns folder, step and version.
+
+    The folder appears whole or not at all. Raises ConfigError, RunDirError.
+    """
+    root = _checkpoints(run)
+    folder = latest(root) if step is None else find(root, step)
+    if folder is None:
+        raise ConfigError("RUN", run, "holds no complete checkpoint; train with run.save_every=N")
+    state = load_state(folder)
+    cfg = _config(state.config, folder)
+    target = out.expanduser() if out is not None else root.parent / f"policy-step-{state.step:06d}"
+    check_out(target, folder=True)
+    policy = resolve_policy(cfg.model.policy)
+    partial = partial_path(target.absolute())
+    try:
+        version = export_policy(folder / LEARNER, cfg, policy, partial)
+        with guarded(target):
+            os.rename(partial, target)
+    finally:
+        remove(partial)
+    return target, state.step, version
+
+
+def _checkpoints(run: str) -> Path:
+    try:
+        path = Path(run).expanduser().absolute()
+        if (path / "checkpoints").is_dir():
+            return path / "checkpoints"
+        why = "holds no checkpoints" if path.is_dir() else "is no directory"
+    except (OSError, RuntimeError, ValueError) as exc:
+        why = f"is no usable path ({exc})"
+    raise ConfigError("RUN", run, f"{why}; name the directory of a run with run.save_every=N")
+
+
+def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:
+    """The run's configuration; how many cores this machine has is of no account here."""
+    try:
+        return config_from_dict({**stored, "verify": {**stored.get("verify", {}), "workers": 1}})
+    except (ConfigError, TypeError) as exc:
+        raise ConfigError("checkpoint", str(folder), f"has a configuration of another version ({exc})") from exc

@@ -1,0 +1,194 @@
+"""``place_over(cfg, nodes)``: seats for a run over the nodes of a cluster, or a refusal with the way out.
+
+    one machine   where the engines and the learner have room on the driver's, or share its GPUs: as without a cluster
+    GPUs          engines fill the other nodes, the largest first, then the driver's, with what the learner leaves them
+    CPUs          an engine on a node, bound to its cores; the driver's node last, for the learner works there
+
+Which of them the learner's ranks sit on is in ``homes``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from overlap.config import Config
+from overlap.errors import ConfigError
+from overlap.placement.devices import NodeDevices
+from overlap.placement.fit import Seating, check_fit
+from overlap.placement.memory import Asked, Seats, memory_plan
+from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
+from overlap.placement.seating import seats_on
+from overlap.placement.seats import EngineSeat, Placement, RankSeat, place, rank_seats, spread_cores
+
+
+def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> Placement:
+    """Seats for the engines of a run and for its learner, or for one of the two alone. One of the ``nodes`` is the
+    driver's. Raises ConfigError.
+    """
+    here = driver_node(nodes)
+    others = sorted((node for node in nodes if not node.here), key=lambda node: (-_size(node), node.name))
+    gpus = cfg.run.device != "cpu" and any(node.devices.names for node in nodes)
+    if _stays(cfg, here, others, gpus, engine, learner):
+        placed = place(cfg, here.devices, engine=engine, learner=learner)
+    else:
+        placed = _on_gpus(cfg, here, others, engine, learner) if gpus else _on_cpus(cfg, here, others, learner)
+        placed = replace(placed, address=here.address)
+    if learner and not gpus and cfg.cluster.spread_ranks:
+        homes = homes_on_cpus(cfg.learn.ranks, here, others, placed.engines)
+        placed = replace(placed, ranks=seats_in(cfg, homes, {}))
+    return replace(placed, address=placed.ranks[0].address) if placed.rank_nodes else placed
+
+
+def driver_node(nodes: Sequence[NodeDevices]) -> NodeDevices:
+    """That of the driver."""
+    (here,) = (node for node in nodes if node.here)
+    return here
+
+
+def _size(node: NodeDevices) -> int:
+    return len(node.devices.names) or len(node.devices.cores)
+
+
+def _stays(
+    cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], gpus: bool, engine: bool, learner: bool
+) -> bool:
+    """Whether the run needs no other node for its engines, and on GPUs for its ranks."""
+    r, ranks = cfg.rollout, cfg.learn.ranks if learner else 0
+    if not gpus:
+        return r.replicas <= 1 or not engine
+    if r.weight_backend == "ipc" or not any(node.devices.names for node in others):
+        return True
+    if not engine:
+        return ranks <= len(here.devices.names)
+    return bool(r.replicas) and r.replicas * r.tensor_parallel + ranks <= len(here.devices.names)
+
+
+def _on_cpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], learner: bool) -> Placement:
+    wanted, parallel, count = cfg.rollout.weight_backend, cfg.rollout.tensor_parallel, cfg.rollout.replicas
+    if learner and wanted not in ("auto", "shm"):
+        raise ConfigError("rollout.weight_backend", wanted, "needs GPUs, and no node has one: use auto or shm")
+    large = [node for node in (*others, here) if len(node.devices.cores) >= parallel]
+    if len(large) < count:
+        node = next((node for node in others if node not in large), None)
+        told = _told(f"{len(node.devices.cores)} core(s)", node) if node else ""
+        way_out = (
+            f"on CPUs each engine has a node of {parallel} core(s) or more, and there are {len(large)}{told}: use "
+        )
+        raise ConfigError("rollout.replicas", count, way_out + (f"{len(large)} or less" if large else "other nodes"))
+    return Placement(
+        engines=tuple(
+            replace(seat_on(cfg, node, 0, index), cores=()) if node.here else seat_on(cfg, node, 0, index)
+            for index, node in enumerate(large[:count])
+        ),
+        ranks=rank_seats(cfg) if learner else (),
+    )
+
+
+def _told(has: str, node: NodeDevices) -> str:
+    return f" (node {node.name} is too small: {has})"
+
+
+def _on_gpus(cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], engine: bool, learner: bool) -> Placement:
+    homes = homes_on_gpus(cfg.learn.ranks, here, others) if learner else ()
+    left = {node_name(node): len(node.devices.names) for node in (*others, here)}
+    for node, count in homes:
+        left[node_name(node)] -= count
+    taken = _slots(cfg, here, others, left) if engine else []
+    engines = tuple(seat_on(cfg, node, slot, index) for index, (node, slot) in enumerate(taken))
+    behind = Counter(node_name(node) for node, _ in taken for _ in range(cfg.rollout.tensor_parallel))
+    wanted = cfg.rollout.weight_backend
+    backend = "shm" if not (engine and learner) else "nccl" if wanted == "auto" else wanted
+    return Placement("cuda", backend, engines, seats_in(cfg, homes, behind))
+
+
+def _slots(
+    cfg: Config, here: NodeDevices, others: Sequence[NodeDevices], left: Mapping[str, int]
+) -> list[tuple[NodeDevices, int]]:
+    """A part of a node for each engine, of the GPUs that are ``left`` there."""
+    parallel = cfg.rollout.tensor_parallel
+    slots = [(node, slot) for node in (*others, here) for slot in range(left[node_name(node)] // parallel)]
+    count = cfg.rollout.replicas or len(slots)
+    if count > len(slots) or not count:
+        node = next((node for node in others if 0 < len(node.devices.names) < parallel), None)
+        told = _told(f"{len(node.devices.names)} GPU(s)", node) if node else ""
+        field = "rollout.replicas" if slots else "rollout.tensor_parallel"
+        way_out = f"an engine has {parallel} GPU(s) of one node, and the nodes have room for {len(slots)}{told}: use "
+        raise ConfigError(field, count if slots else parallel, way_out + (f"{len(slots)} or less" if slots else "less"))
+    return slots[:count]
+
+
+def seat_on(cfg: Config, node: NodeDevices, slot: int, index: int) -> EngineSeat:
+    """The seat of engine ``index`` on the ``slot``-th part of a node."""
+    parallel, devices = cfg.rollout.tensor_parallel, node.devices
+    name, seed, first = "" if node.here else node.name, cfg.run.seed + index, 1 + index * parallel
+    if devices.names:
+        own = range(slot * parallel, (slot + 1) * parallel)
+        visible = ",".join(devices.names[i] for i in own)
+        return EngineSeat(index, seed, tuple(own), visible, first_rank=first, node=name)
+    return EngineSeat(index, seed, cores=spread_cores(devices.cores, parallel), first_rank=first, node=name)
+
+
+def moved(cfg: Config, seat: EngineSeat, node: NodeDevices) -> EngineSeat | None:
+    """The seat of an engine whose node is gone on another one, which is free; None where that is too small."""
+    if bool(seat.devices) != bool(node.devices.names) or _size(node) < cfg.rollout.tensor_parallel:
+        return None
+    return replace(seat_on(cfg, node, 0, seat.index), first_rank=seat.first_rank)
+
+
+def seating_over(
+    nodes: Sequence[NodeDevices], node: NodeDevices, *, engine: bool = True, learner: bool = True
+) -> Seating:
+    """Who sits on one of the nodes."""
+    name = node_name(node)
+
+    def seats(cfg: Config) -> Seats:
+        placed = place_over(cfg, nodes, engine=engine, learner=learner)
+        mine = replace(placed, engines=placed.on(name), ranks=placed.ranks_on(name))
+        copies = node.here and engine and placed.backend == "shm" and bool(placed.ranks) and placed.ranks[0].node != ""
+        return replace(seats_on(mine, node.devices, node.host), copies=copies)
+
+    return seats
+
+
+def check_nodes(asked: Asked, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> None:
+    """Raise ConfigError where what sits on a node other than the driver's does not fit there; names the node."""
+    placed = place_over(asked.cfg, nodes, engine=engine, learner=learner)
+    for node in nodes:
+        if not node.here and (placed.on(node.name) or placed.ranks_on(node.name)):
+            try:
+                check_fit(asked, seating_over(nodes, node, engine=engine, learner=learner))
+            except ConfigError as error:
+                raise ConfigError(error.field, error.value, f"node {node.name}: {error.way_out}") from error
+
+
+def fits_on(asked: Asked, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:
+    """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory,
+    also with learner ranks beside it.
+    """
+    alone = replace(placement, engines=(seat,), ranks=tuple(rank for rank in placement.ranks if rank.node == node.name))
+    return memory_plan(asked, seats_on(alone, node.devices, node.host)).shortage() is None
+
+
+def nodes_line(placement: Placement) -> str:
+    """Which engine sits where; "" where all are on the driver's machine."""
+    told = []
+    for seat in placement.engines:
+        cores = sorted(core for worker in seat.cores for core in worker)
+        on = f"{len(cores)} core(s)" if cores else ""
+        told.append(f"engine {seat.index} on {_where(seat, on)}")
+    return "; ".join(told) if placement.nodes else ""
+
+
+def ranks_line(placement: Placement) -> str:
+    """Which learner rank sits where, and where they meet; "" where all are on the driver's machine."""
+    if not placement.rank_nodes:
+        return ""
+    told = [f"rank {seat.rank} on {_where(seat)}" for seat in placement.ranks]
+    return f"{'; '.join(told)}; they meet at {placement.ranks[0].address}"
+
+
+def _where(seat: EngineSeat | RankSeat, cores: str = "") -> str:
+    on = f"GPU {','.join(map(str, seat.devices))}" if seat.devices else cores or "CPU"
+    return f"{f'node {seat.node}' if seat.node else 'this machine'} ({on})"

@@ -1,0 +1,120 @@
+"""The inputs of a run: policy, tokenizer, task and prompts, loaded and checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from overlap.config import Config
+from overlap.core import Prompt, Task
+from overlap.errors import ConfigError, blaming
+from overlap.evaluation import recall
+from overlap.pipeline import Intake, check_intake, take_in
+from overlap.placement import devices_here
+from overlap.prepare.seating import check_cluster
+from overlap.record import quiet
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that bad input could spoil, checked before anything is started."""
+
+    cfg: Config
+    task: Task
+    policy: Path
+    tokenizer: Any
+    train: tuple[Prompt, ...]
+    heldout: tuple[Prompt, ...]
+    intakes: Mapping[str, Intake] = field(default_factory=dict)
+    """By split: what the task's data gave, with the rows that are left out."""
+    references: str = ""
+    """What is known of the training set's reference solutions; "" where it has none."""
+    critic: Path | None = None
+    """The checkpoint that a critic starts from, where there is one."""
+
+
+def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
+    """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
+    from overlap.generate import check_parsers
+    from overlap.policy import resolve_policy
+    from overlap.prepare.agent_command import check_agent
+    from overlap.task import check_rollout, check_task, load_task
+
+    with quiet(scratch / "prepare.log"):
+        check_device(cfg)
+        check_cluster(cfg)
+        policy = resolve_policy(cfg.model.policy)
+        tokenizer = load_tokenizer(policy)
+        critic = resolve_critic(cfg, policy, tokenizer)
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__)
+        check_rollout(cfg, task)
+        if cfg.rollout.reads:
+            check_parsers(cfg)
+        intakes = {
+            split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")
+        }
+        for prompt in intakes["train"].prompts[:1]:
+            check_agent(cfg, task, prompt, tokenizer)
+    check_intake(intakes, cfg.data.max_bad_share, cfg.data.train)
+    train, heldout = intakes["train"].prompts, intakes["heldout"].prompts
+    if cfg.run.eval_every and not heldout:
+        way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
+        raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
+    references = recall(checked_file(), task, train)
+    return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
+
+
+def checked_file() -> Path:
+    """Where ``overlap check-data`` keeps which references were accepted."""
+    from overlap.policy import policies_dir
+
+    return policies_dir().parent / "checked.json"
+
+
+def check_device(cfg: Config) -> None:
+    """Raise ConfigError where ``run.device`` asks for a GPU that is not there."""
+    devices_here(cfg.run.device)
+
+
+def load_tokenizer(policy: Path) -> Any:
+    """The policy's tokenizer. Raises ConfigError."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(policy)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            "model.policy", str(policy), f"has no tokenizer that transformers loads ({reason})"
+        ) from error
+
+
+def check_place(cfg: Config, *, resume: bool) -> None:
+    """Refuse a run directory that this run may not have, before anything is loaded. Raises ConfigError."""
+    from overlap.record import check_free, resolve, stored_config
+
+    if resume:
+        stored_config(cfg.run.dir)
+    else:
+        check_free(resolve(cfg.run.dir), cfg.run.dir)
+
+
+def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:
+    """The checkpoint that the run's critic starts from, None where it has none. Raises ConfigError, also for one that
+    reads other tokens than the policy writes.
+    """
+    from overlap.policy import resolve_policy
+
+    if cfg.learn.advantage != "gae":
+        return None
+    if not cfg.critic.policy:
+        return policy
+    with blaming("critic.policy"):
+        critic = resolve_policy(cfg.critic.policy)
+        same = critic == policy or load_tokenizer(critic).get_vocab() == tokenizer.get_vocab()
+    if not same:
+        way_out = f"its tokenizer is not that of model.policy={cfg.model.policy}: use a checkpoint of the same family"
+        raise ConfigError("critic.policy", cfg.critic.policy, way_out)
+    return critic

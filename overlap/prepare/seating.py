@@ -1,0 +1,116 @@
+"""Who sits where in a run: on this machine, or over the nodes of its cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from overlap.config import Config
+from overlap.placement import (
+    Asked,
+    MemoryPlan,
+    NodeDevices,
+    Placement,
+    Seating,
+    check_environment,
+    check_fit,
+    check_nodes,
+    driver_node,
+    nodes_line,
+    place_here,
+    place_over,
+    ranks_line,
+    seating_here,
+    seating_over,
+)
+from overlap.process import interruptible, run_to_end
+
+if TYPE_CHECKING:
+    from overlap.cluster import RayCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """``seating`` is that of this machine. ``nodes`` are those of the cluster that engines and ranks may sit on,
+    ``left_out`` has a line for each that they may not.
+    """
+
+    placement: Placement
+    seating: Seating
+    nodes: tuple[NodeDevices, ...] = ()
+    left_out: tuple[str, ...] = ()
+    engine: bool = True
+    learner: bool = True
+
+    def check(self, asked: Asked) -> MemoryPlan:
+        """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
+        if self.nodes:
+            check_nodes(asked, self.nodes, engine=self.engine, learner=self.learner)
+        return check_fit(asked, self.seating)
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What a plan says of the nodes."""
+        told = [("nodes", "; ".join(map(_about, self.nodes)))] if self.nodes else []
+        told += [("left out", line) for line in self.left_out]
+        if line := nodes_line(self.placement):
+            told.append(("engines", f"{line}; weights go by {self.placement.backend}" if self.learner else line))
+        if line := ranks_line(self.placement):
+            told.append(("ranks", line))
+        return told
+
+
+def _about(node: NodeDevices) -> str:
+    has = f"{len(node.devices.cores)} core(s)" + (f", {gpus} GPU(s)" if (gpus := len(node.devices.names)) else "")
+    return f"{node.name}{' (this machine)' if node.here else ''} {has}"
+
+
+def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seated:
+    """Seats for a run, or for one of its two parts alone. With a cluster, its nodes are asked what they have. Raises
+    ConfigError.
+    """
+    spreads = engine or (learner and cfg.cluster.spread_ranks)
+    if not (cfg.cluster.address and spreads):
+        placement = place_here(cfg, engine=engine, learner=learner)
+        return Seated(placement, seating_here(cfg, engine=engine, learner=learner), engine=engine, learner=learner)
+    left_out: list[str] = []
+    nodes = _surveyed(cfg, left_out.append)
+    placement = place_over(cfg, nodes, engine=engine, learner=learner)
+    check_environment(placement, os.environ)
+    seating = seating_over(nodes, driver_node(nodes), engine=engine, learner=learner)
+    return Seated(placement, seating, tuple(nodes), tuple(left_out), engine=engine, learner=learner)
+
+
+def check_cluster(cfg: Config) -> None:
+    """Raise ConfigError where no head of a cluster is at ``cluster.address``: before anything that takes long."""
+    if cfg.cluster.address:
+        from overlap.cluster import check_address
+
+        check_address("cluster.address", cfg.cluster.address)
+
+
+def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
+    from overlap.cluster import survey  # imports Ray
+
+    found: list[NodeDevices] = []
+
+    async def work() -> None:
+        found.extend(await survey(cluster_of(cfg), cfg.run.device, tell))
+
+    with interruptible() as interrupts:
+        run_to_end(work, interrupts)
+    return found
+
+
+def cluster_of(cfg: Config) -> RayCluster:
+    """The cluster of a run: one connection for all that works over it."""
+    return _cluster(cfg.cluster.address, cfg.cluster.unauthenticated)
+
+
+@cache
+def _cluster(address: str, unauthenticated: bool) -> RayCluster:
+    from overlap.cluster import RayCluster
+
+    return RayCluster(address, unauthenticated=unauthenticated)

@@ -1,0 +1,298 @@
+"""The reaper: a tiny process that cleans up after a run, also when the run's driver was killed with SIGKILL.
+
+It is exec'd into a bare interpreter and its own session (so Ctrl-C does not reach it), and is told over a
+pipe which processes and paths belong to the run. When the driver closes it, or is gone, it kills what still
+lives of them, with all descendants and with every process that carries the run's name in its environment,
+removes the paths and what the run shared in ``/dev/shm``, and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from overlap.process import process_tree
+from overlap.process.process_tree import Pid
+from overlap.process.run_environment import RUN, environment, remove_shared, shared
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+    from types import TracebackType
+
+_SWEEP_S = 8.0  # a sweep gives up after this long; a process in uninterruptible sleep cannot be killed
+_TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared memory of the killed
+
+# Stand-ins for the packages keep their __init__.py and what these import out of the bare interpreter.
+_BOOT = """
+import sys, types
+for name in "overlap", "overlap.process", "sandbox", "sandbox.kernel":
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
+from overlap.process import reaper
+from sandbox.kernel import clear
+sys.modules["sandbox.kernel"].remove_tree = clear.remove_tree
+reaper.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
+"""
+
+
+class Swept(NamedTuple):
+    """What a sweep found: processes it had to kill, and processes or paths that it could not remove."""
+
+    killed: tuple[int, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+class File(NamedTuple):
+    """A file that is not another one of its name, and neither one that was given its inode."""
+
+    name: str
+    device: int
+    inode: int
+    changed_ns: int
+
+
+class Reaper:
+    """Cleans up after the run ``run`` (see ``run_environment.run_name``). A context manager; constructing it starts
+    nothing.
+
+    Every process that has ``run`` as ``OVERLAP_RUN`` in its environment belongs to the run. Not for several threads at
+    once. One that is ``apart`` is no child of this process: for where somebody else kills all children with it.
+    """
+
+    def __init__(self, run: str, *, apart: bool = False) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pids: set[Pid] = set()
+        self._paths: set[str] = set()
+        self._files: set[File] = set()
+        self.run, self._apart = run, apart
+
+    def start(self) -> Reaper:
+        """Start the process (20 ms). Raises OSError where no process can be started."""
+        import subprocess
+
+        if self._process is not None:
+            raise RuntimeError("this reaper was started before; make a new one")
+        bare = {name: value for name, value in environment().items() if name != RUN}
+        home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, home, str(os.getpid()), self.run, "apart" if self._apart else ""],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=bare,
+            start_new_session=True,
+        )
+        if self._apart:
+            self._process.wait()  # its child goes on, and has the pipes
+        return self
+
+    @property
+    def pid(self) -> int | None:
+        """Pid of the reaper itself, None when it does not run, or is apart."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if running and self._process else None
+
+    def watch_pid(self, pid: int) -> None:
+        """Kill this process and its descendants at the end. No effect if it is gone already."""
+        if (process := process_tree.identify(pid)) is not None:
+            self._pids.add(process)
+            self._tell(f"+pid {process.pid} {process.start}")
+
+    def watch_path(self, path: Path) -> None:
+        """Remove this file or directory tree at the end; it need not exist yet. Of a link, not the target.
+
+        Raises ValueError for the home, working and temporary directory, and for all that hold one of these.
+        """
+        name = _removable(os.fspath(path))
+        self._paths.add(name)
+        self._tell(f"+path {os.fsencode(name).hex()}")
+
+    def watch_file(self, path: Path) -> None:
+        """Remove this file at the end, as long as it is the one that is there now: another run may take its name in the
+        meantime, for a reaper may be at work long after its driver. Raises OSError where there is none.
+        """
+        name = os.path.abspath(os.fspath(path))
+        it = File(name, *_identity(name))
+        self._files.add(it)
+        self._tell(f"+file {os.fsencode(name).hex()} {it.device} {it.inode} {it.changed_ns}")
+
+    def close(self, deadline_s: float = 15.0) -> Swept:
+        """Sweep, wait for the reaper's end, return what it found. Safe to call twice or before ``start``."""
+        process, self._process = self._process, None
+        if process is None:
+            return Swept()
+        swept = _finish(process, deadline_s)
+        if swept is None:  # it was killed: do its work here
+            swept = sweep(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
+        return swept
+
+    def __enter__(self) -> Reaper:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _tell(self, line: str) -> None:
+        if self._process is None or self._process.stdin is None:
+            raise RuntimeError("the reaper does not run: call start(), or use it as a context manager")
+        with contextlib.suppress(BrokenPipeError):  # it was killed: close() then sweeps in its place
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+
+
+def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
+    """Kill ``pids``, their descendants and what carries the name ``run``; then remove paths, files and shared memory.
+
+    Resource trackers of ``multiprocessing`` come last, for they remove the shared memory of the killed; one
+    whose parent is the living ``driver`` is left alone and ends with it.
+    """
+    until = time.monotonic() + _SWEEP_S
+    killed: dict[int, None] = {}
+    while time.monotonic() < until:
+        victims, trackers = _living(pids, run, driver)
+        if victims:
+            killed.update((process.pid, None) for process in victims)
+            process_tree.kill_tree(victims, until - time.monotonic(), reap=False)
+        elif trackers:
+            late = process_tree.await_end(trackers, _TRACKER_S)
+            process_tree.kill_tree(late, until - time.monotonic(), reap=False, trackers=True)
+        else:
+            break
+    remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
+    remove_shared(run)
+    _unlink(files)
+    left = [*(path for path in sorted(paths) if not _remove(path)), *(f"/dev/shm/{name}" for name in shared(run))]
+    return Swept(tuple(killed), (*remaining, *left))
+
+
+def serve(driver_pid: int, run: str, *, apart: bool = False) -> None:
+    """The reaper's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1. ``apart``: in
+    a process that the driver is not the parent of.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    driver = process_tree.identify(driver_pid) if os.getppid() == driver_pid else None
+    if apart and os.fork():
+        os._exit(0)
+    pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
+    swept = sweep(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
+    answer = [f"killed {pid}\n" for pid in swept.killed]
+    answer += [f"left {os.fsencode(name).hex()}\n" for name in swept.left]
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, "".join([*answer, "done\n"]).encode())
+
+
+def _obey(driver_fd: int | None) -> tuple[set[Pid], set[str], set[File]]:
+    """Keep the list of what belongs to the run, until the pipe ends or the driver does.
+
+    The pidfd is needed because a forked child of the driver may hold the pipe open after it.
+    """
+    pids: set[Pid] = set()
+    paths: set[str] = set()
+    files: set[File] = set()
+    poller = select.poll()
+    poller.register(0, select.POLLIN)
+    if driver_fd is not None:
+        poller.register(driver_fd, select.POLLIN)
+    os.set_blocking(0, False)
+    rest = b""
+    gone = driver_fd is None
+    while True:
+        try:
+            data = os.read(0, 65536)
+        except BlockingIOError:
+            if gone:  # and all that it had written was read
+                return pids, paths, files
+            gone = any(fd == driver_fd for fd, _ in poller.poll())
+            continue
+        if not data:
+            return pids, paths, files
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            _note(line.decode().split(), pids, paths, files)
+
+
+def _note(words: list[str], pids: set[Pid], paths: set[str], files: set[File]) -> None:
+    match words:
+        case ["+pid", pid, start]:
+            pids.add(Pid(int(pid), int(start)))
+        case ["+path", name]:
+            paths.add(os.fsdecode(bytes.fromhex(name)))
+        case ["+file", name, *numbers]:
+            files.add(File(os.fsdecode(bytes.fromhex(name)), *map(int, numbers)))
+
+
+def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None:
+    """Close the pipe, wait, and read the answer; None when the reaper died before it had done its work."""
+    import subprocess
+
+    try:
+        out, _ = process.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that is apart may hang, and cannot be killed here
+            process.communicate(timeout=1.0)
+        return None
+    words = [line.split() for line in out.decode().splitlines()]
+    if ["done"] not in words:
+        return None
+    killed = tuple(int(rest[0]) for kind, *rest in words if kind == "killed")
+    left = tuple(os.fsdecode(bytes.fromhex(rest[0])) for kind, *rest in words if kind == "left")
+    return Swept(killed, left)
+
+
+def _living(pids: set[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], list[Pid]]:
+    """Processes of the run that live: (those to kill, resource trackers that have work to finish)."""
+    found = dict.fromkeys(process_tree.marked(f"{RUN}={run}"))
+    for process in filter(process_tree.alive, pids):
+        found.update(dict.fromkeys([process, *process_tree.descendants(process.pid)]))
+    spared = set() if driver is None else {driver, *filter(_tracks, process_tree.children(driver.pid))}
+    living = [process for process in found if process_tree.alive(process) and process not in spared]
+    trackers = [process for process in living if _tracks(process)]
+    return [process for process in living if process not in trackers], trackers
+
+
+def _tracks(process: Pid) -> bool:
+    return process_tree.is_tracker(process.pid)
+
+
+def _removable(path: str) -> str:
+    import tempfile
+
+    name = os.path.abspath(path)
+    real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+    for keep in map(os.path.realpath, (os.path.expanduser("~"), os.getcwd(), tempfile.gettempdir())):
+        if os.path.commonpath([real, keep]) == real:
+            raise ValueError(f"path={path!r}: it holds {keep}; watch a directory of the run's own")
+    return name
+
+
+def _identity(name: str) -> tuple[int, int, int]:
+    found = os.lstat(name)
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _unlink(files: set[File]) -> None:
+    for name, *identity in files:
+        with contextlib.suppress(OSError):
+            if _identity(name) == tuple(identity):
+                os.unlink(name)
+
+
+def _remove(path: str) -> bool:
+    """Remove a file, link or tree; True when nothing is left of it."""
+    from sandbox.kernel import remove_tree  # a judged program may have been at work there
+
+    if os.path.isdir(path) and not os.path.islink(path):
+        remove_tree(path)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    return not os.path.lexists(path)

@@ -1,0 +1,88 @@
+"""Where a run works: a directory of its own that goes with it, under a reaper, in an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from overlap.errors import ConfigError, OverlapError
+from overlap.process.interrupts import Interrupts
+from overlap.process.reaper import Reaper
+from overlap.process.run_environment import run_name
+from sandbox.kernel import remove_tree
+
+LOOK_S = 0.5
+"""A thread that waits for another one looks so often for signals."""
+
+
+@contextmanager
+def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Reaper]]:
+    """A private directory for what the run's processes leave, and the reaper (``apart``: see there) that removes it in
+    any event.
+
+    Raises ConfigError where there is no room for it, OverlapError where no process can be started.
+    """
+    path = _temporary() / f"ovl-{secrets.token_hex(4)}"
+    with ExitStack() as stack:
+        try:
+            reaper = stack.enter_context(Reaper(run_name(path), apart=apart))
+        except OSError as error:
+            way_out = "end other programs, or allow more processes (ulimit -u)"
+            raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error
+        reaper.watch_path(path)  # before it is there: a signal may come at any time
+        stack.callback(remove_tree, str(path))
+        try:
+            path.mkdir(0o700)
+        except OSError as error:
+            way_out = (
+                f"takes no directory of ours ({error.strerror or error}): free space there, or set TMPDIR elsewhere"
+            )
+            raise ConfigError("TMPDIR", str(path.parent), way_out) from error
+        yield path, reaper
+
+
+def _temporary() -> Path:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ConfigError("working directory", ".", f"cannot be used ({error.strerror}): change to another") from error
+    try:
+        return Path(tempfile.gettempdir()).absolute()
+    except OSError as error:
+        way_out = f"{error.strerror or error}: free space there, or set TMPDIR to a directory that can be written"
+        raise ConfigError("TMPDIR", os.environ.get("TMPDIR", ""), way_out) from error
+
+
+def run_to_end(
+    work: Callable[[], Awaitable[None]], interrupts: Interrupts, again: Callable[[], bool] | None = None
+) -> None:
+    """Run a coroutine function from wherever we are called: a plain program, a thread, or inside a running loop.
+    ``again``: see ``Interrupts.run``.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(interrupts.run(work, again))
+        return
+    failure: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            asyncio.run(interrupts.run(work, again))
+        except BaseException as error:  # handed to the caller's thread below
+            failure.append(error)
+
+    thread = threading.Thread(target=target, name="overlap-run")
+    with interrupts.held():
+        thread.start()
+        while thread.is_alive():  # a signal in the moment in which a wait begins is noticed only behind that
+            thread.join(LOOK_S)
+    if failure:
+        raise failure[0]
+    interrupts.check()

@@ -1,0 +1,86 @@
+"""The parent of a foreign program: whatever that starts, and however it lets go of it, ends with it.
+
+It is exec'd into a bare interpreter, in a session of its own, and inherits every orphan below it. When the program has
+ended, or the process ``parent`` is gone, it kills what is left and ends, as the program did. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from overlap.process import process_tree
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+_KILL_S = 5.0
+_NOT_FOUND = 127
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""By an interpreter; what it starts is not to inherit that."""
+
+# Stand-ins for the packages keep their __init__.py out of the bare interpreter.
+BOOT = """
+import sys, types
+for name in "overlap", "overlap.process":
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
+from overlap.process import process_tree
+sys.modules["overlap.process"].process_tree = process_tree
+from overlap.process import subreaper
+subreaper.keep(int(sys.argv[2]), sys.argv[3:])
+"""
+
+
+def command(argv: Sequence[str]) -> list[str]:
+    """What runs ``argv`` under a keeper that ends with this process."""
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return [sys.executable, "-I", "-S", "-c", BOOT, home, str(os.getpid()), *argv]
+
+
+def keep(parent: int, argv: Sequence[str]) -> None:
+    """Run ``argv`` to its end. Does not return.
+
+    Two processes do this, one below the other, each of which cleans up where the other is killed.
+    """
+    outer = os.getpid()
+    inner = os.fork()
+    if not inner:
+        _adopt()
+        process_tree.bind_to_parent(outer)
+        _leave(_run(argv))
+    _adopt()
+    process_tree.bind_to_parent(parent)
+    _leave(_status(inner))
+
+
+def _adopt() -> None:
+    """What loses its parent below this process becomes its child."""
+    ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+
+def _run(argv: Sequence[str]) -> int:
+    try:
+        return _status(os.posix_spawnp(argv[0], list(argv), os.environ, setsigdef=_IGNORED))
+    except OSError as error:
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        return _NOT_FOUND
+
+
+def _leave(code: int) -> NoReturn:
+    while left := process_tree.descendants(os.getpid()):
+        process_tree.kill_tree(left, _KILL_S, trackers=True)
+    os._exit(code)
+
+
+def _status(program: int) -> int:
+    """Its exit status as a shell tells it, when it has ended; orphans are reaped meanwhile."""
+    while True:
+        with contextlib.suppress(InterruptedError):
+            pid, status = os.waitpid(-1, 0)
+            if pid == program:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code

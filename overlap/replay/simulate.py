@@ -1,0 +1,291 @@
+"""``overlap replay``: the schedule that a run had, or would have had by another configuration, on a virtual clock.
+
+RUN ──▶ recorded ──▶ fakes that take as long as its parts did ──▶ pipeline.overlapped ──▶ a table, a trace
+
+The loop is the one that trains; what it waits for are the run's own durations, by group and sample. Where more are
+needed than were recorded, they are drawn from those, seeded. Learning takes its time by the samples of the step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, cast
+
+from overlap.clock import now, run_virtual
+from overlap.config import Config
+from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
+from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge, result_timing
+from overlap.replay.durations import Recorded, Taken, configured, recorded
+
+T = TypeVar("T")
+CAVEAT = (
+    "every part takes as long as it did in the run: what shared cores there slowed the others as much as it did then"
+)
+Span = tuple[float, float]
+LONGEST = 1 << 16
+"""Tokens of a simulated response at most: their number is shown, and nothing is computed of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What a run had of its parts, over all of its steps. Shares are 0 to 1, ages in versions; NaN: not known."""
+
+    steps: int
+    step_s: float
+    generator_idle: float
+    verifiers_idle: float
+    learner_idle: float
+    age_mean: float
+    age_max: float
+    exposed_s: float
+    """Reward seconds of a step that nothing hid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The steps of a simulation, on its virtual clock."""
+
+    cfg: Config
+    began_s: float
+    engine: Sequence[Span]
+    results: Sequence[StepResult]
+
+
+def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -> list[str]:
+    """Lines for a person: the run as it was, as it is simulated, and as it would have been with ``overrides``.
+
+    ``trace`` gets the last of these schedules, as a run's ``trace.json``. Raises ConfigError, and what the loop raises.
+    """
+    if trace is not None:
+        check_out(trace, field="--trace")
+    found = recorded(run)
+    asked = configured(run, [f"run.steps={found.cfg.run.steps}", *overrides])
+    own = simulate(found, found.cfg)
+    schedules = {"recorded": measured(found), "simulated": schedule(own)}
+    last = own
+    if overrides:
+        last = simulate(found, asked)
+        schedules["asked"] = schedule(last)
+    if trace is not None:
+        write_trace(last, trace)
+    rollout = found.cfg.rollout
+    lines = [
+        f"{run}: {len(found.rows)} steps of {rollout.groups_per_step} groups x {rollout.samples_per_group} samples, "
+        f"rollout.max_staleness={rollout.max_staleness}, {rollout.sequences} sequences at once, "
+        f"{found.cfg.verify.workers} verifier(s)"
+    ]
+    return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *table(schedules), CAVEAT]
+
+
+def simulate(found: Recorded, cfg: Config) -> Simulated:
+    """The loop by ``cfg`` with the durations of a run. Raises what the loop raises, as EmptyBatchesError."""
+    generator = _Generator(found, cfg)
+    doors = Doors(generator, _Verifier(found, cfg), _Learner(found, cfg))
+    began, results = [0.0], list[StepResult]()
+
+    async def on_ready() -> None:
+        began[0] = now()
+
+    async def on_step(result: StepResult) -> None:
+        results.append(result)
+
+    run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(1), 0), on_step, on_ready=on_ready))
+    return Simulated(cfg, began[0], merge(generator.spans), results)
+
+
+def schedule(simulated: Simulated) -> Schedule:
+    """The figures of a simulation, by the definitions of a run's ``metrics.jsonl``."""
+    rows, began, busy_s = list[tuple[StepTiming, tuple[int, ...]]](), simulated.began_s, 0.0
+    for result in simulated.results:
+        ended = result.parity_span[1]
+        batch = result.batch
+        rows.append((result_timing(result, (began, ended), engine_spans=simulated.engine), batch.staleness))
+        busy_s += math.fsum(s.finished_s - s.started_s for s in judged(batch.all_samples))
+        began = ended
+    return _schedule(
+        [
+            {
+                "time/step_s": timing.step_s,
+                "time/generator_idle_share": timing.generator_idle_share,
+                "time/learner_idle_share": timing.learner_idle_share,
+                "time/exposed_reward_s": timing.exposed_reward_s,
+                "rollout/staleness_mean": mean(ages),
+                "rollout/staleness_max": float(max(ages, default=0)),
+                "rollout/groups_kept": float(bool(ages)),
+            }
+            for timing, ages in rows
+        ],
+        busy_s,
+        simulated.cfg,
+    )
+
+
+def measured(found: Recorded) -> Schedule:
+    """The figures of the run itself."""
+    busy_s = math.fsum(taken.verify_s for group in found.groups.values() for taken in group.values())
+    return _schedule(found.rows, busy_s, found.cfg)
+
+
+def _schedule(rows: Sequence[Mapping[str, float | None]], verified_s: float, cfg: Config) -> Schedule:
+    step_s = math.fsum(_column(rows, "time/step_s"))
+    learned = [row for row in rows if row.get("rollout/groups_kept")]
+
+    def idle(name: str) -> float:
+        """Each step counts by its length."""
+        known = [(row["time/step_s"] or 0.0, share) for row in rows if (share := row.get(name)) is not None]
+        known = [(length, share) for length, share in known if math.isfinite(share)]
+        whole = math.fsum(length for length, _ in known)
+        return math.fsum(length * share for length, share in known) / whole if whole else math.nan
+
+    return Schedule(
+        steps=len(rows),
+        step_s=step_s / len(rows) if rows else math.nan,
+        generator_idle=idle("time/generator_idle_share"),
+        verifiers_idle=1 - verified_s / (cfg.verify.workers * step_s) if step_s else math.nan,
+        learner_idle=idle("time/learner_idle_share"),
+        age_mean=mean(_column(learned, "rollout/staleness_mean")),
+        age_max=max(_column(learned, "rollout/staleness_max"), default=math.nan),
+        exposed_s=mean(_column(rows, "time/exposed_reward_s")),
+    )
+
+
+def _column(rows: Sequence[Mapping[str, float | None]], name: str) -> list[float]:
+    return [value for row in rows if (value := row.get(name)) is not None and math.isfinite(value)]
+
+
+LINES: tuple[tuple[str, Callable[[Schedule], float], str], ...] = (
+    ("steps", lambda s: s.steps, ".0f"),
+    ("s/step", lambda s: s.step_s, ".2f"),
+    ("generator idle", lambda s: s.generator_idle, ".0%"),
+    ("verifiers idle", lambda s: s.verifiers_idle, ".0%"),
+    ("learner idle", lambda s: s.learner_idle, ".0%"),
+    ("age, mean", lambda s: s.age_mean, ".2f"),
+    ("age, most", lambda s: s.age_max, ".0f"),
+    ("exposed reward, s/step", lambda s: s.exposed_s, ".2f"),
+)
+
+
+def table(schedules: Mapping[str, Schedule]) -> list[str]:
+    """Schedules beside each other; the speed-up is over the one that is called "simulated"."""
+    base = schedules["simulated"].step_s
+    lines: list[tuple[str, Callable[[Schedule], float], str]] = list(LINES)
+    lines.insert(2, ("speed-up", lambda s: base / s.step_s if s.step_s else math.nan, ".2f"))
+    rows = [(name, [_shown(value(s), spec) for s in schedules.values()]) for name, value, spec in lines]
+    return [f"{name:<24}" + "".join(f"{cell:>12}" for cell in cells) for name, cells in [("", [*schedules]), *rows]]
+
+
+def _shown(value: float, spec: str) -> str:
+    return format(value, spec) if math.isfinite(value) else "-"
+
+
+def write_trace(simulated: Simulated, path: Path) -> None:
+    """The simulated schedule, as the trace of a run. Raises RunDirError."""
+    tracer = Tracer(path, origin_s=0.0)
+    try:
+        for result in simulated.results:
+            tracer.step(result)
+    finally:
+        tracer.close()
+
+
+class _Lots:
+    """The run's own durations; of what it has none, one of them, always the same for the same place and seed."""
+
+    def __init__(self, found: Recorded, cfg: Config) -> None:
+        self._found, self._seed = found, cfg.run.seed
+        self._groups = dict(found.groups)
+
+    def sample(self, request: Request) -> Taken:
+        if request.group not in self._groups:
+            self._groups[request.group] = _own_or_drawn(self._found.groups, request.group, f"{self._seed}/group")
+        return _own_or_drawn(self._groups[request.group], request.sample, f"{self._seed}/sample/{request.group}")
+
+    def load_s(self, version: int) -> float:
+        return _own_or_drawn(self._found.loads, version, f"{self._seed}/load")
+
+    def parity_s(self, version: int) -> float:
+        known = self._found.parities
+        return _own_or_drawn(known, version, f"{self._seed}/parity") if known else 0.0
+
+    def learn_s(self, batch: Batch) -> float:
+        seconds, groups = _own_or_drawn(self._found.learned, batch.step, f"{self._seed}/learn")
+        samples = groups * self._found.cfg.rollout.samples_per_group
+        return seconds * len(batch.samples) / samples
+
+
+def _own_or_drawn(table: Mapping[int, T], key: int, of: str) -> T:
+    if key in table:
+        return table[key]
+    return table[random.Random(f"replay/{of}/{key}").choice(sorted(table))]
+
+
+class _Generator(FakeGenerator):
+    """Decodes for as long as the engine did. ``spans`` are the times at which it had a sample."""
+
+    def __init__(self, found: Recorded, cfg: Config) -> None:
+        super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.landing)
+        self._lots = _Lots(found, cfg)
+        self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
+        self.spans: list[Span] = []
+
+    async def _sample(self, request: Request) -> Trajectory:
+        trajectory = await super()._sample(request)
+        self.spans.append((trajectory.started_s, trajectory.finished_s))
+        return trajectory
+
+    def _seconds_of(self, request: Request, rng: random.Random) -> float:
+        return self._lots.sample(request).generate_s if request.group >= 0 else 0.0
+
+    def _answer(self, request: Request, rng: random.Random) -> tuple[Packed[int], Packed[float], Finish]:
+        """As many tokens as there were; those of equal length share their memory."""
+        taken = self._lots.sample(request) if request.group >= 0 else Taken(0.0)
+        count = min(taken.tokens, LONGEST)
+        if count not in self._blank:
+            self._blank[count] = Packed("i", (0,) * count), Packed("f", (0.0,) * count)
+        return *self._blank[count], cast(Finish, taken.finish)
+
+    async def load(self, update: WeightUpdate) -> None:
+        self._load_s = self._lots.load_s(update.version) if update.version else 0.0
+        await super().load(update)
+
+
+class _Verifier(FakeVerifier):
+    """Judges for as long as the verifiers did, and as they did."""
+
+    def __init__(self, found: Recorded, cfg: Config) -> None:
+        super().__init__(workers=cfg.verify.workers)
+        self._lots = _Lots(found, cfg)
+
+    def _seconds_of(self, request: Request, rng: random.Random) -> float:
+        return self._lots.sample(request).verify_s
+
+    def _judged(self, request: Request, rng: random.Random) -> float | None:
+        return self._lots.sample(request).reward
+
+
+class _Learner(FakeLearner):
+    """Learns for as long as the learner did; the parity check has its time from here, too."""
+
+    def __init__(self, found: Recorded, cfg: Config) -> None:
+        super().__init__()
+        self._lots = _Lots(found, cfg)
+
+    async def step(self, batch: Batch):  # type: ignore[no-untyped-def]
+        report = await super().step(batch)
+        self.batches.clear()  # whoever counts has the results
+        return report
+
+    def _seconds_of(self, batch: Batch) -> float:
+        return self._lots.learn_s(batch)
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        if self.version:
+            await asyncio.sleep(self._lots.parity_s(self.version))
+        return await super().logprobs(token_ids)

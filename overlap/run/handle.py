@@ -1,0 +1,161 @@
+"""``start(cfg)``: a run in a thread of its own, and a hand on it. ``train`` is the same, waited for.
+
+    with overlap.start(cfg) as run:
+        run.pause(); run.save(); run.resume()
+        print(run.status()["step"])
+        figures = run.wait()                            # await asyncio.to_thread(run.wait) in a loop
+
+A program ends behind the runs that it began: it waits for them, or stops them where it ends by an exception, and tells
+of one that failed if nobody has asked.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import math
+import sys
+import threading
+import time
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+from overlap.config import Config
+from overlap.core import Task
+from overlap.errors import StoppedError
+from overlap.run.control import Steering
+from overlap.run.training import train
+
+LOOK_S = 0.5
+"""A Ctrl-C is noticed at least so often."""
+BEGIN_S = 5.0
+"""A thread that has not begun by then was never there."""
+
+
+class Run(Steering):
+    """A run that goes on. Leaving its ``with`` block stops it, in order, if it has not ended; an error of the run that
+    ``wait`` has not raised is raised there.
+    """
+
+    def __init__(self, cfg: Config, task: Task | None, *, resume: bool, with_changes: bool) -> None:
+        super().__init__()
+        self._figures: dict[str, Any] | None = None
+        self._error: BaseException | None = None
+        self._begun = threading.Event()
+        self._over = threading.Event()  # not the thread's end: a Ctrl-C in Thread.join makes a living one pass for dead
+        self._seen = False
+        self._name = cfg.run.dir
+
+        def work() -> None:
+            self._begun.set()
+            try:
+                self._figures = train(cfg, task, resume=resume, with_changes=with_changes, steering=self)
+                self.end(exit=self._figures.get("exit"))
+            except BaseException as error:  # it is raised where somebody waits
+                self._error = error
+                self.end(exit=f"{type(error).__name__}: {error}")
+            finally:
+                self._over.set()
+
+        _look_after(self)
+        try:
+            threading.Thread(target=work, name="overlap-run").start()
+        except BaseException:  # a Ctrl-C, and the thread may be there all the same
+            self.stop()
+            raise
+
+    @property
+    def done(self) -> bool:
+        """It has ended."""
+        return self._over.is_set()
+
+    def wait(self, timeout: float | None = None) -> dict[str, Any]:
+        """The summary, when the run has ended. Raises what ``train`` raises, TimeoutError after ``timeout`` seconds; a
+        Ctrl-C here stops the run and is raised when that has ended, or at the next one.
+        """
+        try:
+            self._await_end(timeout)
+        except KeyboardInterrupt:
+            self._stop_and_wait()
+            raise
+        if not self.done:
+            raise TimeoutError(f"the run goes on after {timeout:g} s")
+        self._seen = True
+        _RUNS.discard(self)
+        if self._error is not None:
+            raise self._error
+        assert self._figures is not None
+        return self._figures
+
+    def _await_end(self, timeout: float | None = None) -> None:
+        """A little at a time: a Ctrl-C in the moment in which a thread begins to wait is noticed only behind that."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self._over.wait(min(LOOK_S, until - time.monotonic())) and time.monotonic() < until:
+            pass
+
+    def _stop_and_wait(self) -> None:
+        self.stop()
+        self._await_end()
+        self._seen = self._seen or isinstance(self._error, StoppedError)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.done:
+            self._stop_and_wait()
+        if kind is None and not self._seen:
+            self.wait()
+
+    def _outlive(self) -> None:
+        """The program ends: so does the run, and a failure that nobody has asked about is told."""
+        if not self._begun.wait(BEGIN_S):
+            return
+        self._await_end()
+        if self._error is not None and not self._seen and not isinstance(self._error, StoppedError):
+            self._seen = True
+            line = " ".join(f"{type(self._error).__name__}: {self._error}".split())
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # the terminal has gone
+                print(f"overlap: the run in {self._name} failed: {line}", file=sys.stderr)
+
+
+_RUNS: set[Run] = set()
+
+
+def _look_after(run: Run) -> None:
+    """See to it that the program does not end before the run: it could begin no thread behind that."""
+    _hook()
+    _RUNS.add(run)
+
+
+@cache
+def _hook() -> None:
+    importlib.import_module("concurrent.futures.thread")  # closes its threads behind hooks that are younger
+    getattr(threading, "_register_atexit", atexit.register)(_outlive_all)
+
+
+def _outlive_all() -> None:
+    runs, failed = [*_RUNS], getattr(sys, "last_type", None) is not None
+    try:
+        _end(runs, stop=failed)
+    except KeyboardInterrupt:
+        _end(runs, stop=True)
+
+
+def _end(runs: list[Run], *, stop: bool) -> None:
+    for run in runs if stop else ():
+        run.stop()
+    for run in runs:
+        run._outlive()
+
+
+def start(cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False) -> Run:
+    """Begin to train and return at once; see :func:`overlap.train` for the arguments. Bad input is raised by ``wait``.
+
+    Signals are the caller's: ``Run.wait`` turns a Ctrl-C into ``stop``.
+    """
+    return Run(cfg, task, resume=resume, with_changes=with_changes)

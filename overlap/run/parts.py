@@ -1,0 +1,223 @@
+"""The real parts of a run: as many engines behind one door as its placement has seats for, and the verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from overlap.config import Config
+from overlap.core import Generator
+from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
+from overlap.prepare import Prepared, cluster_of
+
+if TYPE_CHECKING:
+    from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
+    from overlap.generate import Site
+    from overlap.learner import DeepSpeedLearner
+    from overlap.server import HarnessTask
+    from overlap.verify import SandboxVerifier
+
+
+def steady_engines(
+    prepared: Prepared,
+    placement: Placement,
+    scratch: Path,
+    *,
+    log: Path,
+    tell: Callable[[str], None],
+    watch: Callable[[int], None],
+    went_on: Callable[[float], None],
+    sites: Sites | None = None,
+) -> Generator:
+    """Engines for a trainer, each of which comes up again after a death; see ``SteadyGenerator`` for the rest."""
+    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+
+    cfg, policy, where = prepared.cfg, prepared.policy, sites or Sites(prepared, placement, tell)
+
+    def steady(engine: int, alone: bool) -> Generator:
+        own, site = engine_log(log, engine, alone), where.of_engine(engine)
+        return SteadyGenerator(
+            lambda: VllmGenerator(cfg, policy, scratch, log=own, placement=placement, engine=engine, site=site),
+            alone=alone,
+            sleeps=placement.sleeps,
+            tell=tell,
+            watch=watch,
+            went_on=went_on,
+        )
+
+    count = len(placement.engines)
+    if count == 1:
+        return steady(0, True)
+    return Replicas([steady(engine, False) for engine in range(count)], sleeps=placement.sleeps)
+
+
+def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """Where they take turns on their GPUs, the engines have theirs first, and sleep before the learner begins."""
+
+    async def asleep() -> None:
+        await generator.start()
+        await generator.sleep()
+
+    return {"learner": asleep} if placement.sleeps else {}
+
+
+def serving_engines(
+    prepared: Prepared,
+    placement: Placement,
+    scratch: Path,
+    *,
+    log: Path,
+    tell: Callable[[str], None] = print,
+    watch: Callable[[int], None] = lambda pid: None,
+) -> Generator:
+    """Engines that serve the policy's own weights, without a trainer. Over nodes, which may be lost, each comes up
+    again after a death; ``tell`` and ``watch``: see ``SteadyGenerator``.
+    """
+    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+
+    cfg, policy, where = prepared.cfg, prepared.policy, Sites(prepared, placement, tell)
+
+    def serving(engine: int, alone: bool) -> Generator:
+        own, site = engine_log(log, engine, alone), where.of_engine(engine)
+
+        def make() -> Generator:
+            return VllmGenerator(
+                cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
+            )
+
+        return SteadyGenerator(make, alone=alone, serving=True, tell=tell, watch=watch) if placement.nodes else make()
+
+    count = len(placement.engines)
+    if count == 1:
+        return serving(0, True)
+    return Replicas([serving(engine, False) for engine in range(count)], serving=True)
+
+
+class Sites:
+    """Where the engines and learner ranks of a run live, and go on living when a node is gone."""
+
+    def __init__(self, prepared: Prepared, placement: Placement, tell: Callable[[str], None]) -> None:
+        self._prepared, self._placement, self._tell = prepared, placement, tell
+
+    def of_engine(self, engine: int) -> Site | None:
+        """None: on this machine."""
+        if not self._placement.engines[engine].node:
+            return None
+        from overlap.cluster import FarSite
+
+        return FarSite(self._fleet, self._berths)
+
+    def of_ranks(self) -> RankSite | None:
+        """None: all of them are on this machine."""
+        if not self._placement.rank_nodes:
+            return None
+        from overlap.cluster import RankSite
+
+        critic = [self._prepared.critic] if self._prepared.critic else []
+        return RankSite(self._made(*critic), self._berths, self._tell)
+
+    def _made(self, *more: Path) -> RayFleet:
+        from overlap.cluster import RayFleet  # imports Ray
+
+        cfg = self._prepared.cfg
+        return RayFleet(cluster_of(cfg), cfg.run.device, self._prepared.policy, *more)
+
+    @cached_property
+    def _fleet(self) -> RayFleet:
+        return self._made()
+
+    @cached_property
+    def _berths(self) -> Berths:
+        from overlap.cluster import Berths
+
+        return Berths(self._prepared.cfg, self._fleet, self._tell, self._fits)
+
+    def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
+        asked = Asked(self._prepared.cfg, read_shape(self._prepared.policy))
+        return fits_on(asked, self._placement, seat, node)
+
+
+def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, sites: Sites) -> DeepSpeedLearner:
+    """The learner of a run."""
+    from overlap.learner import DeepSpeedLearner
+
+    cfg = prepared.cfg
+    return DeepSpeedLearner(
+        cfg,
+        prepared.policy,
+        scratch,
+        critic=prepared.critic,
+        log=log,
+        total_updates=cfg.run.steps * cfg.learn.updates_per_step,
+        placement=placement,
+        site=sites.of_ranks(),
+    )
+
+
+def rolling(prepared: Prepared, engines: Generator, verifier: SandboxVerifier, scratch: Path) -> Generator:
+    """The engines themselves, or, for a task of episodes, behind what rolls them out."""
+    cfg, task = prepared.cfg, prepared.task
+    rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
+    if rollout is None and not cfg.rollout.command:
+        return engines
+    from overlap.server import ChatTemplate, Gateway, Harness, episodes  # imports a web server
+
+    if cfg.rollout.command:
+        gateway, name = Gateway(), "rollout.command"
+        decode = prepared.tokenizer.decode
+        owing = cast("HarnessTask", task)
+        rollout = Harness(cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids)))
+    template, packages = ChatTemplate(prepared.tokenizer), tuple(task.packages)
+    return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)
+
+
+def sandbox_verifier(
+    prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None]
+) -> SandboxVerifier:
+    """The pool of sandboxes for the task of a run, on this machine or on the nodes of its cluster, beside its engines
+    there.
+    """
+    from overlap.verify import SandboxVerifier
+
+    cfg, task = prepared.cfg, prepared.task
+    pool = cluster_pool(cfg, placement, tuple(task.packages), tell) if cfg.cluster.address else None
+    return SandboxVerifier(cfg, task, log=log, scratch=scratch, tell=tell, pool=pool)
+
+
+def bound_cores(placement: Placement, node: str) -> int:
+    """Cores of another node than the driver's that engines are bound to, and one for each learner rank there, which
+    has more while it takes a step.
+    """
+    return sum(len(worker) for seat in placement.on(node) for worker in seat.cores) + len(placement.ranks_on(node))
+
+
+def cluster_pool(
+    cfg: Config, placement: Placement, packages: tuple[str, ...], tell: Callable[[str], None]
+) -> Callable[[], ClusterPool]:
+    """Makes a pool over the nodes at ``cluster.address``."""
+
+    def make() -> ClusterPool:
+        from overlap.cluster import ClusterPool, RayMembers  # imports Ray
+
+        verify = cfg.verify
+        members = RayMembers(
+            cluster_of(cfg),
+            isolation=verify.isolation,
+            packages=packages,
+            workers=verify.workers,
+            bound=lambda place: bound_cores(placement, place.name),
+        )
+        return ClusterPool(members, tell=tell)
+
+    return make
+
+
+def engine_log(log: Path, engine: int, alone: bool) -> Path:
+    """Where what an engine prints goes: into the log of the run, or, one of several, into a file of its own."""
+    if alone:
+        return log
+    folder = log.parent / "engines"
+    folder.mkdir(exist_ok=True)
+    return folder / f"{engine}.log"

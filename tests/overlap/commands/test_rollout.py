@@ -1,0 +1,184 @@
+"""Sampling and filtering without a trainer: what is written appears whole, and bad input starts nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from sessions import Generator, Tokenizer, Verifier
+
+from overlap import cli
+from overlap.commands import rollout as standalone
+from overlap.config import Config
+from overlap.core import Scored, Trajectory, WeightUpdate
+from overlap.errors import DataError
+from overlap.fakes import fake_prompts
+from overlap.prepare.run_inputs import Prepared
+from overlap.run import open_close as opening
+from sandbox import Judgement, Problem, Program, SandboxError
+
+
+class _Serving(Generator):
+    """Serves the checkpoint by itself, as an engine without a trainer does."""
+
+    async def start(self) -> None:
+        started.append("engine")
+        await self.load(WeightUpdate(0, "fake", {}))
+
+
+started: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def doors(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fakes behind the commands; four prompts to train on, none held out."""
+    policy = tmp_path_factory.mktemp("policy")
+    (policy / "config.json").write_text("{}")
+
+    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
+        return Prepared(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
+
+    started.clear()
+    monkeypatch.setattr(standalone, "prepare", prepare)
+    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: _Serving())
+    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier())
+
+
+def test_answers_are_written_with_their_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "rows.jsonl"
+    for _ in range(2):  # what the same command wrote may be written over
+        command = ["rollout", "--split", "train", "--limit", "3", "rollout.samples_per_group=2", "--out", str(out)]
+        assert cli.main(command) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sorted({row["prompt_id"] for row in rows}) == ["p0", "p1", "p2"]
+    assert len(rows) == 6
+    assert "6 answers to 3 prompts" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+def test_a_split_without_prompts_is_refused_before_the_engine_starts(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["rollout"]) == 2
+    assert "data.heldout='': has no prompts" in capsys.readouterr().err
+    assert started == []
+
+
+def test_a_split_file_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "split.jsonl"
+    assert cli.main(["filter", "data.train=somewhere", "--samples", "4", "--out", str(out)]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["id"] for row in rows] == ["p0", "p1", "p2", "p3"]
+    assert {row["source"] for row in rows} == {"somewhere"}
+    assert "written to" in capsys.readouterr().err
+
+
+def test_answers_that_do_not_fit_on_the_disk_leave_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert cli.main(["rollout", "--split", "train", "--out", str(tmp_path / "rows.jsonl")]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_does_not_close_is_left_to_the_warden(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    async def never(self: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(opening, "CLOSE_S", 0.01)
+    monkeypatch.setattr(_Serving, "close", never)
+    assert cli.main(["rollout", "--split", "train"]) == 0
+    assert "the engine did not close within 0.01 s" in capsys.readouterr().err
+
+
+def test_a_problem_that_cannot_be_judged_midway_is_a_run_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    async def refuse(self: Any, trajectory: Trajectory) -> Scored:
+        raise DataError("rows.jsonl:3", "x", "has no tests")
+
+    monkeypatch.setattr(Verifier, "score", refuse)
+    assert cli.main(["rollout", "--split", "train"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "overlap: failed: stage verify died on sample g0s0: DataError: rows.jsonl:3='x': has no tests"
+
+
+class _Pool:
+    """Stands for ``sandbox.Pool``; ``made`` has the folders in which the files of each one lie."""
+
+    made: ClassVar[list[Path]] = []
+
+    def __init__(self, *, isolation: str, packages: tuple[str, ...], directory: str) -> None:
+        assert Path(directory).is_dir()
+        self.made.append(Path(directory))
+
+    async def __aenter__(self) -> _Pool:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
+        raise SandboxError("no disk")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of one problem, and a sandbox that always fails."""
+    _Pool.made.clear()
+    monkeypatch.setenv("OVERLAP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sandbox.pool.Pool", _Pool)
+    file = tmp_path / "data" / "problems \U0001f600 1.jsonl"
+    file.parent.mkdir()
+    tests = [{"input": "[1]", "output": "2"}, {"input": "[4]", "output": "5"}]
+    row = {"id": "p", "statement": "Write inc.", "kind": "function", "fn_name": "inc", "tests": tests}
+    file.write_text(json.dumps({**row, "reference": "def inc(n):\n    return n + 1\n"}) + "\n")
+    return file
+
+
+def test_what_we_could_not_judge_is_no_fault_of_the_data(data: Path, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["check-data", str(data)]) == 0
+    err = capsys.readouterr().err
+    assert "1 of 1 problems bring a reference, 0 of those are rejected" in err
+    assert f"1 could not be judged by our fault, first {data}:1 (SandboxError: no disk)" in err
+
+
+def test_the_sandbox_of_a_check_lies_in_what_the_warden_removes(data: Path) -> None:
+    assert cli.main(["check-data", str(data)]) == 0
+    (folder,) = _Pool.made
+    assert folder.name.startswith("ovl-")
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["\U0001f600.jsonl", "no\udcffutf.jsonl", "a: b #c.jsonl", "0x10", "'\"\x7f.jsonl"])
+def test_a_problem_file_may_have_any_name(data: Path, name: str) -> None:
+    file = data.rename(data.with_name(name))
+    out = data.parent / "found.jsonl"
+    assert cli.main(["check-data", str(file), "--out", str(out)]) == 0
+    assert json.loads(out.read_text())["place"] == f"{file}:1"
+
+
+@pytest.mark.parametrize(
+    "command", [["rollout", "--split", "train"], ["filter", "--out", "split.json", "data.train=x"]]
+)
+def test_what_counts_as_a_stall_is_the_configurations(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    class Stuck(Verifier):
+        async def score(self, trajectory: Trajectory) -> Scored:
+            return await asyncio.Future()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    assert cli.main([*command, "run.stall_s=0.3"]) == 1
+    assert "nothing for 0.3 s" in capsys.readouterr().err

@@ -1,0 +1,162 @@
+"""One update in chunks for several readers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from overlap.clock import run_virtual as run
+from overlap.core import WeightUpdate
+from overlap.errors import EngineError
+from overlap.generate.chunk_broadcast import lockstep
+
+
+def update(made, count=3, error=None):
+    """``made`` is told of each chunk, and of the end."""
+
+    async def chunks():
+        try:
+            for number in range(count):
+                made.append(number)
+                yield {"number": number}
+            if error:
+                raise error
+        finally:
+            made.append("end")
+
+    return WeightUpdate(1, "ipc", {}, chunks)
+
+
+async def read(share, seconds, loaded):
+    with share as own:
+        async for chunk in own.chunks():
+            await asyncio.sleep(seconds)
+            loaded.append(chunk["number"])
+
+
+def test_the_next_chunk_is_made_when_the_slowest_reader_has_loaded_the_last():
+    made, loaded, seen = [], [[], []], []
+
+    async def main():
+        async with lockstep(update(made), 2) as shares:
+            reads = [asyncio.create_task(read(share, 1 + 9 * i, loaded[i])) for i, share in enumerate(shares)]
+            for _ in range(3):
+                await asyncio.sleep(5)
+                seen.append((list(made), [len(one) for one in loaded]))
+                await asyncio.sleep(5)
+            await asyncio.gather(*reads)
+
+    run(main())
+    assert seen == [([0], [1, 0]), ([0, 1], [2, 1]), ([0, 1, 2], [3, 2])]
+    assert loaded == [[0, 1, 2], [0, 1, 2]]
+    assert made[-1] == "end"
+
+
+def test_who_leaves_is_not_waited_for_and_who_never_reads_neither():
+    made, loaded = [], []
+
+    async def main():
+        async with lockstep(update(made), 3) as shares:
+            one = asyncio.create_task(read(shares[0], 1, loaded))
+            other = asyncio.create_task(read(shares[1], 100, []))
+            await asyncio.sleep(5)
+            assert made == []  # the third may still begin
+            with shares[2]:
+                pass
+            await asyncio.sleep(5)
+            assert made == [0]
+            other.cancel()
+            await one
+
+    run(main())
+    assert loaded == [0, 1, 2]
+
+
+def test_an_error_of_the_source_is_raised_by_every_reader():
+    async def main():
+        async with lockstep(update([], error=EngineError("no room")), 2) as shares:
+            return await asyncio.gather(*(read(share, 1, []) for share in shares), return_exceptions=True)
+
+    assert [str(error) for error in run(main())] == ["no room", "no room"]
+
+
+def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer():
+    made, loaded = [], []
+
+    async def main():
+        async with lockstep(update(made), 2) as shares:
+            fast = asyncio.create_task(read(shares[0], 1, []))
+            slow = asyncio.create_task(read(shares[1], 10, loaded))
+            await asyncio.sleep(5)
+            fast.cancel()
+            await slow
+
+    run(main())
+    assert loaded == [0, 1, 2]
+
+
+def test_what_is_broken_off_is_closed():
+    made = []
+
+    async def broken_off():
+        async with lockstep(update(made), 1) as shares:
+            with shares[0] as own:
+                async for _ in own.chunks():
+                    raise EngineError("stop")
+
+    async def main():
+        with pytest.raises(EngineError, match="stop"):
+            await broken_off()
+        assert made == [0, "end"]
+
+    run(main())
+
+
+def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have_begun():
+    made = []
+
+    async def chunks():
+        try:
+            made.append("begun")
+            await asyncio.sleep(1000)
+            yield {}
+        finally:
+            made.append("end")
+
+    async def main():
+        async with lockstep(WeightUpdate(1, "ipc", {}, chunks), 1) as shares:
+            reader = asyncio.create_task(read(shares[0], 1, []))
+            await asyncio.sleep(5)
+            reader.cancel()
+        assert made == ["begun", "end"]
+        assert asyncio.get_running_loop().time() < 1000
+        async with lockstep(update(made), 2):
+            pass
+        assert made == ["begun", "end"]
+
+    run(main())
+
+
+def test_the_weights_are_read_once():
+    async def main():
+        async with lockstep(update([]), 1) as shares:
+            with shares[0] as own:
+                async for _ in own.chunks():
+                    break
+                again = own.chunks()
+                with pytest.raises(EngineError, match="can be read once"):
+                    await anext(again)
+
+    run(main())
+
+
+def test_an_update_without_chunks_is_everyones():
+    async def main():
+        plain = WeightUpdate(1, "shm", {})
+        async with lockstep(plain, 2) as shares:
+            for share in shares:
+                with share as own:
+                    assert own is plain
+
+    run(main())

@@ -1,0 +1,88 @@
+"""Who sits where in a run: on one machine as ever, over nodes where there is a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from shapes import SMALL
+
+from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
+from overlap.errors import ConfigError
+from overlap.placement import Asked, Devices, NodeDevices, place_here
+from overlap.prepare import seating as spread
+from overlap.prepare.seating import seat
+
+GIB = 2**30
+CFG = Config(run=RunConfig(device="cpu"), rollout=RolloutConfig(replicas=2))
+FAR = replace(CFG, cluster=ClusterConfig("10.0.0.0:6379"))
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> list[NodeDevices]:
+    cores = Devices(cores=(0, 1, 2, 3))
+    made = [NodeDevices(f"n{i}", f"10.0.0.{i}", cores, 64 * GIB, here=i == 0) for i in range(3)]
+
+    def surveyed(cfg: Config, tell: object) -> list[NodeDevices]:
+        tell("node n3 is not used: another version")  # type: ignore[operator]
+        return made
+
+    monkeypatch.setattr(spread, "_surveyed", surveyed)
+    return made
+
+
+def test_without_a_cluster_all_is_on_this_machine_and_ray_is_not_imported() -> None:
+    code = (
+        "import sys; from overlap.config import Config, RunConfig; from overlap.prepare.seating import seat\n"
+        "seated = seat(Config(run=RunConfig(device='cpu')))\n"
+        "import overlap.run.parts, overlap.run.training, overlap.commands.rollout\n"
+        "print(seated.lines(), seated.placement.nodes, 'ray' in sys.modules, 'overlap.cluster' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("[] () False False", "")
+
+
+def test_with_one_the_nodes_are_asked_and_the_plan_says_who_sits_where(nodes: list[NodeDevices]) -> None:
+    seated = seat(FAR)
+    assert seated.placement.nodes == ("n1", "n2")
+    assert dict(seated.lines()) == {
+        "nodes": "n0 (this machine) 4 core(s); n1 4 core(s); n2 4 core(s)",
+        "left out": "node n3 is not used: another version",
+        "engines": "engine 0 on node n1 (3 core(s)); engine 1 on node n2 (3 core(s)); weights go by shm",
+    }
+    assert seated.seating(FAR).engines == ()
+    assert "weights" not in dict(seat(FAR, learner=False).lines())["engines"]
+
+
+def test_a_run_from_kept_samples_asks_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread, "_surveyed", None)
+    assert seat(FAR, engine=False).placement == place_here(FAR, engine=False)
+
+
+def test_a_run_from_kept_samples_whose_ranks_are_to_be_spread_asks_them(nodes: list[NodeDevices]) -> None:
+    cfg = replace(FAR, cluster=replace(FAR.cluster, spread_ranks=True), learn=LearnConfig(ranks=2))
+    seated = seat(cfg, engine=False)
+    assert (seated.placement.engines, seated.placement.rank_nodes) == ((), ("n1", "n2"))
+    assert dict(seated.lines())["ranks"].startswith("rank 0 on node n1 (CPU); rank 1 on node n2 (CPU)")
+    assert "engines" not in dict(seated.lines())
+    nodes[2] = replace(nodes[2], host=GIB // 8)
+    with pytest.raises(ConfigError, match="node n2: the run does not fit"):
+        seat(cfg, engine=False).check(Asked(cfg, SMALL, engine=False))
+
+
+def test_the_memory_of_every_machine_is_checked(nodes: list[NodeDevices]) -> None:
+    asked, seated = Asked(FAR, SMALL), seat(FAR)
+    assert "engine" not in {use.process.split()[0] for use in seated.check(asked).uses}
+    nodes[2] = replace(nodes[2], host=GIB)
+    with pytest.raises(ConfigError, match="node n2: the run does not fit"):
+        seat(FAR).check(asked)
+    nodes[2], nodes[0] = replace(nodes[2], host=64 * GIB), replace(nodes[0], host=GIB)
+    with pytest.raises(ConfigError, match=": the run does not fit"):
+        seat(FAR).check(asked)
+
+
+def test_all_that_works_over_a_cluster_shares_one_connection() -> None:
+    pytest.importorskip("ray")
+    assert spread.cluster_of(FAR) is spread.cluster_of(replace(FAR, run=RunConfig(seed=3)))

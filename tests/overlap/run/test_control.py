@@ -1,0 +1,337 @@
+"""A run does what its owner asks, in every moment of its life, or says why it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sessions import Learner, Stage, play
+
+from overlap.errors import LearnerError, OverlapError, StageError, StoppedError
+from overlap.record import read_rows
+from overlap.record.checkpoint import complete
+from overlap.run import control as module
+from overlap.run.control import COMMANDS, Steering
+from overlap.run.control_socket import ask, listening
+from overlap.run.session import Session
+
+Make = Callable[..., Stage]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    return lambda *overrides: Stage(tmp_path, monkeypatch, *overrides)
+
+
+def beside(work: Callable[[], Any]) -> Future[Any]:
+    """Do ``work`` in a thread of its own."""
+    outcome: Future[Any] = Future()
+
+    def thread() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # raised where it is asked for
+            outcome.set_exception(error)
+
+    threading.Thread(target=thread).start()
+    return outcome
+
+
+def meanwhile(made: Stage, step: int, work: Callable[[], Any]) -> Future[Any]:
+    """Do ``work`` in a thread of its own from ``step`` on; the loop goes on beside it."""
+    begun = threading.Event()
+    made.learner.on_step = lambda batch: begun.set() if batch.step == step else None
+
+    def wait() -> Any:
+        assert begun.wait(60)
+        return work()
+
+    return beside(wait)
+
+
+def until(steering: Steering, state: str) -> dict[str, Any]:
+    """The first status that has this state."""
+    while (status := steering.status())["state"] != state:
+        assert status["state"] not in ("ending", "ended"), f"{state} never came"
+    return status
+
+
+def steps_of(session: Session) -> list[float]:
+    return [row["step"] for row in read_rows(session.run.metrics)]
+
+
+def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
+    made = stage("run.steps=40")
+    session = made.session()
+    run = str(session.run.path)
+
+    def work() -> dict[str, Any]:
+        assert ask(run, "pause")["done"].startswith("pausing")
+        ask(run, "save")
+        status = until(session.steering, "paused")
+        while status["saving"]:
+            status = ask(run, "status")
+        ask(run, "resume")
+        return status
+
+    asked = meanwhile(made, 2, work)
+    with listening(session.steering, session.run.ctl):
+        figures = play(session)
+    status = asked.result()
+    assert status["paused"]
+    assert 2 <= status["step"] < 40
+    assert status["checkpoint"] == complete(session.run.checkpoints)[0].name == f"step-{status['step']:06d}"
+    assert (status["generating"], status["verifying"]) == (0, 0)
+    assert figures["exit"] == "finished"
+    assert steps_of(session) == list(range(1, 41))
+    assert not session.run.ctl.exists()
+
+
+def test_a_drained_run_ends_early_in_order(stage: Make) -> None:
+    made = stage("run.steps=5000", "rollout.max_staleness=1")
+    session = made.session()
+    asked = meanwhile(made, 2, session.steering.drain)
+    figures = play(session)
+    asked.result()
+    assert figures["exit"] == "drained"
+    assert figures["policy"]["version"] == len(steps_of(session)) < 5000
+
+
+def test_a_stopped_run_keeps_its_policy(stage: Make) -> None:
+    made = stage("run.steps=5000")
+    session = made.session()
+    meanwhile(made, 3, session.steering.stop)
+    figures = play(session)
+    assert figures["exit"] == "stopped"
+    assert figures["policy"]["version"] >= 3
+    assert session.run.policy.is_dir()
+
+
+def test_a_run_that_is_stopped_before_it_has_begun_says_so_and_starts_nothing(stage: Make) -> None:
+    made = stage()
+    session, started = made.session(), []
+    made.learner.start = lambda: started.append(1)  # type: ignore[assignment, method-assign, return-value]
+    session.steering.stop()
+    with pytest.raises(StoppedError, match="stopped before its first step"):
+        play(session)
+    assert (session.reason, started) == ("stopped", [])
+
+
+class Gate:
+    """Holds up the start of a learner until it is opened, from any thread."""
+
+    def __init__(self, learner: Learner) -> None:
+        self._open, self._reached, self._start = asyncio.Event(), threading.Event(), learner.start
+        learner.start = self._wait  # type: ignore[method-assign]
+
+    async def _wait(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reached.set()
+        await self._open.wait()
+        await self._start()
+
+    def open(self) -> None:
+        assert self._reached.wait(60)
+        self._loop.call_soon_threadsafe(self._open.set)
+
+
+def test_a_run_that_starts_says_so_and_pauses_before_its_first_step(stage: Make) -> None:
+    made = stage()
+    session, gate = made.session(), Gate(made.learner)
+    steering = session.steering
+
+    def work() -> tuple[dict[str, Any], dict[str, Any]]:
+        starting = until(steering, "starting")
+        steering.pause()
+        steering.save()
+        gate.open()
+        paused = until(steering, "paused")
+        while paused["saving"]:
+            paused = steering.status()
+        steering.resume()
+        return starting, paused
+
+    asked = beside(work)
+    figures = play(session)
+    starting, paused = asked.result()
+    assert "generating" not in starting
+    assert (paused["step"], paused["submitted"], paused["checkpoint"]) == (0, 0, "step-000000")
+    assert (figures["exit"], figures["steps"]) == ("finished", 5)
+
+
+def test_a_run_that_is_drained_while_it_starts_ends_without_a_step_and_has_its_policy(stage: Make) -> None:
+    made = stage()
+    session, gate = made.session(), Gate(made.learner)
+
+    def work() -> None:
+        until(session.steering, "starting")
+        session.steering.drain()
+        gate.open()
+
+    asked = beside(work)
+    figures = play(session)
+    asked.result()
+    assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("drained", 0, 0)
+
+
+def test_a_run_that_is_stopped_while_it_starts_does_not_wait_for_the_start(stage: Make) -> None:
+    made = stage()
+    session = made.session()
+    Gate(made.learner)
+
+    def work() -> None:
+        until(session.steering, "starting")
+        session.steering.stop()
+
+    asked = beside(work)
+    with pytest.raises(StoppedError, match="stopped before its first step"):
+        play(session)
+    asked.result()
+
+
+def test_a_run_behind_its_last_step_takes_no_wish_but_stop(stage: Make) -> None:
+    made = stage()
+    session = made.session()
+    steering, said = session.steering, list[Any]()
+
+    def on_save(kind: str) -> None:
+        said.append(steering.status()["state"])
+        for wish in (steering.pause, steering.save, steering.drain, steering.resume):
+            with pytest.raises(OverlapError) as refused:
+                wish()
+            said.append(str(refused.value))
+
+    made.learner.on_save = on_save
+    play(session)
+    assert said[0] == "finishing"
+    assert said[1:] == [f"{wish} comes too late: the run is finishing" for wish in ("pause", "save", "drain", "resume")]
+    assert steering.status()["state"] == "ending"
+
+
+def test_a_save_that_the_run_does_not_come_to_is_told(stage: Make) -> None:
+    made = stage()
+    session, answers = made.session(), list[Any]()
+
+    def on_step(batch: Any) -> None:
+        if batch.step == 2:
+            answers.extend(session.steering.ask(wish).result() for wish in ("save", "stop"))
+
+    made.learner.on_step = on_step
+    figures = play(session)
+    assert answers[1] == {"done": "stopping: what was learned is kept; the save that was asked for is not made"}
+    assert figures["exit"] == "stopped"
+    assert "the run ended before it came to the save that was asked for" in made.shown.getvalue()
+
+
+def test_a_save_over_which_the_learner_fails_is_told(stage: Make) -> None:
+    made = stage()
+    session = made.session()
+
+    def on_save(kind: str) -> None:
+        raise LearnerError("no room for the state")
+
+    made.learner.on_save = on_save
+    made.learner.on_step = lambda batch: session.steering.save()
+    with pytest.raises((StageError, LearnerError), match="no room for the state"):
+        play(session)
+    assert "the run ended before it came to the save that was asked for" in made.shown.getvalue()
+
+
+KEPT = {
+    "pause": "the run is starting: it pauses when it has come up, before it takes a step",
+    "resume": "nothing to do: the run is starting",
+    "drain": "the run is starting: it ends when it has come up, and takes no step",
+    "save": "the run is starting: it saves when it has come up, before it takes a step",
+    "stop": "the run is starting: it stops",
+}
+DONE = {
+    "pause": "pausing: what is underway is finished, no further step is learned",
+    "resume": "nothing to do: the run is running",
+    "drain": "draining: complete steps are learned, then the run ends",
+    "save": "saving between two steps",
+    "stop": "stopping: what was learned is kept",
+}
+
+
+def answer(steering: Steering, command: object) -> dict[str, Any]:
+    return steering.ask(command).result(0)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "status"])
+def test_each_command_has_an_answer_in_each_phase(command: str) -> None:
+    for phase, wanted in (("starting", KEPT), ("running", DONE)):
+        steering = Steering()
+        steering.enter(phase)  # type: ignore[arg-type]
+        assert answer(steering, command) == {"done": wanted[command]}
+    for phase, told in (("ending", "is ending"), ("ended", "has ended")):
+        steering = Steering()
+        steering.enter(phase)  # type: ignore[arg-type]
+        late = {"done": f"nothing to do: the run {told}"}
+        assert answer(steering, command) == (
+            late if command == "stop" else {"error": f"{command} comes too late: the run {told}"}
+        )
+
+
+def test_a_restart_is_counted_in_the_status_and_in_answers() -> None:
+    steering = Steering()
+    steering.enter("restarting", "1 of 2")
+    assert answer(steering, "status")["state"] == "restarting: 1 of 2"
+    assert answer(steering, "save")["done"].startswith("the run is restarting: 1 of 2: it saves when")
+
+
+@pytest.mark.parametrize(
+    ("wishes", "state", "said"),
+    [
+        (("pause", "pause"), "pausing", {"done": "nothing to do: the run is pausing"}),
+        (("pause", "resume"), "running", {"done": "going on"}),
+        (("drain", "drain"), "draining", {"done": "nothing to do: the run is draining"}),
+        (("pause", "drain"), "draining", {"done": DONE["drain"]}),
+        (("drain", "pause"), "pausing", {"done": DONE["pause"]}),
+        (("drain", "pause", "resume"), "draining", {"done": "going on"}),
+        (("stop", "stop"), "stopping", {"done": "nothing to do: the run is stopping"}),
+        (("stop", "save"), "stopping", {"error": "save comes too late: the run is stopping"}),
+        (
+            ("drain", "resume"),
+            "draining",
+            {"error": "resume comes too late: the run is draining, and ends when complete steps are learned"},
+        ),
+    ],
+)
+def test_wishes_follow_each_other(wishes: tuple[str, ...], state: str, said: dict[str, str]) -> None:
+    steering = Steering()
+    steering.enter("running")
+    for wish in wishes:
+        last = answer(steering, wish)
+    assert (steering.state, last) == (state, said)
+
+
+def test_a_wish_that_the_loop_does_not_come_to_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.01)
+
+    async def scenario() -> Steering:
+        steering = Steering()
+        async with steering.attached(dict, lambda carried: asyncio.sleep(0), print):
+            asked = beside(steering.pause)
+            with pytest.raises(OverlapError, match=r"did not come to 'pause' within 0.01 s, and will not do it"):
+                asked.result(60)  # the loop stands still until then
+            await asyncio.sleep(0)
+        return steering
+
+    assert not asyncio.run(scenario()).control.paused
+
+
+def test_the_last_status_stays_and_the_run_is_let_go_of() -> None:
+    steering, step = Steering(), [7]
+    steering._about = lambda: {"step": step[0]}
+    steering.end(exit="finished")
+    step[0] = 8
+    assert steering.status()["state"] == "ended"
+    assert steering.status() | {"step": 7, "exit": "finished"} == steering.status()
+    steering.stop()
+    with pytest.raises(OverlapError, match="pause comes too late: the run has ended"):
+        steering.pause()

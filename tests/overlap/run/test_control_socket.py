@@ -1,0 +1,308 @@
+"""The socket in a run's directory: its owner's alone, there while the run goes on, and in nobody's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import json
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starting import Held
+
+from overlap.cli import main
+from overlap.errors import ConfigError, OverlapError
+from overlap.record import SOCKET
+from overlap.run import control_socket as ctl
+from overlap.run.control import COMMANDS, Steering
+from overlap.run.control_socket import ask, listening
+
+
+@contextmanager
+def run_in(folder: Path) -> Iterator[Steering]:
+    """A run that goes on, and does nothing."""
+    steering = Steering()
+    with listening(steering, folder / SOCKET):
+        steering.enter("running")
+        yield steering
+
+
+@contextmanager
+def client(folder: Path, sent: bytes = b"") -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(60)
+        link.connect(str(folder / SOCKET))
+        link.sendall(sent)
+        yield link
+
+
+def heard(link: socket.socket) -> dict[str, Any]:
+    """The answer, with which the connection ends."""
+    with link.makefile("rb") as answers:
+        lines = answers.readlines()
+    assert len(lines) == 1
+    answer: dict[str, Any] = json.loads(lines[0])
+    return answer
+
+
+def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["deep" * 10] * 5)
+    folder.mkdir(parents=True)
+    with run_in(folder):
+        assert stat.S_IMODE(os.stat(folder / SOCKET).st_mode) == 0o600
+        assert ask(str(folder), "status")["state"] == "running"
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"nonsense\n", "a command is a line of at most 4096 bytes"),
+        (b"\n", "a command is a line of at most 4096 bytes"),
+        (b"\xff\xfe\n", "a command is a line of at most 4096 bytes"),
+        (b"[" * 4000 + b"\n", "a command is a line of at most 4096 bytes"),
+        (b'{"command": "rm"}\n', "'rm' is no command: use pause, resume, drain, save, status, stop"),
+        (b'["status"]\n', "['status'] is no command"),
+        (b'{"command": {"a": []}}\n', "is no command"),
+        (b"{}\n", "None is no command"),
+        (b'"status"\n{"command": "stop"}\n', None),
+    ],
+)
+def test_bytes_that_are_no_command_are_told_what_is_one(tmp_path: Path, sent: bytes, said: str | None) -> None:
+    with run_in(tmp_path) as steering:
+        with client(tmp_path, sent) as link:
+            answer = heard(link)
+        assert said in answer["error"] if said else answer["state"] == "running"
+        assert ask(str(tmp_path), "status")["state"] == "running"
+        assert not steering.stopped
+
+
+def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> None:
+    with run_in(tmp_path), client(tmp_path) as link:
+        with pytest.raises(ConnectionError):
+            link.sendall(b"x" * (1 << 20))
+        assert b"a command is a line of at most 4096 bytes" in link.recv(1 << 16)
+
+
+@pytest.mark.parametrize("sent", [b'{"command": "stop"}', b'{"comm', b""])
+def test_a_client_that_goes_before_its_line_has_ended_has_asked_for_nothing(tmp_path: Path, sent: bytes) -> None:
+    with run_in(tmp_path) as steering:
+        with client(tmp_path, sent) as link:
+            link.shutdown(socket.SHUT_WR)
+            assert link.recv(1 << 16) == b""
+        assert ask(str(tmp_path), "status")["state"] == "running"
+        assert not steering.stopped
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"command": "st'])
+def test_a_client_that_stays_silent_is_let_go_with_a_word(
+    tmp_path: Path, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctl, "CLIENT_S", ctl.ANSWER_S + 0.01)
+    with run_in(tmp_path), client(tmp_path, sent) as link:
+        assert heard(link)["error"].startswith("no command came within")
+
+
+def ask_until_heard(folder: Path) -> dict[str, Any]:
+    """Until the run has seen that others are gone."""
+    while True:
+        with suppress(OverlapError):
+            return ask(str(folder), "status")
+
+
+def test_more_clients_than_are_served_are_told_to_come_again(tmp_path: Path) -> None:
+    with run_in(tmp_path):
+        with ExitStack() as silent:
+            for _ in range(ctl.CLIENTS):
+                silent.enter_context(client(tmp_path))
+            with pytest.raises(OverlapError, match="32 others ask at this moment: ask again"):
+                ask(str(tmp_path), "status")
+        assert ask_until_heard(tmp_path)["state"] == "running"
+
+
+def test_clients_that_wait_when_the_run_ends_are_told_so_and_nothing_of_them_is_left(tmp_path: Path) -> None:
+    before = Held()
+    with ExitStack() as clients:
+        with run_in(tmp_path):
+            waiting = [clients.enter_context(client(tmp_path, sent)) for sent in (b"", b'{"comm')]
+            deaf = clients.enter_context(client(tmp_path, b'{"command": "status"}\n'))
+            ask(str(tmp_path), "status")  # those before it are being served
+        assert [heard(link) for link in waiting] == [{"error": "the run has ended"}] * 2
+        assert heard(deaf)["state"] == "running"
+    assert before.new() == set()
+    assert not [t for t in threading.enumerate() if t.name == "overlap-ctl"]
+
+
+def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctl, "ANSWER_S", 0.01)
+
+    async def scenario(steering: Steering) -> None:
+        async with steering.attached(dict, lambda carried: asyncio.sleep(0), print):
+            with pytest.raises(OverlapError, match="the run did not come to 'stop' within"):
+                ask(str(tmp_path), "stop")  # in the loop's own thread: it stands still meanwhile
+            await asyncio.sleep(0)
+
+    with run_in(tmp_path) as steering:
+        asyncio.run(scenario(steering))
+        assert not steering.stopped
+
+
+def test_many_ask_at_once_and_each_has_its_answer(tmp_path: Path) -> None:
+    answers: list[dict[str, Any]] = []
+    with run_in(tmp_path):
+        threads = [
+            threading.Thread(target=lambda: answers.append(ask(str(tmp_path), "status"))) for _ in range(ctl.CLIENTS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [answer["state"] for answer in answers] == ["running"] * ctl.CLIENTS
+
+
+def killed_run(folder: Path) -> Path:
+    """What a SIGKILL leaves: a configuration, a log, and a socket that nobody listens on."""
+    (folder / "config.yaml").touch()
+    (folder / "run.log").touch()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(folder / SOCKET))
+    return folder / SOCKET
+
+
+def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_path: Path) -> None:
+    path = killed_run(tmp_path)
+    with pytest.raises(ConfigError, match=r"no run goes on there: it ended before it could say how; --resume goes on"):
+        ask(str(tmp_path), "status")
+    with run_in(tmp_path):
+        assert ask(str(tmp_path), "status")["state"] == "running"
+    assert not path.exists()
+
+
+def test_a_file_of_the_users_in_its_place_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / SOCKET).write_text("mine")
+    with pytest.raises(FileExistsError, match="something else is in its place"), run_in(tmp_path):
+        pass
+    assert (tmp_path / SOCKET).read_text() == "mine"
+
+
+def test_a_run_that_has_its_directory_and_is_about_to_listen_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as later, (tmp_path / "run.log").open("w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        monkeypatch.setattr(ctl.time, "sleep", lambda seconds: later.enter_context(run_in(tmp_path)))
+        assert ask(str(tmp_path), "status")["state"] == "running"
+
+
+def test_a_run_that_is_about_to_be_gone_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").touch()
+    with (tmp_path / "run.log").open("w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        monkeypatch.setattr(ctl.time, "sleep", lambda seconds: log.close())
+        with pytest.raises(ConfigError, match="no run goes on there"):
+            ask(str(tmp_path), "status")
+
+
+def test_a_run_that_could_make_no_socket_is_known_by_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctl, "MOMENT_S", 0.0)
+    (tmp_path / "config.yaml").touch()
+    with (tmp_path / "run.log").open("w") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        with pytest.raises(OverlapError, match=r"does not listen: it begins, ends, or could make no socket") as told:
+            ask(str(tmp_path), "status")
+    assert told.value.exit_code == 1
+
+
+def test_a_run_that_has_ended_says_how(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    (tmp_path / "summary.json").write_text('{"exit": "drained", "steps": 4}')
+    with pytest.raises(ConfigError, match=r"no run goes on there: it has ended \(drained, 4 steps\)"):
+        ask(str(tmp_path), "pause")
+    os.utime(tmp_path / "summary.json", (0, 0))  # of an earlier session: it was resumed since
+    with pytest.raises(ConfigError, match="it ended before it could say how"):
+        ask(str(tmp_path), "pause")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), 2, "is another user's"),
+        (
+            TimeoutError("timed out"),
+            1,
+            "did not answer within 15 s: it is stopped (kill -CONT lets it go on), or starved",
+        ),
+        (BlockingIOError(errno.EAGAIN, "try again"), 1, "cannot be asked (try again)"),
+    ],
+)
+def test_a_run_that_cannot_be_asked_is_one_line(
+    fault: OSError, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def exchange(*_: Any) -> bytes:
+        raise fault
+
+    monkeypatch.setattr(ctl, "_exchange", exchange)
+    assert main(["ctl", str(tmp_path), "status"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_directory_of_another_user_that_tells_nothing_is_called_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "run.log"))
+
+    monkeypatch.setattr(ctl, "has_owner", refused)
+    with pytest.raises(ConfigError, match="is another user's: a run obeys the one that began it"):
+        ask(str(tmp_path), "status")
+
+
+def test_a_process_that_is_stopped_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctl, "ASK_S", 0.01)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / SOCKET))
+        stopped.listen()
+        with pytest.raises(OverlapError, match=r"did not answer within 0.01 s"):
+            ask(str(tmp_path), "status")
+
+
+@pytest.mark.parametrize("line", [b"hello\n", b"[]\n", b"5\n"])
+def test_a_stranger_who_listens_there_is_called_one(line: bytes) -> None:
+    with pytest.raises(OverlapError, match="what listens in runs/a is no run: it says"):
+        ctl._read("runs/a", line)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nowhere", "is not there: name the directory"), ("file", "is no directory"), ("empty", "holds no run")],
+)
+def test_a_place_without_a_run_is_refused(name: str, said: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert main(["ctl", str(tmp_path / name), "pause"]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_the_help_names_each_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["ctl", "--help"])
+    told = capsys.readouterr().out
+    assert all(f"  {command} " in told for command in COMMANDS)
+
+
+def test_a_done_command_is_a_line_and_a_refused_one_exit_code_1(tmp_path: Path, capsys: Any) -> None:
+    with run_in(tmp_path):
+        assert main(["ctl", str(tmp_path), "drain"]) == 0
+        assert main(["ctl", str(tmp_path), "resume"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "draining: complete steps are learned, then the run ends\n"
+    assert told.err.startswith("overlap: failed: resume comes too late: the run is draining")

@@ -1,0 +1,293 @@
+"""``overlap.start`` hands out a run that goes on; what ``train`` returns or raises comes when it is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from places import ROOT
+
+import overlap
+from overlap.config import load_config
+from overlap.errors import ConfigError, OverlapError, StoppedError
+from overlap.run import handle
+from overlap.run.control import Steering
+
+CFG = load_config(None, [])
+Train = Callable[..., dict[str, Any]]
+Program = Callable[[str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Train], None]]:
+    """Puts something in the place of ``train``; no run outlives the test."""
+    yield lambda real: monkeypatch.setattr(handle, "train", real)
+    assert {run for run in handle._RUNS if not run.done} == set()
+    handle._RUNS.clear()
+
+
+def until_stopped(cfg: Any, task: Any, *, steering: Steering, **_: Any) -> dict[str, Any]:
+    while not steering.stopped:
+        threading.Event().wait(0.001)
+    return {"exit": "stopped"}
+
+
+def failing(error: BaseException) -> Train:
+    def train(*_: Any, **__: Any) -> dict[str, Any]:
+        raise error
+
+    return train
+
+
+def test_a_run_is_waited_for_and_gives_its_summary(train: Any) -> None:
+    go = threading.Event()
+
+    def goes_on(cfg: Any, task: Any, **options: Any) -> dict[str, Any]:
+        assert go.wait(60)
+        return {"exit": "finished", "resume": options["resume"]}
+
+    train(goes_on)
+    with overlap.start(CFG, resume=True) as run:
+        assert not run.done
+        assert run.status()["state"] == "preparing"
+        with pytest.raises(TimeoutError, match="goes on"):
+            run.wait(0.001)
+        go.set()
+        assert run.wait(60) == run.wait() == run.wait(float("inf")) == {"exit": "finished", "resume": True}
+        assert run.done
+    assert (run.status()["state"], run.status()["exit"]) == ("ended", "finished")
+    run.stop()
+    with pytest.raises(OverlapError, match="save comes too late: the run has ended"):
+        run.save()
+
+
+def test_what_train_raises_is_raised_to_the_one_who_waits_each_time(train: Any) -> None:
+    train(failing(ConfigError("run.dir", "x", "is taken")))
+    with overlap.start(CFG) as run:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="is taken"):
+                run.wait(60)
+    assert run.status()["exit"] == "ConfigError: run.dir='x': is taken"
+
+
+def test_an_error_that_nobody_waited_for_is_raised_when_the_block_is_left(train: Any) -> None:
+    train(failing(ConfigError("run.dir", "x", "is taken")))
+    with pytest.raises(ConfigError, match="is taken"), overlap.start(CFG) as run:
+        assert run._over.wait(60)
+
+
+def test_an_error_of_the_block_is_not_hidden_by_one_of_the_run(train: Any) -> None:
+    train(failing(ConfigError("run.dir", "x", "is taken")))
+    with pytest.raises(ZeroDivisionError), overlap.start(CFG):
+        raise ZeroDivisionError
+
+
+def test_leaving_the_block_stops_the_run(train: Any) -> None:
+    train(until_stopped)
+    with overlap.start(CFG) as run:
+        assert run.status() == {"state": "preparing", "paused": False, "draining": False, "saving": False}
+    assert run.wait(0) == {"exit": "stopped"}
+
+
+def test_a_run_that_had_nothing_to_keep_when_the_block_was_left_is_no_error(train: Any) -> None:
+    def stopped(cfg: Any, task: Any, *, steering: Steering, **_: Any) -> dict[str, Any]:
+        until_stopped(cfg, task, steering=steering)
+        raise StoppedError("the run was stopped before its first step")
+
+    train(stopped)
+    with overlap.start(CFG) as run:
+        pass
+    with pytest.raises(StoppedError, match="before its first step"):
+        run.wait()
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[handle.Run], None]]:
+    """Sends this process SIGINT as soon as it waits for a run, once."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def arm(run: handle.Run) -> None:
+        wait = run._over.wait
+
+        def waits(timeout: float | None = None) -> bool:
+            monkeypatch.setattr(run._over, "wait", wait)
+            threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+            return wait(timeout)
+
+        monkeypatch.setattr(run._over, "wait", waits)
+
+    yield arm
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_waiting_stops_the_run_and_waits_until_it_has_ended(train: Any, ctrl_c: Any) -> None:
+    train(until_stopped)
+    run = overlap.start(CFG)
+    ctrl_c(run)
+    with pytest.raises(KeyboardInterrupt):
+        run.wait()
+    assert run.done
+    assert run.wait() == {"exit": "stopped"}
+
+
+def test_a_ctrl_c_that_comes_as_the_waiting_begins_is_noticed_a_little_later(
+    train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(until_stopped)
+    run, waits = overlap.start(CFG), list[float]()
+    real = run._over.wait
+
+    def wait(timeout: float) -> bool:
+        waits.append(timeout)
+        if len(waits) == 2:
+            raise KeyboardInterrupt  # what the interpreter does when it has come back from the first
+        return len(waits) > 1 and real(timeout)
+
+    monkeypatch.setattr(run._over, "wait", wait)
+    with pytest.raises(KeyboardInterrupt):
+        run.wait()
+    assert run.done
+    assert max(waits) <= handle.LOOK_S
+
+
+def test_a_loop_of_the_callers_goes_on_while_a_thread_waits(train: Any) -> None:
+    train(until_stopped)
+
+    async def program() -> dict[str, Any]:
+        with overlap.start(CFG) as run:
+            waiting = asyncio.create_task(asyncio.to_thread(run.wait))
+            await asyncio.sleep(0)
+            run.stop()
+            return await waiting
+
+    assert asyncio.run(program()) == {"exit": "stopped"}
+
+
+HEAD = """
+import asyncio, signal, sys, threading
+import overlap
+from overlap.run import handle
+from overlap.config import load_config
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+ended = threading.Event()
+
+def train(cfg, task, *, steering, **_):
+    assert ended.wait(60)
+    print("up", flush=True)
+    asyncio.run(asyncio.to_thread(wait, steering))
+    print("stopped" if steering.stopped else "finished", flush=True)
+    return {"exit": "finished"}
+
+def wait(steering):
+    pass
+
+def wait_for_stop(steering):
+    while not steering.stopped:
+        threading.Event().wait(0.001)
+
+handle.train = train
+cfg = load_config(None, ["run.dir=runs/first"])
+"""
+ENDS = "\noutlive, handle.Run._outlive = handle.Run._outlive, lambda run: (ended.set(), outlive(run))"
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    """Begins programs, which do not outlive the test."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(code: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HEAD + code]
+        here = os.environ | {"PYTHONPATH": str(ROOT)}
+        pipe = subprocess.PIPE
+        begun.append(subprocess.Popen(command, env=here, stdout=pipe, stderr=pipe, text=True))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        with process:
+            process.kill()
+
+
+def test_a_program_does_not_end_before_a_run_that_it_began_and_left(program: Program) -> None:
+    done = program("overlap.start(cfg)" + ENDS)
+    assert done.communicate(timeout=60) == ("up\nfinished\n", "")
+    assert done.returncode == 0
+
+
+def test_a_run_that_failed_and_that_nobody_asked_about_is_told_at_the_end(program: Program) -> None:
+    code = "def train(*_, **__):\n    raise overlap.ConfigError('run.dir', 'x', 'is\\ntaken')\nhandle.train = train\n"
+    assert program(code + "overlap.start(cfg)").communicate(timeout=60) == (
+        "",
+        "overlap: the run in runs/first failed: ConfigError: run.dir='x': is taken\n",
+    )
+    waited = "run = overlap.start(cfg)\ntry:\n    run.wait()\nexcept overlap.ConfigError:\n    print('told')"
+    assert program(code + waited).communicate(timeout=60) == ("told\n", "")
+
+
+@pytest.mark.parametrize("error", ["ZeroDivisionError", "KeyboardInterrupt"])
+def test_a_program_that_ends_by_an_exception_stops_its_run_first(program: Program, error: str) -> None:
+    done = program(f"wait = wait_for_stop\nended.set()\nrun = overlap.start(cfg)\nraise {error}")
+    out, err = done.communicate(timeout=60)
+    assert out == "up\nstopped\n"
+    assert err.strip().endswith(error)
+
+
+def test_ctrl_c_in_the_moment_of_the_start_leaves_no_run_behind(program: Program) -> None:
+    code = """
+def interrupted(self):
+    start(self)
+    raise KeyboardInterrupt
+start, threading.Thread.start = threading.Thread.start, interrupted
+try:
+    overlap.start(cfg)
+except KeyboardInterrupt:
+    threading.Thread.start, wait = start, wait_for_stop
+    ended.set()
+"""
+    assert program(code).communicate(timeout=60) == ("up\nstopped\n", "")
+
+
+def test_a_thread_that_cannot_be_begun_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(handle, "BEGIN_S", 0.001)
+    monkeypatch.setattr(threading.Thread, "start", full)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        overlap.start(CFG)
+    monkeypatch.undo()
+    handle._outlive_all()
+
+
+@pytest.mark.parametrize(
+    ("code", "codes"),
+    [
+        ("overlap.start(cfg)" + ENDS, (0,)),
+        ("ended.set()\noverlap.start(cfg).wait()", (130, -signal.SIGINT)),
+        (
+            "async def main():\n    ended.set()\n    with overlap.start(cfg) as run:\n"
+            "        await asyncio.to_thread(run.wait)\nasyncio.run(main())",
+            (130, -signal.SIGINT),
+        ),
+    ],
+)
+def test_ctrl_c_ends_a_run_in_order_wherever_the_program_waits_for_it(
+    program: Program, code: str, codes: tuple[int, ...]
+) -> None:
+    done = program("wait = wait_for_stop\n" + code)
+    assert done.stdout
+    assert done.stdout.readline() == "up\n"
+    done.send_signal(signal.SIGINT)
+    out, err = done.communicate(timeout=60)
+    assert out == "stopped\n"
+    assert "ignored" not in err
+    assert done.returncode in codes

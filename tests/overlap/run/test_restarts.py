@@ -1,0 +1,299 @@
+"""A run whose learner died goes back to its newest checkpoint by itself, so often as it may, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journal import essence
+from sessions import Generator, Learner, Stage, Verifier, play
+
+from overlap.core import Batch, WeightUpdate
+from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
+from overlap.record import final_table, read_rows
+from overlap.run import restarts
+from overlap.run.session import Session
+
+Deaths = Callable[[int, Batch], bool]
+
+
+class Troupe:
+    """Doors that are made anew for each attempt, as the real ones are; learners die as told."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, dies: Deaths, *overrides: str) -> None:
+        self.stage = Stage(folder, monkeypatch, "run.save_every=2", "rollout.max_staleness=1", *overrides)
+        self.learners: list[Learner] = []
+        self.engines: list[Generator] = []
+        self._dies = dies
+        monkeypatch.setattr("overlap.generate.VllmGenerator", self._engine)
+        monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
+        monkeypatch.setattr("overlap.learner.DeepSpeedLearner", self._learner)
+        monkeypatch.setattr(restarts, "PAUSE_S", 0.001)
+
+    def _engine(self, *args: Any, **kwargs: Any) -> Generator:
+        self.engines.append(Generator(seed=1))
+        return self.engines[-1]
+
+    def _learner(self, *args: Any, **kwargs: Any) -> Learner:
+        learner, number = Learner(), len(self.learners)
+        learner.on_step = lambda batch: self._die(learner) if self._dies(number, batch) else None
+        self.learners.append(learner)
+        return learner
+
+    def _die(self, learner: Learner) -> None:
+        error = LearnerDiedError("learner rank 0 was killed by SIGKILL")
+        learner.die(error)
+        raise error
+
+    def play(self) -> tuple[Session, dict[str, Any]]:
+        session = self.stage.session()
+        return session, play(session)
+
+    @property
+    def shown(self) -> list[str]:
+        return [line for line in self.stage.shown.getvalue().splitlines() if "learner" in line or "checkpoint" in line]
+
+
+@pytest.fixture
+def troupe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Troupe]:
+    return lambda dies, *overrides: Troupe(tmp_path, monkeypatch, dies, *overrides)
+
+
+def once_at(step: int) -> Deaths:
+    return lambda number, batch: number == 0 and batch.step == step
+
+
+def test_the_run_goes_on_from_its_newest_checkpoint_as_if_nothing_had_happened(
+    troupe: Callable[..., Troupe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "whole").mkdir()
+    whole = Troupe(tmp_path / "whole", monkeypatch, lambda number, batch: False)
+    whole.play()
+    made = troupe(once_at(4))
+    session, figures = made.play()
+    assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("finished", 5, 5)
+    batches = [essence(b) for b in (*made.learners[0].batches[:2], *made.learners[1].batches)]
+    assert batches == [essence(b) for b in whole.learners[0].batches]
+    assert [row["step"] for row in read_rows(session.run.metrics)] == [1, 2, 3, 4, 5]
+    learned = [e for e in json.loads(session.run.trace.read_text()) if e.get("cat") == "learn"]
+    assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
+    samples = [(row["step"], row["id"]) for row in read_rows(session.run.trajectories)]
+    assert len(samples) == len(set(samples)) == 5
+    assert all(door._closed.is_set() for door in (*made.learners, *made.engines))
+    assert "policy" not in {p.name for p in tmp_path.glob(".policy*")}
+
+
+def test_the_user_reads_one_line_and_finds_it_again_at_the_end(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(once_at(3))
+    _, figures = made.play()
+    line = "learner rank 0 was killed by SIGKILL; the run goes back to checkpoint step-000002 (1 of run.restarts=2)"
+    assert [told for told in made.shown if "killed" in told] == [f"{line} in 0.001 s"]
+    assert figures["restarts"] == [line]
+    assert f"went back           {line}" in final_table(figures)
+
+
+def test_a_run_without_a_step_begins_again_and_its_history_says_so(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(once_at(1), "run.save_every=0")
+    session, figures = made.play()
+    assert (figures["exit"], figures["steps"]) == ("finished", 5)
+    assert [b.step for b in made.learners[1].batches] == [1, 2, 3, 4, 5]
+    assert "goes back to its beginning" in made.shown[1]
+    assert session.run.config.read_text().count("step: 0") == 2
+
+
+def test_a_run_that_would_lose_steps_ends_and_says_what_would_have_helped(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(once_at(2), "run.save_every=0")
+    with pytest.raises(StageError, match="killed by SIGKILL"):
+        made.play()
+    assert "there is no checkpoint that the run could go back to (run.save_every=N makes them)" in made.shown
+    assert len(made.learners) == 1
+
+
+def test_restarts_are_bounded_and_wait_longer_each_time(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(lambda number, batch: batch.step == 4)
+    with pytest.raises(StageError, match="killed by SIGKILL"):
+        made.play()
+    assert len(made.learners) == 3
+    assert [line.rsplit(" in ")[-1] for line in made.shown if "goes back to" in line] == ["0.001 s", "0.002 s"]
+    assert made.shown[-1].startswith("the learner died once more than run.restarts=2 allows")
+
+
+def test_no_restarts_is_a_choice(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(once_at(3), "run.restarts=0")
+    with pytest.raises(StageError, match="killed by SIGKILL"):
+        made.play()
+    assert len(made.learners) == 1
+    assert not [line for line in made.shown if "goes back" in line or "run.restarts" in line]
+
+
+def test_a_learner_that_dies_while_the_doors_open_again_counts_too(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, starts = troupe(once_at(3)), []
+
+    async def start(self: Learner) -> None:
+        starts.append(self)
+        if len(starts) == 2:
+            raise LearnerDiedError("no memory yet")
+
+    monkeypatch.setattr(Learner, "start", start)
+    _, figures = made.play()
+    assert figures["exit"] == "finished"
+    assert [line.split(";")[0] for line in figures["restarts"]] == [
+        "learner rank 0 was killed by SIGKILL",
+        "no memory yet",
+    ]
+
+
+def test_a_learner_that_cannot_start_at_all_ends_the_run_at_once(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = troupe(once_at(3))
+
+    async def start(self: Learner) -> None:
+        raise LearnerDiedError("no memory at all")
+
+    monkeypatch.setattr(Learner, "start", start)
+    with pytest.raises(LearnerDiedError, match="no memory at all"):
+        made.play()
+    assert len(made.learners) == 1
+
+
+@pytest.mark.parametrize("error", [LearnerError("the loss is nan: lower learn.lr"), EngineError("dead")])
+def test_what_another_attempt_would_not_mend_ends_the_run(troupe: Callable[..., Troupe], error: Exception) -> None:
+    made = troupe(lambda number, batch: False)
+
+    def refuse(learner: Learner) -> None:
+        raise error
+
+    made._die = refuse  # type: ignore[method-assign]
+    made._dies = once_at(3)
+    with pytest.raises(StageError):
+        made.play()
+    assert len(made.learners) == 1
+
+
+def test_the_death_counts_also_where_the_engine_is_the_first_to_fail_of_it(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = troupe(lambda number, batch: False)
+    load = Generator.load
+
+    async def fails(self: Generator, update: WeightUpdate) -> None:
+        if update.version == 3 and len(made.learners) == 1:
+            made.learners[0].die(LearnerDiedError("learner rank 0 was killed by SIGKILL"))
+            raise EngineError("the learner hung up in the middle of a load")
+        await load(self, update)
+
+    monkeypatch.setattr(Generator, "load", fails)
+    _, figures = made.play()
+    assert figures["exit"] == "finished"
+    assert figures["restarts"][0].startswith("learner rank 0 was killed by SIGKILL; the run goes back")
+
+
+def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, seen = troupe(once_at(3)), list[Any]()
+    session = made.stage.session()
+    back = session.restarts.back
+
+    async def watched(death: LearnerDiedError) -> Any:
+        seen.append(session.steering.status()["state"])
+        session.steering.pause()
+        session.steering.save()
+        return await back(death)
+
+    async def start(self: Learner) -> None:
+        seen.append(session.steering.status())
+
+    monkeypatch.setattr(session.restarts, "back", watched)
+    monkeypatch.setattr(Learner, "start", start)
+    monkeypatch.setattr(session, "_on_save", saved_and_resumed(session, seen))
+    figures = play(session)
+    assert (figures["exit"], figures["steps"]) == ("finished", 5)
+    first, state, again, at = seen
+    assert (first["state"], first["step"], first["restarts"]) == ("starting", 0, 0)
+    assert state == "restarting: 1 of 2"
+    assert (again["state"], again["step"], again["restarts"]) == ("restarting: 1 of 2", 2, 1)
+    assert (again["paused"], again["saving"], again["checkpoint"]) == (True, True, "step-000002")
+    assert "generating" not in again  # nothing of the attempt that ended
+    assert at == ("pausing", 2)
+
+
+def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
+    real = session._on_save
+
+    async def on_save(carried: Any) -> None:
+        seen.append((session.steering.state, session._step))
+        await real(carried)
+        session.steering.resume()
+
+    return on_save
+
+
+def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(once_at(3))
+    session = made.stage.session()
+    session.restarts._say = lambda line: session.steering.drain()
+    figures = play(session)
+    assert (figures["exit"], figures["policy"]["version"]) == ("drained", 2)
+    assert made.learners[1].batches == []
+
+
+def test_a_run_that_is_stopped_while_it_goes_back_ends_at_once_and_names_the_checkpoint(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = troupe(once_at(3))
+    monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
+    session = made.stage.session()
+    session.restarts._say = lambda line: session.steering.stop()
+    with pytest.raises(StoppedError, match="stopped while it went back to a checkpoint: --resume goes on from there"):
+        play(session)
+    assert len(made.learners) == 1
+    summary = json.loads(session.run.summary.read_text())
+    assert summary["exit"] == "stopped"
+    assert summary["policy"]["checkpoint"].endswith("step-000002")
+
+
+def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Troupe]) -> None:
+    made = troupe(lambda number, batch: False)
+    session = made.stage.session()
+
+    def stops_and_dies(number: int, batch: Batch) -> bool:
+        if batch.step == 3:
+            session.steering.stop()
+            session.steering._end()  # the loop has come to it
+        return batch.step == 3
+
+    made._dies = stops_and_dies
+    with pytest.raises((StageError, LearnerDiedError), match="killed by SIGKILL"):
+        play(session)
+    assert len(made.learners) == 1
+    assert not [line for line in made.shown if "run.restarts" in line]
+
+
+def test_ctrl_c_before_the_doors_are_open_again_ends_the_run_and_names_the_checkpoint(
+    troupe: Callable[..., Troupe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = troupe(once_at(3))
+    monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
+    session = made.stage.session()
+
+    async def main() -> None:
+        task = asyncio.create_task(session())
+        session.restarts._say = lambda line: task.get_loop().call_soon(task.cancel)
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    session.run.close()
+    figures = session.summarize(1.0)
+    assert figures["exit"] == "interrupted"
+    assert figures["policy"]["checkpoint"].endswith("step-000002")

@@ -1,0 +1,380 @@
+"""A run keeps what it learned however it ends, and no file that cannot be written costs it a step."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sessions import Generator, Stage, Verifier, play
+
+from overlap.atomic import partial_path
+from overlap.errors import EngineError, LearnerError, RunDirError, StageError
+from overlap.placement import Devices, EngineSeat, Placement
+from overlap.record import RunDir, final_table, read_rows, reopen
+from overlap.record.place import check_free
+from overlap.run import save_policy as keeping
+from overlap.run import session as session_module
+from overlap.run.session import Session
+
+Make = Callable[..., Stage]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    return lambda *overrides: Stage(tmp_path, monkeypatch, *overrides)
+
+
+def cancel_at(step: int) -> Callable[[Any], None]:
+    """What Ctrl-C does, while ``step`` is being learned."""
+
+    def on_step(batch: Any) -> None:
+        if batch.step == step:
+            next(t for t in asyncio.all_tasks() if "within_a_minute" in repr(t)).cancel()
+
+    return on_step
+
+
+def cut_off(stage: Make) -> Stage:
+    """The stage for a run to go on from step 2: it was cut off while it took step 4."""
+    made = stage("run.save_every=2")
+    made.learner.on_step = cancel_at(4)
+    with pytest.raises(asyncio.CancelledError):
+        play(made.session())
+    return stage("run.save_every=2")
+
+
+def written(session: Session) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(session.run.summary.read_text())
+    return summary
+
+
+def test_a_finished_run_has_its_policy_its_rows_and_its_figures(stage: Make) -> None:
+    session = stage().session()
+    figures = play(session)
+    assert figures["exit"] == "finished"
+    assert [row["step"] for row in read_rows(session.run.metrics)] == [1, 2, 3, 4, 5]
+    assert figures["policy"] == {"path": str(session.run.policy), "version": 5}
+    assert (session.run.policy / "policy").read_text() == "5\n"
+    assert session.run.picture.is_file()
+    assert written(session)["not_written"] == []
+
+
+def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seats = stage(), list[Placement]()
+
+    def engine(*_: Any, placement: Placement, **__: Any) -> Generator:
+        seats.append(placement)
+        return made.generator
+
+    def learner(*_: Any, placement: Placement, **__: Any) -> Any:
+        seats.append(placement)
+        return made.learner
+
+    monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
+    monkeypatch.setattr("overlap.learner.DeepSpeedLearner", learner)
+    session = made.session()
+    session.placement = Placement(engines=(EngineSeat(0, seed=7),))
+    play(session)
+    assert seats == [session.placement] * 2
+
+
+def test_a_run_with_two_engines_has_the_figures_of_one(
+    stage: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    play(session := stage().session())
+    one = read_rows(session.run.metrics)
+    made, engines = stage("rollout.replicas=2", f"run.dir={tmp_path / 'two'}"), list[Generator]()
+    monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
+    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *_, **__: engines.append(Generator()) or engines[-1])
+    session = made.session()
+    assert play(session)["exit"] == "finished"
+    rows = read_rows(session.run.metrics)
+    assert [row["reward/mean"] for row in rows] == [row["reward/mean"] for row in one]
+    assert [engine.loads for engine in engines] == [[0, 1, 2, 3, 4, 5]] * 2
+
+
+def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Make) -> None:
+    made = stage("data.drop_solved=0.9", "run.steps=50", "run.save_every=1")
+    made.verifier = Verifier(solved=1.0)
+    session = made.session()
+    figures = play(session)
+    assert figures["exit"] == "all prompts solved"
+    assert figures["prompts"] == {"train": 8, "heldout": 0, "solved": 8}
+    lines = [line for line in made.shown.getvalue().splitlines() if "drop_solved" in line]
+    assert lines[-1] == "the run ends here: the next epoch would leave out 8 of 8 prompts, solved at " + (
+        "data.drop_solved=0.9 or more"
+    )
+    assert sum("the run ends here" in line for line in lines) == 1
+    rows = read_rows(session.run.metrics)
+    assert 4 <= len(rows) < 10
+    assert rows[-1]["rollout/prompts_solved"] == 8
+    assert (session.run.policy / "policy").is_file()
+    run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
+    assert play(made.session(run, resumed))["exit"] == "all prompts solved"
+
+
+def test_an_interrupted_run_keeps_what_it_learned_and_says_where(stage: Make) -> None:
+    made = stage()
+    made.learner.on_step = cancel_at(4)
+    session = made.session()
+    with pytest.raises(asyncio.CancelledError):
+        play(session)
+    assert written(session)["exit"] == "interrupted"
+    assert written(session)["policy"] == {"path": str(session.run.policy), "version": 4}
+    assert (session.run.policy / "policy").is_file()
+    assert f"{session.run.policy} (version 4)" in final_table(session.summarize(1.0))
+    assert "saving the policy (at most 30 s; Ctrl-C skips it)" in made.shown.getvalue()
+
+
+def test_a_run_whose_engine_died_keeps_what_it_learned(stage: Make) -> None:
+    made = stage()
+    made.learner.on_step = lambda batch: made.generator.die(EngineError("killed")) if batch.step == 3 else None
+    made.generator.load, loaded = _stuck_after(made.generator.load, 3), made.generator.load
+    session = made.session()
+    with pytest.raises(EngineError, match="killed"):
+        play(session)
+    assert session.keeper.kept["version"] == 3
+    assert (session.run.policy / "policy").is_file()
+    assert loaded is not None
+
+
+def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
+    stage: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stage()
+
+    def dies_once(make: Callable[[], Any], *, went_on: Callable[[float], None], **_: Any) -> Any:
+        made.learner.on_step = lambda batch: went_on(21.5) if batch.step == 2 else None
+        return make()
+
+    monkeypatch.setattr("overlap.generate.SteadyGenerator", dies_once)
+    session = made.session()
+    assert play(session)["engine_outages_s"] == [21.5]
+    assert written(session)["engine_outages_s"] == [21.5]
+
+
+def _stuck_after(load: Callable[..., Awaitable[None]], count: int) -> Any:
+    done = 0
+
+    async def stuck(update: Any) -> None:
+        nonlocal done
+        done += 1
+        if done > count:
+            await asyncio.get_running_loop().create_future()
+        await load(update)
+
+    return stuck
+
+
+def test_a_run_whose_learner_died_says_so_and_names_the_newest_checkpoint(stage: Make) -> None:
+    made = stage("run.save_every=2")
+
+    def dies(batch: Any) -> None:
+        if batch.step == 3:
+            made.learner.on_save = _raising(LearnerError("rank 0 was killed"))
+            raise LearnerError("rank 0 was killed")
+
+    made.learner.on_step = dies
+    session = made.session()
+    with pytest.raises(StageError, match="rank 0 was killed"):
+        play(session)
+    policy = written(session)["policy"]
+    assert policy["failure"] == "rank 0 was killed"
+    assert policy["checkpoint"].endswith("checkpoints/step-000002")
+    assert "not saved: rank 0 was killed; the newest checkpoint is" in final_table(session.summarize(1.0))
+    assert f"overlap export {session.run.path}" in final_table(session.summarize(1.0))
+
+
+def _raising(error: Exception) -> Any:
+    def on_save(kind: str) -> None:
+        raise error
+
+    return on_save
+
+
+def _hanging(kind: str) -> Any:
+    return asyncio.get_running_loop().create_future() if kind == "policy" else None
+
+
+def test_saving_the_policy_of_an_interrupted_run_has_an_end(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "KEEP_S", 0.01)
+    made = stage()
+    made.learner.on_step, made.learner.on_save = cancel_at(2), _hanging
+    session = made.session()
+    with pytest.raises(asyncio.CancelledError):
+        play(session)
+    assert "took more than" in session.keeper.kept["failure"]
+
+
+def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
+    made = stage()
+    session = made.session()
+
+    def second(kind: str) -> Any:
+        asyncio.get_running_loop().call_soon(session.keeper.skip)
+        return _hanging(kind)
+
+    made.learner.on_step, made.learner.on_save = cancel_at(2), second
+    assert not session.keeper.skip()
+    with pytest.raises(asyncio.CancelledError):
+        play(session)
+    assert session.keeper.kept == {"failure": "skipped"}
+    assert not session.keeper.skip()
+
+
+def test_what_a_save_that_was_cut_off_has_left_is_removed(stage: Make) -> None:
+    made = stage()
+    session = made.session()
+
+    def torn(kind: str) -> None:
+        for place in (session.run.policy, partial_path(session.run.best)):
+            partial_path(place).mkdir()
+        raise LearnerError("killed while writing")
+
+    made.learner.on_step, made.learner.on_save = cancel_at(2), torn
+    with pytest.raises(asyncio.CancelledError):
+        play(session)
+    assert not list(session.run.path.glob(".policy*"))
+
+
+def test_a_start_that_fails_leaves_its_directory_free(stage: Make) -> None:
+    made = stage()
+
+    async def fails() -> None:
+        raise EngineError("no engine today")
+
+    made.generator.start = fails  # type: ignore[method-assign]
+    session = made.session()
+    with pytest.raises(EngineError):
+        play(session)
+    assert not session.run.summary.exists()
+    assert session.keeper.kept == {}
+    check_free(session.run.path, "run")
+    assert play(stage().session())["exit"] == "finished"
+
+
+def test_an_interruption_before_the_first_step_saves_nothing(stage: Make) -> None:
+    made = stage()
+    made.learner.on_step = cancel_at(1)
+    session = made.session()
+    with pytest.raises(asyncio.CancelledError):
+        play(session)
+    assert not session.run.policy.exists()
+    check_free(session.run.path, "run")
+
+
+def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full after step 1: metrics, events, trajectories, trace, checkpoints, summary and picture fail."""
+    made = stage("run.save_every=1")
+    session = made.session()
+    real_write, real_pwrite = os.write, os.pwrite
+
+    def full(real: Callable[..., int]) -> Callable[..., int]:
+        def write(fd: int, *args: Any) -> int:
+            if str(session.run.path) in os.readlink(f"/proc/self/fd/{fd}"):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(fd, *args)
+
+        return write
+
+    def fill(batch: Any) -> None:
+        if batch.step == 2:
+            monkeypatch.setattr(os, "write", full(real_write))
+            monkeypatch.setattr(os, "pwrite", full(real_pwrite))
+            monkeypatch.setattr(os, "fsync", full(lambda fd: 0))
+            made.learner.on_save = lambda kind: _raising(RunDirError("disk full"))(kind) if kind == "state" else None
+
+    made.learner.on_step = fill
+    figures = play(session)
+    assert (figures["exit"], figures["steps"]) == ("finished", 5)
+    lost = {line.split(" ")[0] for line in figures["not_written"]}
+    assert lost == {
+        "metrics.jsonl",
+        "events",
+        "trajectories.jsonl",
+        "trace.json",
+        "checkpoints",
+        "summary.json",
+        "picture.png",
+    }
+    said = made.shown.getvalue()
+    assert all(said.count(f"{name} is not being written") == 1 for name in lost - {"summary.json", "picture.png"})
+    assert all(f"not written     {name}" in final_table(figures) or name in final_table(figures) for name in lost)
+    assert [p.name for p in session.run.checkpoints.iterdir()] == ["step-000001"]
+    assert json.loads(session.run.trace.read_text())
+    assert [row["step"] for row in read_rows(session.run.metrics)] == [1]
+
+
+def test_the_summary_is_there_also_when_the_picture_fails(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise RunDirError("cannot write picture.png") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(session_module, "write_picture", full)
+    session = stage().session()
+    play(session)
+    assert written(session)["not_written"] == ["picture.png (No space left on device; 1 time from step 5 on)"]
+
+
+def test_a_policy_that_cannot_be_saved_at_the_end_is_the_runs_error(stage: Make) -> None:
+    made = stage("run.save_every=2")
+    made.learner.on_save = lambda kind: _raising(RunDirError("disk full"))(kind) if kind == "policy" else None
+    session = made.session()
+    with pytest.raises(RunDirError, match="disk full"):
+        play(session)
+    assert written(session)["policy"]["checkpoint"].endswith("step-000004")
+
+
+def test_checkpoints_are_kept_as_many_as_asked(stage: Make) -> None:
+    session = stage("run.save_every=1", "run.keep_last=3").session()
+    play(session)
+    assert sorted(p.name for p in session.run.checkpoints.iterdir()) == [f"step-00000{k}" for k in (3, 4, 5)]
+
+
+def test_a_resumed_run_is_one_run(stage: Make) -> None:
+    """Rows, figures, picture and trace of 5 steps, of which two runs took 3 and 2."""
+    again = cut_off(stage)
+    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+    assert resumed.state.step == 2
+    session = again.session(run, resumed)
+    figures = play(session)
+    assert (figures["steps"], figures["exit"]) == (5, "finished")
+    assert figures["seconds"] > resumed.state.seconds
+    assert [row["step"] for row in read_rows(run.metrics)] == [1, 2, 3, 4, 5]
+    learned = [e for e in json.loads(run.trace.read_text()) if e.get("cat") == "learn"]
+    assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
+    samples = [(row["step"], row["id"]) for row in read_rows(run.trajectories)]
+    assert len(samples) == len(set(samples)) == 5
+
+
+def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_that_has_its_policy(stage: Make) -> None:
+    again = cut_off(stage)
+    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+    session = again.session(run, resumed)
+
+    async def stopped(batch: Any) -> Any:
+        session.steering.stop()
+        await asyncio.Event().wait()
+
+    again.learner.step = stopped
+    figures = play(session)
+    assert (figures["exit"], figures["steps"]) == ("stopped", 2)
+    policy = figures["policy"]
+    assert policy["failure"] == "no step was taken since the run was resumed"
+    assert policy["checkpoint"].endswith("step-000002")
+
+
+def test_the_version_of_a_resumed_learner_goes_on(stage: Make) -> None:
+    made = stage("run.save_every=3", "run.steps=3")
+    play(made.session())
+    again = stage("run.save_every=3", "run.steps=4")
+    run, resumed = reopen(again.cfg, "digest", fits=lambda folder: None)
+    assert play(again.session(run, resumed))["policy"]["version"] == 4
+    assert isinstance(run, RunDir)

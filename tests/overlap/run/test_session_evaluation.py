@@ -1,0 +1,138 @@
+"""A whole session with evaluations, on the fakes: rows, trace, summary, best policy, interruption, resume."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sessions import Stage, Verifier
+
+from overlap.core import Scored, Trajectory
+from overlap.errors import StageError
+from overlap.fakes import fake_prompts
+from overlap.record import final_table, read_rows, reopen
+from overlap.run.session import Session
+
+EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
+
+
+class Skilled(Verifier):
+    """Held-out samples pass as the version is skilled: 0, 1, 2, 1, ... of 4."""
+
+    SKILL = (0, 0, 2, 2, 1, 1)
+
+    async def score(self, trajectory: Trajectory) -> Scored:
+        scored = await super().score(trajectory)
+        if trajectory.request.group >= 0:
+            return scored
+        passed = trajectory.request.sample < self.SKILL[trajectory.spans[-1].version]
+        return replace(scored, reward=float(passed))
+
+
+def session_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, resume: bool = False) -> Session:
+    stage = Stage(tmp_path, monkeypatch, *EVALUATED, *overrides)
+    stage.verifier = Skilled()
+    if resume:
+        run, resumed = reopen(stage.cfg, "digest", fits=lambda folder: None)
+        session = stage.session(run, resumed)
+    else:
+        session = stage.session()
+    session.prepared = replace(session.prepared, heldout=tuple(fake_prompts(3)))
+    return session
+
+
+def play(session: Session, *, cancel: asyncio.Event | None = None) -> dict[str, Any]:
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            running = asyncio.create_task(session())
+            if cancel is not None:
+                await cancel.wait()
+                running.cancel()
+            await running
+
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        assert cancel is not None
+    finally:
+        session.run.close()
+    return session.summarize(1.0)
+
+
+def test_evaluations_are_in_rows_trace_summary_picture_and_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of(tmp_path, monkeypatch)
+    figures = play(session)["pass_at_1"]
+    rows = read_rows(session.run.metrics)
+    assert [row.get("eval/pass_at_1") for row in rows] == [None, 0.5, None, 0.25, None]
+    assert [figures[when]["value"] for when in ("before", "after", "best")] == [0.0, 0.25, 0.5]
+    assert (figures["change"]["value"], figures["best"]["step"]) == (0.25, 2)
+    lanes = {event.get("cat") for event in json.loads(session.run.trace.read_text())}
+    assert "evaluate" in lanes
+    assert json.loads((session.run.path / "policy-best" / "evaluation.json").read_text())["step"] == 2
+    assert "pass@1 best         50.0%" in final_table(json.loads(session.run.summary.read_text()))
+    assert session.run.picture.is_file()
+
+
+def test_the_checkpoint_of_the_best_policy_stays_beside_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = session_of(tmp_path, monkeypatch, "run.keep_last=1")
+    play(session)
+    assert sorted(p.name for p in session.run.checkpoints.iterdir()) == ["step-000002", "step-000005"]
+
+
+def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for every in (0, 1):
+        (tmp_path / str(every)).mkdir()
+        session = session_of(tmp_path / str(every), monkeypatch, f"run.eval_every={every}")
+        play(session)
+        drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
+        found.append([{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_rows(session.run.metrics)])
+    assert found[0] == found[1]
+
+
+def test_ctrl_c_during_an_evaluation_keeps_policy_and_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(tmp_path, monkeypatch)
+    entered = asyncio.Event()
+
+    class Stuck(Skilled):
+        async def score(self, trajectory: Trajectory) -> Scored:
+            if trajectory.request.group < 0 and trajectory.spans[-1].version == 4:
+                entered.set()
+                await asyncio.Event().wait()
+            return await super().score(trajectory)
+
+    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    figures = play(session, cancel=entered)
+    assert (figures["exit"], figures["steps"]) == ("interrupted", 4)
+    assert (figures["pass_at_1"]["before"]["value"], figures["pass_at_1"]["best"]["step"]) == (0.0, 2)
+    assert figures["pass_at_1"]["after"] is None
+    assert session.run.policy.is_dir()
+    assert not [p.name for p in session.run.path.iterdir() if "new" in p.name or "partial" in p.name]
+
+
+def test_a_resumed_run_has_one_course_of_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(session_of(tmp_path, monkeypatch, "run.steps=2"))
+    figures = play(session_of(tmp_path, monkeypatch, resume=True))["pass_at_1"]
+    assert [figures[when]["value"] for when in ("before", "after", "best")] == [0.0, 0.25, 0.5]
+    assert figures["change"]["value"] == 0.25
+    assert [e["step"] for e in figures["during"]] == [2, 4]
+
+
+def test_what_counts_as_a_stall_is_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of(tmp_path, monkeypatch, "run.stall_s=0.5")
+
+    class Stuck(Skilled):
+        async def score(self, trajectory: Trajectory) -> Scored:
+            return await asyncio.Future()
+
+    monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Stuck())
+    with pytest.raises(StageError, match=r"nothing for 0\.5 s"):
+        play(session)

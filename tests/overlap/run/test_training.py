@@ -1,0 +1,182 @@
+"""``overlap.train`` from wherever it is called: what it writes, what it raises, and which error is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sessions import Stage, Tokenizer
+
+import overlap
+from overlap.config import Config, load_config
+from overlap.errors import ConfigError, RunDirError, StoppedError
+from overlap.fakes import fake_prompts
+from overlap.prepare.run_inputs import Prepared
+from overlap.record import SOCKET, place
+from overlap.run import control_socket as ctl
+from overlap.run import session, training
+from overlap.run.control import Steering
+from overlap.run.control_socket import ask
+
+Train = Callable[[], dict[str, Any]]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Fakes behind ``overlap.train``."""
+    made = Stage(tmp_path, monkeypatch)
+    (made.policy / "config.json").write_text("{}")
+
+    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
+        return Prepared(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
+
+    monkeypatch.setattr(training, "prepare", prepare)
+    return made
+
+
+def called_plainly(train: Train) -> dict[str, Any]:
+    return train()
+
+
+def called_in_a_thread(train: Train) -> dict[str, Any]:
+    results: list[dict[str, Any] | BaseException] = []
+
+    def target() -> None:
+        try:
+            results.append(train())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join(60)
+    (result,) = results
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def called_in_a_running_loop(train: Train) -> dict[str, Any]:
+    async def cell() -> dict[str, Any]:
+        return train()
+
+    return asyncio.run(cell())
+
+
+anywhere = pytest.mark.parametrize("called", [called_plainly, called_in_a_thread, called_in_a_running_loop])
+
+
+@anywhere
+def test_a_run_may_be_called_from_a_script_a_thread_or_a_notebook(stage: Stage, called: Any, tmp_path: Path) -> None:
+    figures = called(lambda: overlap.train(stage.cfg))
+    assert (figures["exit"], figures["steps"]) == ("finished", 5)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"]["version"] == 5
+
+
+def _raising(error: Exception) -> Callable[..., None]:
+    def fails(*args: Any, **kwargs: Any) -> None:
+        raise error
+
+    return fails
+
+
+@anywhere
+def test_an_error_reaches_the_caller_and_the_summary_wherever_it_is_called(
+    stage: Stage, called: Any, tmp_path: Path
+) -> None:
+    stage.learner.on_save = _raising(ZeroDivisionError("not one of ours"))
+    with pytest.raises(ZeroDivisionError, match="not one of ours"):
+        called(lambda: overlap.train(stage.cfg))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["exit"] == "error: ZeroDivisionError: not one of ours"
+
+
+@pytest.mark.parametrize(
+    "second", [OSError(errno.ENOSPC, "No space left on device"), RunDirError("disk full"), RuntimeError("no font")]
+)
+def test_the_first_error_is_the_one_that_is_told(
+    stage: Stage, second: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("overlap.run.session.summary", _raising(second))
+    stage.learner.on_save = _raising(ZeroDivisionError("the first"))
+    with pytest.raises(ZeroDivisionError, match="the first"):
+        overlap.train(stage.cfg)
+    assert str(second) in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[str] = []
+
+    def asking(name: str, owner: Any) -> None:
+        real = getattr(owner, name)
+
+        def asks(*args: Any, **kwargs: Any) -> Any:
+            states.append(ask(str(tmp_path / "run"), "status")["state"])
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, asks)
+
+    asking("announce", training)
+    asking("write_picture", session)
+    overlap.train(stage.cfg)
+    assert states == ["starting", "ending"]
+    with pytest.raises(ConfigError, match=r"no run goes on there: it has ended \(finished, 5 steps\)"):
+        ask(str(tmp_path / "run"), "status")
+
+
+def test_a_run_in_a_place_without_sockets_goes_on_and_says_that_it_cannot_be_asked(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bound(path: Path) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(ctl, "_bound", bound)
+    figures = overlap.train(stage.cfg)
+    assert figures["exit"] == "finished"
+    (line,) = figures["not_written"]
+    assert line.startswith("ctl (overlap ctl cannot reach this run) (Operation not supported; 1 time")
+
+
+def test_a_second_run_in_the_directory_leaves_the_first_one_its_socket(stage: Stage, tmp_path: Path) -> None:
+    run, said = tmp_path / "run", list[Any]()
+
+    def on_step(batch: Any) -> None:
+        if batch.step == 2:
+            with pytest.raises(ConfigError, match="another run is writing there"):
+                place.take_lock(run, "again")
+            said.append((run / SOCKET).is_socket())
+
+    stage.learner.on_step = on_step
+    overlap.train(stage.cfg)
+    assert said == [True]
+
+
+def test_a_second_run_of_the_process_is_refused_before_it_touches_anything(stage: Stage, tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def on_step(batch: Any) -> None:
+        if batch.step == 1:
+            with pytest.raises(ConfigError) as refused:
+                overlap.train(load_config(None, [f"run.dir={tmp_path / 'other'}"]))
+            said.append(str(refused.value))
+
+    stage.learner.on_step = on_step
+    assert overlap.train(stage.cfg)["exit"] == "finished"
+    assert "another run goes on in this process: wait for it" in said[0]
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_run_that_is_stopped_while_its_data_are_loaded_makes_no_directory(stage: Stage, tmp_path: Path) -> None:
+    steering = Steering()
+    steering.stop()
+    with pytest.raises(StoppedError, match="stopped before it began"):
+        training.train(stage.cfg, steering=steering)
+    assert not (tmp_path / "run").exists()
