@@ -5,6 +5,7 @@ Waits for a lease, a lane of the engine or of the verifier, a full batch, the le
 Woken by  the end of any of them: all run in one task group, and the first failure ends it
 """
 
+from overlap.pipeline.advantage import estimator
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState, OnSave
 from overlap.pipeline.dataset_filter import Intake, check_intake, take_in
@@ -26,6 +27,7 @@ __all__ = [
     "PromptStream",
     "StepResult",
     "check_intake",
+    "estimator",
     "naming_stage",
     "overlapped",
     "serial",
