@@ -1,4 +1,4 @@
-"""CPU time that the loop itself takes for a trajectory, by the number in flight; the fakes' own is included."""
+"""CPU time that the loop itself takes for a trajectory, by the number in flight (on the fakes)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 import statistics
 import time
 
-from _schedules import fake_config
+from _load import fake_config
 from _shared import argument_parser
 
 from overlap.clock import run_virtual

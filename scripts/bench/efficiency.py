@@ -1,4 +1,4 @@
-"""How much reward time does the overlapped loop hide, beside the serial loop with the same pool?
+"""How much reward time the overlapped loop hides, beside the serial loop with the same pool.
 
 On the fakes and a virtual clock: a step of 180 s of generation with a long tail next to 140 s of verification. With
 ``--real``: the prompts of the default recipe, answered by the untrained policy in one engine, judged in the sandbox;
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _schedules import GENERATE_S, GROUPS, REWARD_S, WORKERS, fake_config, long_tail, verify_time
+from _load import GENERATE_S, GROUPS, REWARD_S, WORKERS, fake_config, long_tail, verify_time
 from _shared import CONFIG, argument_parser
 
 from overlap.clock import now, run_virtual
@@ -127,7 +127,7 @@ async def on_real_parts(parts: Parts, cfg: Config, rounds: int) -> list[str]:
     for seed in range(rounds + 1):
         for name, loop in LOOPS.items():
             doors = Doors(Frozen(parts.generator), parts.verifier, Idle())  # type: ignore[arg-type]
-            rows = await played(loop, doors, cfg, parts.prepared.train, seed, cfg.verify.workers or 1)
+            rows = await played(loop, doors, cfg, parts.prepared.train, seed, cfg.verify.workers)
             if seed:  # the engine's first batches are slow
                 found.setdefault(name, []).extend(rows)
     return report(f"real engine, {parts.prepared.cfg.samples_per_step} samples a step", found)

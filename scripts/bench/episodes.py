@@ -1,4 +1,4 @@
-"""What turns cost: episodes by ``Task.rollout`` and by the gateway, beside the same requests to the engine.
+"""Episodes by ``Task.rollout`` and by the gateway, beside the same requests to the bare engine.
 
     direct    the same prompts, as bare requests           tokens/s, the measure
     chat      ``Task.rollout``: Chat.say, turn by turn     share of that

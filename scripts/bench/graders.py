@@ -1,4 +1,4 @@
-"""Milliseconds per judged program: the jail beside graders written the usual ways, in turns within one run.
+"""Milliseconds per judged program: the jail beside graders written the usual ways, in turns.
 
     process    a process per test: the program is a file, its interpreter is started for every test
     manager    a multiprocessing.Manager and a forked process per program; the tests run inside that process, one after

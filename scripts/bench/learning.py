@@ -1,4 +1,4 @@
-"""Ways to train beside each other by seeds: reward, seconds per step, samples and seconds to the same reward.
+"""Ways to train beside each other: reward, seconds per step, samples and seconds to one reward.
 
     arm, seed ──▶ overlap train ──▶ FOLDER/ARM-SEED/metrics.jsonl ──▶ a row per arm ──▶ table, picture
 
@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 from _shared import CONFIG, ROOT, argument_parser, rows_of
 
 RUN_S: Final = 2 * 3600.0
+IDLE: Final = ("generator", "learner")
 SMOOTH: Final = 5
 """Steps of which the mean reward is taken."""
 
@@ -113,22 +114,26 @@ def ratio(mine: Curve, base: Curve, axis: int) -> str:
 
 
 def table(found: dict[str, list[list[dict[str, Any]]]]) -> list[str]:
-    """Return a line for each arm: its rewards and times, and how many samples and seconds it takes, relative to the first
-    arm, to reach the last reward of that arm: by the mean of the seeds, then by each seed.
+    """Return a line for each arm: its rewards and times, and how many samples and seconds it takes to reach the last
+    reward of the first arm, relative to that arm: by the mean of the seeds, then by each seed.
     """
     base = [curve(rows) for rows in next(iter(found.values()))]
     titles = "".join(f"{what + ' to goal: mean, seeds':>34s}" for what in ("samples", "seconds"))
-    lines = [f"{'':24s} {'first reward':>14s} {'last reward':>14s} {'s/step':>8s} {'age':>5s}{titles}"]
+    head = (
+        f"{'':24s} {'first reward':>14s} {'last reward':>14s} {'s/step':>8s} {'engine idle':>12s} {'learner idle':>13s}"
+    )
+    lines = [f"{head} {'age':>5s}{titles}"]
     for name, runs in found.items():
         curves = [curve(rows) for rows in runs]
         rewards = "".join(f" {spread([c.rewards[end] for c in curves]):>14s}" for end in (0, -1))
         step_s = statistics.median(row["time/step_s"] for rows in runs for row in rows[1:])
         age = statistics.fmean(row["rollout/staleness_mean"] for rows in runs for row in rows[2:])
+        idle = [statistics.fmean(row[f"time/{who}_idle_share"] for rows in runs for row in rows[1:]) for who in IDLE]
         cells = ""
         for axis in (0, 1):
             each = " ".join(ratio(mine, theirs, axis) for mine, theirs in zip(curves, base, strict=True))
             cells += f"{ratio(middle(curves), middle(base), axis) + ', ' + each:>34s}"
-        lines.append(f"{name:24s}{rewards} {step_s:8.1f} {age:5.2f}{cells}")
+        lines.append(f"{name:24s}{rewards} {step_s:8.1f} {idle[0]:12.0%} {idle[1]:13.0%} {age:5.2f}{cells}")
     return lines
 
 

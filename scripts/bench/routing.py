@@ -1,4 +1,4 @@
-"""Turns of episodes over several engines, sent where their past is cached, in rotation, or to the idlest.
+"""Turns of episodes over several engines, sent to the cached past, in rotation, or to the idlest.
 
     sticky   as a run does it     tokens/s, tokens computed, skew
     turns    one after the other
