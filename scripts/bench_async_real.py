@@ -27,7 +27,7 @@ from bench_schedule import Arm, Found, Landing, Stages, arms, best_s, table
 
 from overlap.config import Config, load_config
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 from overlap.learner import DeepSpeedLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepare import Prepared, prepare
@@ -173,7 +173,7 @@ class Bench:
 
     async def _open_engine(self, landing: Landing, stack: AsyncExitStack) -> Generator:
         cfg = replace(self.cfg, rollout=replace(self.cfg.rollout, landing=landing))
-        engine = VllmGenerator(cfg, self.prepared.policy, self.scratch, log=self._log)
+        engine = EngineClient(cfg, self.prepared.policy, self.scratch, log=self._log)
         with on_cores(self.options.engine_cores):
             await self._open("engine", engine, stack)
         return engine

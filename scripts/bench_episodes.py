@@ -23,7 +23,7 @@ from typing import Any
 
 from overlap.config import load_config
 from overlap.core import Prompt, Request, Trajectory
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 from overlap.policy import make_tiny_policy
 from overlap.run import start_set_aside
 from overlap.server import Budget, Chat, ChatTemplate, Gateway
@@ -151,7 +151,7 @@ async def main(count: int, turns: int) -> None:
         policy = make_tiny_policy(Path(folder) / "tiny")
         settings = [f"model.policy={policy}", "model.dtype=float32", "run.device=cpu", f"rollout.max_sequences={count}"]
         settings += ["model.prompt_tokens=1000", "model.response_tokens=1000", "learn.micro_batch_tokens=2000"]
-        engine = VllmGenerator(load_config(None, settings), policy, Path(folder), standalone=True)
+        engine = EngineClient(load_config(None, settings), policy, Path(folder), standalone=True)
         template = ChatTemplate(AutoTokenizer.from_pretrained(policy))
         try:
             await engine.start()

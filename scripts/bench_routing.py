@@ -27,7 +27,7 @@ from typing import Any
 
 from overlap.config import load_config
 from overlap.core import Prompt, Request
-from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+from overlap.generate import EngineClient, Engines
 from overlap.policy import make_tiny_policy
 from overlap.server import Budget, Chat, ChatTemplate
 
@@ -101,13 +101,13 @@ async def main(count: int, groups: int, samples: int) -> None:
         settings += ["model.prompt_tokens=1000", "model.response_tokens=1000", "learn.micro_batch_tokens=2000"]
         cfg = load_config(None, settings)
 
-        def made(index: int) -> Callable[[], VllmGenerator]:
+        def made(index: int) -> Metered:
             scratch = Path(folder) / f"engine-{index}"
             scratch.mkdir()
-            return lambda: VllmGenerator(cfg, policy, scratch, standalone=True)
+            return Metered(EngineClient(cfg, policy, scratch, standalone=True))
 
-        engines = [Metered(SteadyGenerator(made(index), alone=False, tell=print)) for index in range(count)]
-        replicas = Replicas(engines, serving=True)
+        engines = [made(index) for index in range(count)]
+        replicas = Engines([lambda engine=engine: engine for engine in engines], policy=None, serving=True)
         fresh, turns = itertools.count(10**6), itertools.cycle(engines)
         doors = {
             "sticky": Door(replicas.generate),

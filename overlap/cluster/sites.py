@@ -147,7 +147,7 @@ def cluster_lost(error: HeadLost) -> ClusterLost:
 
 
 class FarSite:
-    """A ``Site`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
+    """An ``EngineSite`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
 
     def __init__(self, fleet: Fleet, berths: Berths) -> None:
         self._fleet, self._berths = fleet, berths

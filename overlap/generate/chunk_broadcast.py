@@ -17,7 +17,9 @@ Chunk = Mapping[str, Any]
 
 
 @asynccontextmanager
-async def lockstep(update: WeightUpdate, readers: int) -> AsyncIterator[Sequence[AbstractContextManager[WeightUpdate]]]:
+async def broadcast_chunks(
+    update: WeightUpdate, readers: int
+) -> AsyncIterator[Sequence[AbstractContextManager[WeightUpdate]]]:
     """``update`` for each of the readers; who leaves the context of his is not waited for."""
     if update.chunks is None:
         yield [contextlib.nullcontext(update)] * readers

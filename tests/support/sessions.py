@@ -84,8 +84,8 @@ class Stage:
         self.policy = folder / "policy"
         self.policy.mkdir(exist_ok=True)
         self.generator, self.verifier, self.learner = Generator(), Verifier(), Learner()
-        monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: self.generator)
-        monkeypatch.setattr("overlap.generate.SteadyGenerator", lambda make, **_: make())  # one that dies stays dead
+        monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: self.generator)
+        monkeypatch.setattr("overlap.generate.Engines", lambda makes, **_: makes[0]())  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
         monkeypatch.setattr("overlap.learner.DeepSpeedLearner", lambda *a, **k: self.learner)
         self.shown = io.StringIO()

@@ -9,14 +9,14 @@ import pytest
 from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.errors import EngineError
-from overlap.generate import generator as generator_module
-from overlap.generate.generator import VllmGenerator
+from overlap.generate import client as client_module
+from overlap.generate.client import EngineClient
 
 
 @pytest.fixture
 def draining(tmp_path, stub):
     cfg = replace(CFG, rollout=replace(CFG.rollout, landing="drain"))
-    return VllmGenerator(cfg, tmp_path, tmp_path)
+    return EngineClient(cfg, tmp_path, tmp_path)
 
 
 def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests_wait_for_the_load(draining, stub):
@@ -39,7 +39,7 @@ def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests_wait_
 
 
 def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stub, monkeypatch):
-    monkeypatch.setattr(generator_module, "_DRAIN_S", 0)
+    monkeypatch.setattr(client_module, "_DRAIN_S", 0)
 
     async def main():
         await draining.load(UPDATE)

@@ -8,12 +8,12 @@ from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate.generator import VllmGenerator
+from overlap.generate.client import EngineClient
 
 
 @pytest.fixture
 def generator(tmp_path, stub):
-    return VllmGenerator(CFG, tmp_path, tmp_path)
+    return EngineClient(CFG, tmp_path, tmp_path)
 
 
 def sharing(engine):
@@ -138,7 +138,7 @@ def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(
 
 def test_a_load_does_not_wait_for_requests_that_sleep_with_the_engine(tmp_path, stub):
     stub.prepare = sharing
-    generator = VllmGenerator(replace(CFG, rollout=replace(CFG.rollout, landing="drain")), tmp_path, tmp_path)
+    generator = EngineClient(replace(CFG, rollout=replace(CFG.rollout, landing="drain")), tmp_path, tmp_path)
 
     async def main():
         await served(generator)

@@ -10,22 +10,22 @@ from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.core import VersionSpan, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import generator as generator_module
-from overlap.generate.generator import VllmGenerator
+from overlap.generate import client as client_module
+from overlap.generate.client import EngineClient
 from overlap.process import RemoteFault
 
 
 @pytest.fixture
 def generator(tmp_path, stub):
-    return VllmGenerator(CFG, tmp_path, tmp_path)
+    return EngineClient(CFG, tmp_path, tmp_path)
 
 
 def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
     code = (
         "import sys, threading, pathlib\n"
         "from overlap.config.fields import Config\n"
-        "from overlap.generate.generator import VllmGenerator\n"
-        f"VllmGenerator(Config(), pathlib.Path({str(tmp_path)!r}), pathlib.Path({str(tmp_path)!r}))\n"
+        "from overlap.generate.client import EngineClient\n"
+        f"EngineClient(Config(), pathlib.Path({str(tmp_path)!r}), pathlib.Path({str(tmp_path)!r}))\n"
         "assert threading.active_count() == 1\n"
         "print(sorted({'vllm', 'torch', 'transformers', 'zmq'} & set(sys.modules)))\n"
     )
@@ -54,7 +54,7 @@ def test_nothing_is_sampled_before_a_version_is_loaded(generator, stub):
 
 def test_alone_it_opens_with_version_0(tmp_path, stub):
     async def main():
-        generator = VllmGenerator(CFG, tmp_path, tmp_path, standalone=True)
+        generator = EngineClient(CFG, tmp_path, tmp_path, standalone=True)
         await generator.generate(request())
         await generator.close()
 
@@ -162,7 +162,7 @@ def test_it_works_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub
     texts = []
 
     async def main():
-        generator = VllmGenerator(CFG, tmp_path, tmp_path, standalone=True)
+        generator = EngineClient(CFG, tmp_path, tmp_path, standalone=True)
         texts.append((await generator.generate(request())).text)
         await generator.close()
 
@@ -256,7 +256,7 @@ def test_a_caller_who_is_cancelled_leaves_the_start_to_the_others(generator, stu
 
 def test_two_engines_of_one_run_close_each_alone_and_leave_nothing(tmp_path, stub):
     async def main():
-        one, other = (VllmGenerator(CFG, tmp_path, tmp_path) for _ in range(2))
+        one, other = (EngineClient(CFG, tmp_path, tmp_path) for _ in range(2))
         await one.load(UPDATE)
         first = stub.engine
         await other.load(UPDATE)
@@ -277,7 +277,7 @@ def test_an_engine_whose_process_cannot_be_started_says_where_and_is_not_tried_a
     told = r"the engine process cannot be started: Not a directory: .*/file/engine-\w+; free space there or choose"
 
     async def main():
-        generator = VllmGenerator(CFG, tmp_path, tmp_path / "file", log=tmp_path / "log")
+        generator = EngineClient(CFG, tmp_path, tmp_path / "file", log=tmp_path / "log")
         dead = asyncio.create_task(generator.wait_dead())
         for _ in range(2):
             with pytest.raises(EngineError, match=told):
@@ -316,7 +316,7 @@ def test_the_probe_gives_one_number_for_each_token_but_the_first(generator):
 
 
 def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator, stub, monkeypatch):
-    monkeypatch.setattr(generator_module, "_LOAD_S", 0.05)
+    monkeypatch.setitem(client_module._DEADLINES_S, "replace_weights", 0.05)
 
     def prepare(engine):
         engine.replace_weights = lambda *given: asyncio.Event().wait()

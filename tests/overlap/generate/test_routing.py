@@ -13,7 +13,7 @@ from mortal import turns
 from overlap.clock import run_virtual as run
 from overlap.core import Request, Trajectory
 from overlap.core.no_process import ProcesslessEngine
-from overlap.generate import Replicas
+from overlap.generate import Engines
 
 
 def turn_of(group: int, sample: int, turn: int):
@@ -95,7 +95,7 @@ def skew(spread: bool) -> float:
 
     async def main() -> float:
         engines = [Metered() for _ in range(4)]
-        door = Replicas(engines, serving=True)
+        door = Engines([lambda engine=engine: engine for engine in engines], serving=True)
         at_once, fresh = asyncio.Semaphore(64), itertools.count(1000)
 
         async def episode(number: int) -> None:

@@ -61,7 +61,7 @@ def test_a_group_stays_together_and_goes_where_the_fewest_requests_are():
         await flock.door.close()
 
     run(main())
-    assert (flock.door._homes, flock.door._members) == ({}, {})
+    assert (flock.door._routing.homes, flock.door._routing.members) == ({}, {})
 
 
 def test_an_engine_that_has_answered_is_free_again():
