@@ -110,10 +110,16 @@ async def turns(n=10):
         await asyncio.sleep(0)
 
 
-def run(coroutine):
+def run(coroutine, generator=None):
+    """Run for 20 s at most; then the generator is closed, within the same loop."""
+
     async def bounded():
         async with asyncio.timeout(20):
-            return await coroutine
+            try:
+                return await coroutine
+            finally:
+                if generator is not None:
+                    await generator.close()
 
     return asyncio.run(bounded())
 

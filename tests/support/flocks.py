@@ -2,8 +2,9 @@
 
 import asyncio
 
-from mortal import Mortal
+from mortal import Mortal, closing
 
+from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, WeightUpdate
 from overlap.generate import Engines, RestartPolicy
 
@@ -31,6 +32,10 @@ class Flock:
             return self.engine(index)
 
         return make
+
+    def run(self, coroutine):
+        """Run on a clock that jumps, and close."""
+        return run_virtual(closing(self.door, coroutine))
 
     def engine(self, index):
         return self.lives[index][-1]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import EngineError
 from overlap.generate import Engines, RestartPolicy
@@ -125,8 +126,19 @@ class Nest:
     def last(self):
         return self.engines[-1]
 
+    def run(self, coroutine):
+        """Run on a clock that jumps, and close."""
+        return run_virtual(closing(self.steady, coroutine))
+
     def send(self, count=1):
         return [asyncio.create_task(self.steady.generate(request(i))) for i in range(count)]
+
+
+async def closing(door, coroutine):
+    try:
+        return await coroutine
+    finally:
+        await door.close()
 
 
 def request(sample=0):

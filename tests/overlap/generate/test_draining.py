@@ -33,9 +33,8 @@ def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests_wait_
         stub.engine.release.set()
         await asyncio.gather(inside, load, late)
         assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s1"]
-        await draining.close()
 
-    run(main())
+    run(main(), draining)
 
 
 def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stub, monkeypatch):
@@ -50,9 +49,8 @@ def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stu
         assert (stub.engine.calls[-1], left.done()) == ("resume", False)
         stub.engine.release.set()
         await left
-        await draining.close()
 
-    run(main())
+    run(main(), draining)
 
 
 def test_after_a_failed_load_nothing_moves_in_the_engine_and_the_next_waits_for_nothing(draining, stub):
@@ -64,9 +62,8 @@ def test_after_a_failed_load_nothing_moves_in_the_engine_and_the_next_waits_for_
         draining._empty.clear()  # a request is frozen in there
         await draining.load(UPDATE)
         assert stub.engine.calls[-1] == "resume"
-        await draining.close()
 
-    run(main())
+    run(main(), draining)
 
 
 def test_the_death_of_the_engine_ends_a_load_that_drains(draining, stub):
@@ -80,6 +77,5 @@ def test_the_death_of_the_engine_ends_a_load_that_drains(draining, stub):
         os.kill(stub.engine.process.pid, signal.SIGKILL)
         ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert all("signal 9" in str(end) for end in ends), ends
-        await draining.close()
 
-    run(main())
+    run(main(), draining)

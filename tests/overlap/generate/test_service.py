@@ -1,4 +1,4 @@
-"""The calls between the driver and the process of an engine: both ends have what ``EngineService`` says, and no more."""
+"""The calls between the driver and the process of an engine: both ends have those of ``EngineService``, and no more."""
 
 import ast
 import inspect
