@@ -15,7 +15,7 @@ from typing import NamedTuple
 from bench_cluster_real import over_machines
 
 from overlap.clock import now, run_virtual
-from overlap.cluster import ClusterPool, FakeMembers, FakeNode, Parcel
+from overlap.cluster import ClusterPool, FakeMembers, FakeNode, JobParcel
 from sandbox.core import Case, Problem, Program
 
 WORKERS, MEAN_S, ROUNDS = 64, 30.0, 3
@@ -27,7 +27,7 @@ class Double(FakeNode):
 
     spent_s = 0.0
 
-    def _accept(self, parcel: Parcel) -> None:
+    def _accept(self, parcel: JobParcel) -> None:
         began = time.perf_counter()
         super()._accept(parcel)
         Double.spent_s += time.perf_counter() - began

@@ -8,7 +8,7 @@ from typing import Any
 
 from overlap.clock import run_virtual
 from overlap.cluster.fake_nodes import FakeMembers, FakeNode
-from overlap.cluster.nodes import Job
+from overlap.cluster.nodes import NodeJob
 from overlap.cluster.pool import ClusterPool
 from sandbox.core import Case, Judgement, Problem, Program
 
@@ -19,7 +19,7 @@ def program(number: int) -> Program:
     return Program(str(number))
 
 
-def takes(seconds: float) -> Callable[[Job], float]:
+def takes(seconds: float) -> Callable[[NodeJob], float]:
     return lambda job: seconds
 
 
