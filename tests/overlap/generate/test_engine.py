@@ -172,9 +172,7 @@ def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_la
 def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
     token = f"ovl-test-{os.getpid()}"
     code = (
-        "import signal\n"
-        "from overlap.generate.bind_to_parent import enter_engine_process\n"
-        "enter_engine_process()\n"
+        "import overlap.generate.host, signal\n"
         "from multiprocessing import get_context\n"
         "from multiprocessing.shared_memory import SharedMemory\n"
         "memory, lock = SharedMemory(create=True, size=64), get_context('spawn').Lock()\n"

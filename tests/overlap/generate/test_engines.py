@@ -325,3 +325,21 @@ def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_die
         assert len(asyncio.all_tasks()) == 1
 
     run(main())
+
+
+def test_the_end_of_one_engine_for_good_ends_a_load_that_another_is_still_making():
+    flock = Flock(2, restarts=0)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.start()
+        flock.engine(0).release.clear()
+        load = asyncio.create_task(flock.door.load(update(0)))
+        await turns()
+        began = loop.time()
+        flock.engine(1).die()
+        with pytest.raises(EngineError, match="1 deaths of the engine"):
+            await load
+        assert loop.time() == began
+
+    flock.run(main())

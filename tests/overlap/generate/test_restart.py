@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from mortal import Nest, begun, reload, request, turns, update
+from mortal import Mortal, Nest, begun, closing, reload, request, turns, update
 
 from overlap.clock import run_virtual as run
 from overlap.errors import ClusterLost, ConfigError, EngineError, EngineLost
+from overlap.generate import Engines
 
 
 def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_weights_of_the_next_engine():
@@ -362,3 +363,18 @@ def test_one_that_serves_its_own_weights_answers_again_when_the_next_engine_is_u
     nest.run(main())
     assert (len(nest.engines), nest.steady.restarts, nest.steady.resent) == (2, 1, 2)
     assert nest.told[-1].startswith("generation goes on")
+
+
+def test_without_a_policy_the_first_death_is_final_and_raised_as_it_is():
+    engine = Mortal(0)
+    door = Engines([lambda: engine], policy=None, serving=True)
+
+    async def main():
+        task = asyncio.create_task(door.generate(request()))
+        await asyncio.sleep(30)
+        engine.die()
+        for wait in (task, door.wait_dead(), door.generate(request())):
+            with pytest.raises(EngineError, match=r"^engine 0 was killed by signal 9$"):
+                await wait
+
+    run(closing(door, main()))
