@@ -133,7 +133,7 @@ class EngineClient:
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version in full, resume and open the gate.
 
-        Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.landing``
+        Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.in_flight``
         says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
         as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
         the weights may be half old and half new. An engine that shares GPUs resumes with ``wake("cache")``.
@@ -143,7 +143,7 @@ class EngineClient:
             raise EngineError(f"a {update.backend} update for an engine that was opened for {self._backend}")
         async with self._loading:
             self._gate.clear()
-            if self._cfg.rollout.landing == "drain" and not self._frozen:
+            if self._cfg.rollout.in_flight == "drain" and not self._frozen:
                 await self._drained()
             self._frozen = True
             await self._ask("pause", EngineService.pause)
@@ -278,11 +278,11 @@ class EngineClient:
 
     def _sampling(self, request: Request) -> Sampling:
         model, rollout = self._cfg.model, self._cfg.rollout
-        room = model.context_tokens - len(request.prompt.token_ids)
+        room = self._cfg.context_tokens - len(request.prompt.token_ids)
         if room < 1:
             raise EngineError(
                 f"request {request.id}: a prompt of {len(request.prompt.token_ids)} tokens leaves no room in a context "
-                f"of {model.context_tokens} (model.prompt_tokens + model.response_tokens)"
+                f"of {self._cfg.context_tokens} (model.prompt_tokens + model.response_tokens)"
             )
         seed = hash((self._cfg.run.seed, *request.place, *([request.turn] if request.turn else ()))) & 0x7FFFFFFF
         temperature = rollout.temperature if request.temperature is None else request.temperature

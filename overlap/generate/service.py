@@ -49,19 +49,19 @@ class EngineSpec:
             policy=Path(os.path.abspath(policy)),
             device=placement.kind,
             dtype=cfg.model.dtype,
-            context_tokens=cfg.model.context_tokens,
+            context_tokens=cfg.context_tokens,
             max_sequences=cfg.rollout.max_sequences,
             seed=seat.seed,
             temperature=cfg.rollout.temperature,
             gpu_memory=cfg.rollout.gpu_memory,
             tensor_parallel=cfg.rollout.tensor_parallel,
             backend=placement.backend,
-            landing=cfg.rollout.landing,
+            landing=cfg.rollout.in_flight,
             load_weights=load_weights,
             sleeps=placement.sleeps,
             engines=len(placement.on(seat.node)),
-            tool_parser=cfg.rollout.tool_parser,
-            reasoning_parser=cfg.rollout.reasoning_parser,
+            tool_parser=cfg.episode.tool_parser,
+            reasoning_parser=cfg.episode.reasoning_parser,
         )
 
 
@@ -122,8 +122,8 @@ class EngineService(Protocol):
     async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
         """Receive a full set of weights and commit it as ``version``. The engine must be paused.
 
-        Whatever was computed under other weights is computed anew when it is needed; with ``rollout.landing=keep`` only
-        by requests that wait, those that run keep their KV cache.
+        Whatever was computed under other weights is computed anew when it is needed; with ``rollout.in_flight=keep``
+        this holds only for requests that wait, and those that run keep their KV cache.
         """
 
     async def begin_weights(self) -> None:

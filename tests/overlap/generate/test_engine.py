@@ -131,7 +131,7 @@ def test_a_cache_that_is_not_forgotten_is_an_error():
 
 def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
     for landing in ("recompute", "drain", "keep"):
-        cfg = replace(CFG, rollout=replace(CFG.rollout, landing=landing))
+        cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing))
         args = generate_start.engine_args(EngineClient(cfg, tmp_path, tmp_path)._spec, 0)
         assert ("scheduler_cls" in args) == (landing == "keep")
         assert args["scheduling_policy"] == "priority"
@@ -267,6 +267,6 @@ def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:
 
 def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
     with pytest.raises(
-        ConfigError, match=r"rollout.tool_parser='none-such': which has not been registered; use a parser"
+        ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
     ):
         AnswerReader(Tokenizer(), "none-such", "")
