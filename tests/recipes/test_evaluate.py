@@ -61,7 +61,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr("overlap.generate.VllmGenerator", Never)
+    monkeypatch.setattr("overlap.generate.EngineClient", Never)
 
 
 def problem(number: int) -> dict[str, Any]:

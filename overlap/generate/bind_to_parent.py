@@ -1,7 +1,6 @@
-"""First thing that runs in every process of the engine: bound to its parent's life, its shared memory named.
+"""First step of every process of an engine: bind it to its parent's life and name its shared memory.
 
-The host imports this module before anything else, and so does each process that vLLM spawns from there:
-``multiprocessing`` runs the spawner's main module in them first. Standard library only.
+The host takes it, and each process that the engine spawns from there: ``multiprocessing`` runs the host's module first.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ ENGINE, HOST = "OVERLAP_ENGINE", "OVERLAP_ENGINE_HOST"
 _entered = False
 
 
-def enter() -> None:
-    """Take this process over; does nothing outside an engine process, or a second time."""
+def enter_engine_process() -> None:
+    """Bind this process to its parent; does nothing outside an engine process, or a second time."""
     global _entered
     if _entered or ENGINE not in os.environ:
         return
@@ -26,6 +25,3 @@ def enter() -> None:
     os.environ.setdefault(HOST, str(os.getpid()))
     bind_to_parent(int(parent))
     name_shared(os.environ[LIFE])
-
-
-enter()

@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from mortal import Nest, begun, reload, request, turns, update
+from mortal import Mortal, Nest, begun, closing, reload, request, turns, update
 
 from overlap.clock import run_virtual as run
-from overlap.errors import ConfigError, EngineError, EngineLost
+from overlap.errors import ClusterLost, ConfigError, EngineError, EngineLost
+from overlap.generate import Engines
 
 
 def test_requests_in_flight_at_a_death_are_sent_again_and_answered_under_the_weights_of_the_next_engine():
@@ -53,9 +54,8 @@ def test_nothing_is_sent_to_an_engine_without_weights_and_weights_are_wanted_unt
         await asyncio.sleep(100)
         assert not wants.done()
         wants.cancel()
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 def test_a_load_whose_engine_dies_is_made_to_the_next_and_then_nobody_asks_for_weights():
@@ -71,9 +71,8 @@ def test_a_load_whose_engine_dies_is_made_to_the_next_and_then_nobody_asks_for_w
         await turns()
         assert (nest.last.number, nest.last.version, wants.done()) == (1, 1, False)
         wants.cancel()
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 @pytest.mark.parametrize("seconds", [5, 50])
@@ -91,9 +90,8 @@ def test_a_load_that_is_cancelled_leaves_the_engine_asking_for_weights(seconds):
         load.cancel()
         await nest.steady.wants_weights()
         assert (nest.last.number, nest.last.version) == (1, None)
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 @pytest.mark.parametrize("seconds", [0.5, 50])
@@ -109,9 +107,8 @@ def test_a_load_that_ends_well_after_the_death_of_its_engine_is_made_again(secon
         await load
         assert (nest.last.number, nest.last.version) == (1, 1)
         await task
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 def test_too_many_deaths_within_a_while_end_everything_with_the_last_cause():
@@ -129,9 +126,8 @@ def test_too_many_deaths_within_a_while_end_everything_with_the_last_cause():
         for end in (task, nest.steady.generate(request()), nest.steady.load(update(2)), nest.steady.wants_weights()):
             with pytest.raises(EngineError, match="the last one: engine 2 ran out of memory"):
                 await end
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
     assert len(nest.engines) == 3
 
 
@@ -149,9 +145,8 @@ def test_deaths_long_ago_are_forgiven_and_each_restart_of_a_window_waits_twice_a
             died = loop.time()
             await reload(nest, 1)
             waits.append(loop.time() - died - 20)
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
     assert waits == expected
 
 
@@ -162,9 +157,8 @@ def test_a_start_that_fails_is_a_death_but_the_first_is_final():
         await begun(nest)
         nest.last.die()
         await reload(nest, 1)
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
     assert nest.told[1] == "no memory; another engine is started, 2 of 3 within 3600 s"
     assert nest.watched == [1001, 1002]
     assert nest.steady.restarts == 1
@@ -183,24 +177,6 @@ def test_a_start_that_fails_is_a_death_but_the_first_is_final():
     assert len(first.engines) == 1
 
 
-def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name():
-    nest = Nest(restarts=9, sends=2)
-
-    async def main():
-        (task,) = await begun(nest)
-        nest.last.die()
-        await reload(nest, 1)
-        nest.last.release.clear()
-        await turns()
-        nest.last.die()
-        with pytest.raises(EngineError, match="request g3s0: 2 engines died with it, the last one so: engine 1"):
-            await task
-        await nest.steady.close()
-
-    run(main())
-    assert nest.steady.resent == 1
-
-
 def test_a_fault_of_a_living_engine_is_raised_and_answered_by_no_other_engine():
     nest = Nest()
 
@@ -210,9 +186,8 @@ def test_a_fault_of_a_living_engine_is_raised_and_answered_by_no_other_engine():
         for call in (nest.steady.generate(request()), nest.steady.load(update(1))):
             with pytest.raises(EngineError, match="leaves no room"):
                 await call
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
     assert (len(nest.engines), nest.steady.resent) == (1, 0)
 
 
@@ -226,9 +201,8 @@ def test_a_fault_just_before_the_death_that_made_it_is_no_fault():
         (task,) = nest.send()
         await reload(nest, 1)
         await task
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 def test_an_engine_that_nobody_sends_weights_ends_everything():
@@ -242,9 +216,8 @@ def test_an_engine_that_nobody_sends_weights_ends_everything():
             await nest.steady.wait_dead()
         assert asyncio.get_running_loop().time() == 20 + 890 + 1 + 20 + 900
         task.cancel()
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 def test_where_weights_go_through_a_common_group_a_death_is_final():
@@ -255,9 +228,8 @@ def test_where_weights_go_through_a_common_group_a_death_is_final():
         nest.last.die()
         with pytest.raises(EngineError, match=r"engine 0 was killed .*; the learner's nccl group ended with it"):
             await nest.steady.wait_dead()
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 def test_a_probe_whose_engine_dies_is_lost_and_waits_for_no_weights():
@@ -280,24 +252,8 @@ def test_a_probe_whose_engine_dies_is_lost_and_waits_for_no_weights():
         with pytest.raises(EngineError, match="no such token") as caught:
             await nest.steady.logprobs([1, 2])
         assert not isinstance(caught.value, EngineLost)
-        await nest.steady.close()
 
-    run(main())
-
-
-@pytest.mark.parametrize("sleeps", [True, False])
-def test_sleeping_and_waking_go_to_an_engine_that_takes_turns(sleeps):
-    nest = Nest(sleeps=sleeps)
-
-    async def main():
-        await nest.steady.start()
-        await nest.steady.sleep()
-        await nest.steady.wake("weights")
-        await nest.steady.wake("cache")
-        assert nest.last.sent == (["sleep", "wake weights", "wake cache"] if sleeps else [])
-        await nest.steady.close()
-
-    run(main())
+    nest.run(main())
 
 
 def test_one_that_dies_in_its_sleep_leaves_the_device_to_the_learner_until_it_is_to_wake():
@@ -317,9 +273,8 @@ def test_one_that_dies_in_its_sleep_leaves_the_device_to_the_learner_until_it_is
         assert nest.last.sent == ["sleep", "wake weights", "wake cache"]
         (done,) = await asyncio.gather(*nest.send())
         assert done.spans[0].version == 2
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
 
 
 def test_a_death_in_sleep_that_is_the_last_to_be_borne_ends_it_at_once_and_close_waits_for_no_waking():
@@ -371,3 +326,55 @@ def test_close_before_start_starts_nothing():
 
     run(main())
     assert len(nest.engines) == 1
+
+
+def test_where_the_cluster_is_lost_no_other_engine_is_started():
+    nest = Nest()
+
+    async def main():
+        await nest.steady.load(update(0))
+        nest.last.die()
+        nest.last._cause = ClusterLost("the cluster is lost")
+        with pytest.raises(ClusterLost, match="the cluster is lost"):
+            await nest.steady.wait_dead()
+
+    nest.run(main())
+    assert len(nest.engines) == 1
+
+
+def test_one_that_serves_its_own_weights_answers_again_when_the_next_engine_is_up_and_asks_nobody_for_any():
+    nest = Nest(serving=True)
+
+    async def main():
+        nest.opens()
+        tasks = nest.send(2)
+        await asyncio.sleep(30)
+        nest.last.release.clear()
+        tasks += nest.send(2)
+        await turns()
+        nest.opens()
+        nest.last.die()
+        await asyncio.gather(*tasks)
+        wants = asyncio.create_task(nest.steady.wants_weights())
+        await turns()
+        assert not wants.done()
+        wants.cancel()
+
+    nest.run(main())
+    assert (len(nest.engines), nest.steady.restarts, nest.steady.resent) == (2, 1, 2)
+    assert nest.told[-1].startswith("generation goes on")
+
+
+def test_without_a_policy_the_first_death_is_final_and_raised_as_it_is():
+    engine = Mortal(0)
+    door = Engines([lambda: engine], policy=None, serving=True)
+
+    async def main():
+        task = asyncio.create_task(door.generate(request()))
+        await asyncio.sleep(30)
+        engine.die()
+        for wait in (task, door.wait_dead(), door.generate(request())):
+            with pytest.raises(EngineError, match=r"^engine 0 was killed by signal 9$"):
+                await wait
+
+    run(closing(door, main()))

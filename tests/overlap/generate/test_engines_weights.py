@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from flocks import Flock, update
 
-from overlap.clock import run_virtual as run
 from overlap.core import WeightUpdate
 from overlap.errors import EngineLost
 
@@ -26,9 +25,8 @@ def test_all_sleep_and_wake_where_they_share_gpus_and_none_serves_before_it_has_
         assert flock.sent == [["sleep", "wake weights", "wake cache"]] * 2
         await flock.door.load(update(1, "ipc"))
         await task
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_where_they_share_no_gpus_none_sleeps_and_all_go_on():
@@ -40,9 +38,8 @@ def test_where_they_share_no_gpus_none_sleeps_and_all_go_on():
         await flock.door.wake("weights")
         await asyncio.gather(*flock.send((0,), (1,)))
         assert flock.sent == [["g0s0"], ["g1s0"]]
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def in_chunks(version, made, count=3):
@@ -68,9 +65,8 @@ def test_one_buffer_serves_all_engines_and_is_filled_when_each_of_them_is_there(
         await load
         assert made == [0, 1, 2]
         assert [life[0].chunks for life in flock.lives] == [[0, 1, 2]] * 3
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_an_engine_that_dies_over_it_is_not_waited_for():
@@ -91,9 +87,8 @@ def test_an_engine_that_dies_over_it_is_not_waited_for():
         await flock.door.load(again)
         assert made == [0, 1, 2] * 2
         assert flock.engine(1).chunks == [0, 1, 2]
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_every_engine_is_probed_and_one_that_is_lost_is_left_out():
@@ -109,6 +104,5 @@ def test_every_engine_is_probed_and_one_that_is_lost_is_left_out():
             await flock.door.logprobs([1, 2])
         with pytest.raises(EngineLost, match="no engine is left"):
             await flock.door.logprobs([1, 2])
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from overlap.errors import EngineError
-from overlap.generate.serve import Host
+from overlap.generate.host import EngineHost
 from overlap.process import CANCEL, Call, Pid, RemoteFault, decode, encode
 
 
@@ -50,7 +50,7 @@ def answers(engine, *calls, deaths=()):
     writer = SimpleNamespace(write=write)
 
     async def main():
-        host = Host(writer)
+        host = EngineHost(writer)
         host._engine = engine
         reader = asyncio.StreamReader()
         for number, (name, *args) in enumerate(calls, 1):

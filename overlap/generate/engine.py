@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -14,8 +15,8 @@ from typing import Any, cast, get_args
 
 from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.errors import ConfigError, EngineError
-from overlap.generate.reading import Reader
-from overlap.generate.start import EngineSpec, Sample, Sampling, engine_args, kv_bytes
+from overlap.generate.service import EngineSample, EngineSpec, Sampling
+from overlap.generate.start import engine_args, kv_bytes
 
 _TAIL_TOKENS = 4
 _FIRST = -(2**31)  # before all groups: who probes waits for the answer
@@ -51,7 +52,7 @@ SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
 """What our scheduler (``scheduler``) does in another way than vLLM's."""
 
 
-class Engine:
+class VllmEngine:
     """A running ``AsyncLLM``. Its coroutines belong to the event loop that awaits the first of them.
 
     They raise what vLLM raises; the host tells the door, which makes an EngineError of it and sets the deadlines.
@@ -63,9 +64,9 @@ class Engine:
         self._llm, self._vllm = llm, vllm
         self._has_weights = False
         self._tokenizer = llm.get_tokenizer()
-        self._reader = Reader(self._tokenizer, spec.tool_parser, spec.reasoning_parser)
+        self._reader = AnswerReader(self._tokenizer, spec.tool_parser, spec.reasoning_parser)
 
-    async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> Sample:
+    async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
         """One response."""
         params = self._vllm.SamplingParams(
             temperature=sampling.temperature,
@@ -86,7 +87,7 @@ class Engine:
             raise EngineError(f"request {id}: {len(token_ids)} tokens but {len(logprobs)} log-probs")
         text = output.text if sampling.stop else self._text(prompt[-_TAIL_TOKENS:], token_ids)
         cached = getattr(final, "num_cached_tokens", None) or 0
-        return Sample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output), cached)
+        return EngineSample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output), cached)
 
     def _text(self, tail: Sequence[int], token_ids: Sequence[int]) -> str:
         # Some tokenizers strip the first blank of a text, so the response is decoded behind the prompt's last tokens.
@@ -194,7 +195,52 @@ class Engine:
         return {pid: code for pid, code in ended if code is not None}
 
 
-def open_engine(spec: EngineSpec) -> Engine:
+class AnswerReader:
+    """Raises ConfigError for a parser that vLLM does not know, or that this tokenizer does not suit."""
+
+    def __init__(self, tokenizer: Any, tool_parser: str, reasoning_parser: str) -> None:
+        self._tokenizer = tokenizer
+        self._parser: Any = None
+        if tool_parser or reasoning_parser:
+            self._parser = _parser(tokenizer, tool_parser, reasoning_parser)
+            self._special = set(tokenizer.all_special_ids)
+
+    def read(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """``tools`` are those of the request, a JSON list; ``text`` is what is read where there is no parser."""
+        if self._parser is None:
+            return Spoken(text)
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+        asked = {"tools": found, "tool_choice": "auto"} if (found := json.loads(tools)) else {}
+        said = list(token_ids[:-1] if token_ids and token_ids[-1] in self._special else token_ids)
+        words = self._tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        try:
+            request = ChatCompletionRequest(messages=[{"role": "user", "content": ""}], **asked)
+            reasoning, content, calls = self._parser(self._tokenizer, request.tools).parse(
+                words, request, bool(asked), said
+            )
+        except Exception:  # whatever a parser makes of what a policy says
+            return Spoken(text, failed=True)
+        return Spoken(content or "", reasoning, tuple((call.name, call.arguments) for call in calls or ()))
+
+
+def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
+    try:
+        from vllm.parser import ParserManager
+    except ImportError as error:
+        raise EngineError(
+            f"vLLM's parsers cannot be used: {error}; install the vLLM that requirements/ names"
+        ) from error
+    names = {"tool_parser_name": tool_parser or None, "reasoning_parser_name": reasoning_parser or None}
+    try:
+        return ParserManager.get_parser(**names, enable_auto_tools=True, tokenizer=tokenizer)
+    except Exception as error:  # TypeError for a name, or what its constructor raises
+        field, value = ("tool_parser", tool_parser) if tool_parser else ("reasoning_parser", reasoning_parser)
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"episode.{field}", value, f'{reason}; use a parser that suits the policy, or ""') from error
+
+
+def open_engine(spec: EngineSpec) -> VllmEngine:
     """Import vLLM and bring an engine up, in the running event loop. Blocks for seconds, and changes this process.
 
     Raises EngineError where vLLM has another shape than the one known here, and ConfigError for a device that it lacks.
@@ -213,7 +259,7 @@ def open_engine(spec: EngineSpec) -> Engine:
         # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
     args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
-    return Engine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, spec, on_cpu)
+    return VllmEngine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, spec, on_cpu)
 
 
 def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:

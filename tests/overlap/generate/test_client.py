@@ -10,22 +10,22 @@ from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.core import VersionSpan, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import generator as generator_module
-from overlap.generate.generator import VllmGenerator
+from overlap.generate import client as client_module
+from overlap.generate.client import EngineClient
 from overlap.process import RemoteFault
 
 
 @pytest.fixture
 def generator(tmp_path, stub):
-    return VllmGenerator(CFG, tmp_path, tmp_path)
+    return EngineClient(CFG, tmp_path, tmp_path)
 
 
 def test_making_a_generator_imports_no_vllm_and_starts_no_thread(tmp_path):
     code = (
         "import sys, threading, pathlib\n"
         "from overlap.config.fields import Config\n"
-        "from overlap.generate.generator import VllmGenerator\n"
-        f"VllmGenerator(Config(), pathlib.Path({str(tmp_path)!r}), pathlib.Path({str(tmp_path)!r}))\n"
+        "from overlap.generate.client import EngineClient\n"
+        f"EngineClient(Config(), pathlib.Path({str(tmp_path)!r}), pathlib.Path({str(tmp_path)!r}))\n"
         "assert threading.active_count() == 1\n"
         "print(sorted({'vllm', 'torch', 'transformers', 'zmq'} & set(sys.modules)))\n"
     )
@@ -52,25 +52,6 @@ def test_nothing_is_sampled_before_a_version_is_loaded(generator, stub):
     assert stub.engine.calls[:4] == ["probe at 1.0", "pause", "version 3", "resume"]
 
 
-def test_alone_it_opens_with_version_0(tmp_path, stub):
-    async def main():
-        generator = VllmGenerator(CFG, tmp_path, tmp_path, standalone=True)
-        await generator.generate(request())
-        await generator.close()
-
-    run(main())
-    assert stub.engine.calls[:3] == ["probe at 1.0", "label 0", "sample g7s0"]
-
-
-def test_the_first_of_many_callers_starts_the_engine_once(generator, stub):
-    async def main():
-        await asyncio.gather(*(generator.start() for _ in range(5)))
-        await generator.close()
-
-    run(main())
-    assert stub.count == 1
-
-
 def test_a_failed_load_keeps_the_gate_shut_and_the_engine_paused_until_one_succeeds(generator, stub):
     async def main():
         await generator.load(UPDATE)
@@ -83,9 +64,8 @@ def test_a_failed_load_keeps_the_gate_shut_and_the_engine_paused_until_one_succe
         await generator.load(UPDATE)
         await task
         assert stub.engine.calls[-5:] == ["pause", "abandon", "version 3", "resume", "sample g7s0"]
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_who_waited_at_the_gate_waits_on_when_it_is_shut_at_once(generator, stub):
@@ -100,9 +80,8 @@ def test_who_waited_at_the_gate_waits_on_when_it_is_shut_at_once(generator, stub
         assert "sample g7s0" not in stub.engine.calls
         generator._gate.set()
         await waits
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_an_update_of_another_backend_is_refused_before_the_pause(generator, stub):
@@ -110,9 +89,8 @@ def test_an_update_of_another_backend_is_refused_before_the_pause(generator, stu
         with pytest.raises(EngineError, match="a nccl update for an engine that was opened for shm"):
             await generator.load(WeightUpdate(1, "nccl", {}))
         assert "pause" not in stub.engine.calls
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_cancelling_aborts_the_request(generator, stub):
@@ -125,9 +103,8 @@ def test_cancelling_aborts_the_request(generator, stub):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert stub.engine.calls[-1] == "abort g7s4"
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_a_prompt_that_fills_the_context_is_an_error_that_says_so(generator):
@@ -135,9 +112,8 @@ def test_a_prompt_that_fills_the_context_is_an_error_that_says_so(generator):
         await generator.load(UPDATE)
         with pytest.raises(EngineError, match=r"request g7s0: a prompt of 16 tokens .* context of 16"):
             await generator.generate(request(prompt=(1,) * 16))
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_another_event_loop_is_refused(generator):
@@ -158,11 +134,11 @@ def test_another_event_loop_is_refused(generator):
         loop.close()
 
 
-def test_it_works_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub):
+def test_alone_it_opens_with_version_0_also_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub):
     texts = []
 
     async def main():
-        generator = VllmGenerator(CFG, tmp_path, tmp_path, standalone=True)
+        generator = EngineClient(CFG, tmp_path, tmp_path, standalone=True)
         texts.append((await generator.generate(request())).text)
         await generator.close()
 
@@ -170,6 +146,7 @@ def test_it_works_in_a_thread_and_when_made_inside_a_running_loop(tmp_path, stub
     thread.start()
     thread.join(20)
     assert texts == ["hi"]
+    assert stub.engine.calls[:3] == ["probe at 1.0", "label 0", "sample g7s0"]
 
 
 def test_the_death_of_the_engine_ends_every_wait_with_its_cause(generator, stub, tmp_path):
@@ -204,9 +181,8 @@ def test_a_task_that_is_cancelled_as_the_engine_dies_stays_cancelled(generator, 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_close_may_be_called_twice_and_before_start_and_ends_the_wait_for_death(generator, stub):
@@ -248,15 +224,14 @@ def test_a_caller_who_is_cancelled_leaves_the_start_to_the_others(generator, stu
             await first
         stub.engine.opened.set()
         await second
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
     assert stub.count == 1
 
 
 def test_two_engines_of_one_run_close_each_alone_and_leave_nothing(tmp_path, stub):
     async def main():
-        one, other = (VllmGenerator(CFG, tmp_path, tmp_path) for _ in range(2))
+        one, other = (EngineClient(CFG, tmp_path, tmp_path) for _ in range(2))
         await one.load(UPDATE)
         first = stub.engine
         await other.load(UPDATE)
@@ -277,7 +252,7 @@ def test_an_engine_whose_process_cannot_be_started_says_where_and_is_not_tried_a
     told = r"the engine process cannot be started: Not a directory: .*/file/engine-\w+; free space there or choose"
 
     async def main():
-        generator = VllmGenerator(CFG, tmp_path, tmp_path / "file", log=tmp_path / "log")
+        generator = EngineClient(CFG, tmp_path, tmp_path / "file", log=tmp_path / "log")
         dead = asyncio.create_task(generator.wait_dead())
         for _ in range(2):
             with pytest.raises(EngineError, match=told):
@@ -299,9 +274,8 @@ def test_a_start_that_fails_is_not_tried_again(generator, stub):
         for _ in range(2):
             with pytest.raises(EngineError, match="start: ValueError: head size 17"):
                 await generator.start()
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
     assert stub.count == 1
 
 
@@ -310,13 +284,12 @@ def test_the_probe_gives_one_number_for_each_token_but_the_first(generator):
         await generator.load(UPDATE)
         assert await generator.logprobs([1, 2, 3]) == [-1.0, -1.0]
         assert await generator.logprobs([1]) == []
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator, stub, monkeypatch):
-    monkeypatch.setattr(generator_module, "_LOAD_S", 0.05)
+    monkeypatch.setitem(client_module._DEADLINES_S, "replace_weights", 0.05)
 
     def prepare(engine):
         engine.replace_weights = lambda *given: asyncio.Event().wait()
@@ -329,6 +302,5 @@ def test_an_engine_that_does_not_answer_its_load_in_time_is_dead(generator, stub
         with pytest.raises(EngineError, match="the engine did not answer in time"):
             await generator.wait_dead()
         stub.engine.process.wait(20)
-        await generator.close()
 
-    run(main())
+    run(main(), generator)

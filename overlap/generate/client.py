@@ -1,44 +1,55 @@
-"""The engine door: a vLLM ``AsyncLLM`` behind :class:`~overlap.core.Generator`.
+"""The driver's end of an engine: a process of its own behind :class:`~overlap.core.Generator`.
 
-    engine = VllmGenerator(cfg, policy, scratch)      # starts nothing, imports nothing
+    engine = EngineClient(cfg, policy, scratch)       # starts nothing
     await engine.load(update)                         # starts the engine, opens the gate
     trajectory = await engine.generate(request)       # one sample; cancelling aborts it
 
-The engine lives in a process of its own (``serve.py``), which this one calls.
+``service`` has the calls that go to the process, which runs ``host``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from overlap.config import Config
 from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
 from overlap.errors import EngineError, OverlapError
-from overlap.generate.site import Here, Site
-from overlap.generate.start import READY_S, EngineSpec, Sample, Sampling, environment
+from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
+from overlap.generate.start import READY_S, engine_environment
 from overlap.placement import EngineSeat, Placement, place_here
 from overlap.process import Life, Peer, RemoteFault, see
 
-_START_S = READY_S + 30
-_LOAD_S = 600.0
-_CALL_S = 120.0
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+_CALL_S, _LOAD_S = 120.0, 600.0
+_DEADLINES_S: Mapping[str, float | None] = {
+    "open": READY_S + 30,
+    "sample": None,
+    "connect": _LOAD_S,
+    "abandon_weights": _LOAD_S,
+    "replace_weights": _LOAD_S,
+    "receive_weights": _LOAD_S,
+    "commit_weights": _LOAD_S,
+}
+"""Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other."""
 _DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
 
 
-class VllmGenerator:
-    """One vLLM engine. Every method but the constructor belongs to the event loop that starts it.
+class EngineClient:
+    """One engine. Every method but the constructor belongs to the event loop that starts it.
 
     ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
-    ``log`` takes what vLLM and its processes print; by default ``scratch/engine.log``. ``host`` is the module that the
-    engine's process runs, at ``site``, by default this machine. The engine sits on seat ``engine`` of ``placement``; by
-    default it is placed for itself, as every part of a run on this machine would be.
+    ``log`` takes what the engine and its processes print; by default ``scratch/engine.log``. ``host`` is the module
+    that the engine's process runs, at ``site``, by default this machine. The engine sits on seat ``engine`` of
+    ``placement``; by default it is placed for itself, as every part of a run on this machine would be.
+
     All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
     """
 
@@ -53,14 +64,14 @@ class VllmGenerator:
         host: str = "overlap.generate.host",
         placement: Placement | None = None,
         engine: int = 0,
-        site: Site | None = None,
+        site: EngineSite | None = None,
     ) -> None:
         placement = placement or place_here(cfg, learner=not standalone)
-        self._cfg, self._standalone, self._host, self._site = cfg, standalone, host, site or Here()
+        self._cfg, self._standalone, self._host, self._site = cfg, standalone, host, site or LocalSite()
         self._seat = placement.engines[engine]
         name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
         self._log = log or scratch / f"{name}.log"
-        self._spec = _spec(cfg, policy, standalone, placement, self._seat)
+        self._spec = EngineSpec.of(cfg, policy, placement, self._seat, load_weights=standalone)
         self._life = Life(name, EngineError, scratch, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -82,7 +93,7 @@ class VllmGenerator:
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
-            raise EngineError("this engine belongs to another event loop: make one VllmGenerator for each loop")
+            raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open engine")
             self._opening.add_done_callback(
@@ -99,8 +110,8 @@ class VllmGenerator:
         await self.start()
         async with self._admitted():
             started, prompt = monotonic(), request.prompt.token_ids
-            sample: Sample = await self._ask(
-                f"request {request.id}", "sample", prompt, request.id, self._sampling(request), within=None
+            sample = await self._ask(
+                f"request {request.id}", EngineService.sample, prompt, request.id, self._sampling(request)
             )
         return Trajectory(
             request=request,
@@ -115,10 +126,9 @@ class VllmGenerator:
         )
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
-        """Read an answer by vLLM's parsers; see ``reading``."""
+        """Read an answer by the engine's parsers."""
         await self.start()
-        spoken: Spoken = await self._ask("parse", "parse", text, tuple(token_ids), tools)
-        return spoken
+        return await self._ask("parse", EngineService.parse, text, tuple(token_ids), tools)
 
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version in full, resume and open the gate.
@@ -136,11 +146,11 @@ class VllmGenerator:
             if self._cfg.rollout.in_flight == "drain" and not self._frozen:
                 await self._drained()
             self._frozen = True
-            await self._ask("pause", "pause")
+            await self._ask("pause", EngineService.pause)
             await self._abandon()
             self._broken, self._whole = True, False
             if (meeting := update.info.get("init")) is not None and meeting != self._joined:
-                await self._ask("joining the weight transfer", "connect", self._seated(meeting), within=_LOAD_S)
+                await self._ask("joining the weight transfer", EngineService.connect, self._seated(meeting))
                 self._joined = meeting
             await self._receive(update)
             self._broken, self._whole = False, True
@@ -150,7 +160,7 @@ class VllmGenerator:
     async def _abandon(self) -> None:
         """Have the engine forget a load that failed, if one has."""
         if self._broken:
-            await self._ask("forgetting a load that failed", "abandon_weights", within=_LOAD_S)
+            await self._ask("forgetting a load that failed", EngineService.abandon_weights)
             self._broken, self._joined = False, None
 
     def _seated(self, meeting: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,18 +173,18 @@ class VllmGenerator:
         if update.chunks is None:
             info = dict(update.info.get("update", update.info))
             async with self._site.brought(self._life, info, update.version) as found:
-                await self._ask(what, "replace_weights", found, update.version, within=_LOAD_S)
+                await self._ask(what, EngineService.replace_weights, found, update.version)
             return
-        await self._ask(what, "begin_weights")
+        await self._ask(what, EngineService.begin_weights)
         async with contextlib.aclosing(update.chunks()) as chunks:
             number = 0
             async for chunk in chunks:
                 number += 1
-                await self._ask(f"{what}, chunk {number}", "receive_weights", chunk, within=_LOAD_S)
-        await self._ask(what, "commit_weights", update.version, within=_LOAD_S)
+                await self._ask(f"{what}, chunk {number}", EngineService.receive_weights, chunk)
+        await self._ask(what, EngineService.commit_weights, update.version)
 
     async def _go_on(self) -> None:
-        await self._ask("resume", "resume")
+        await self._ask("resume", EngineService.resume)
         self._frozen = False
         self._gate.set()
 
@@ -185,8 +195,7 @@ class VllmGenerator:
             return []
         self._probes += 1
         async with self._admitted():
-            values: list[float] = await self._ask("probe", "prompt_logprobs", token_ids, f"probe{self._probes}")
-        return values
+            return await self._ask("probe", EngineService.prompt_logprobs, token_ids, f"probe{self._probes}")
 
     async def sleep(self) -> None:
         """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing."""
@@ -195,7 +204,7 @@ class VllmGenerator:
             self._gate.clear()
             self._frozen, self._whole = True, False  # weights are sent anew
             await self._abandon()  # it has layers without memory, which cannot sleep
-            await self._ask("sleep", "sleep")
+            await self._ask("sleep", EngineService.sleep)
             self._awake.clear()
 
     async def wake(self, part: Part) -> None:
@@ -206,13 +215,13 @@ class VllmGenerator:
         if not self._shares_gpus:
             return
         if part not in self._awake:
-            await self._ask(f"waking the {part}", "wake", part)
+            await self._ask(f"waking the {part}", EngineService.wake, part)
             self._awake.add(part)
         if part == "cache" and self._whole:
             await self._go_on()
 
     async def wants_weights(self) -> None:
-        """Never: an engine that died does not come up again (see ``steady``). Waits until it is cancelled."""
+        """Never: an engine that died does not come up again (see ``Engines``). Waits until it is cancelled."""
         await asyncio.Event().wait()
 
     async def wait_dead(self) -> None:
@@ -237,10 +246,10 @@ class VllmGenerator:
         """Start the host and have it open the engine. An engine that did not start is not tried again."""
         try:
             self._peer = await open_host(self._life, self._host, self._seat, self._site)
-            self._backend, self._shares_gpus = await self._ask("start", "open", self._spec, within=_START_S)
-            await self._ask("start", "probe_at", self._spec.temperature)
+            self._backend, self._shares_gpus = await self._ask("start", EngineService.open, self._spec)
+            await self._ask("start", EngineService.probe_at, self._spec.temperature)
             if self._standalone:
-                await self._ask("start", "label", 0)
+                await self._ask("start", EngineService.label, 0)
                 self._gate.set()
         except OverlapError as error:
             self._life.fail(error)
@@ -280,15 +289,24 @@ class VllmGenerator:
         tokens = min(model.response_tokens, room, request.max_tokens or room)
         return Sampling(temperature, tokens, (*rollout.stop, *request.stop), request.group, seed, request.top_p)
 
-    async def _ask(self, what: str, name: str, *args: Any, within: float | None = _CALL_S) -> Any:
-        """Call the engine; any failure becomes an EngineError that says ``what`` was asked. One that does not answer
-        in time is as good as dead, and ended.
+    async def _ask(
+        self,
+        what: str,
+        call: Callable[Concatenate[Any, Params], Awaitable[Result]],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Make a call of ``EngineService``; any failure becomes an EngineError that says ``what`` was asked.
+
+        An engine that does not answer in time is as good as dead, and is ended.
         """
         self._life.check()
         assert self._peer is not None
+        name = call.__name__
         try:
-            async with asyncio.timeout(within):
-                return await self._peer.call(name, *args)
+            async with asyncio.timeout(_DEADLINES_S.get(name, _CALL_S)):
+                answer: Result = await self._peer.call(name, *args)
+                return answer
         except TimeoutError:
             error = EngineError(f"{what}: the engine did not answer in time{see(self._log)}")
             self._life.fail(error)
@@ -297,27 +315,6 @@ class VllmGenerator:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 
 
-async def open_host(life: Life, module: str, seat: EngineSeat, site: Site) -> Peer:
+async def open_host(life: Life, module: str, seat: EngineSeat, site: EngineSite) -> Peer:
     """Start the process that the engine lives in."""
-    return await site.start(life, f"the {life.name} process", module, environment(), seat)
-
-
-def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, seat: EngineSeat) -> EngineSpec:
-    return EngineSpec(
-        policy=Path(os.path.abspath(policy)),
-        device=placement.kind,
-        dtype=cfg.model.dtype,
-        context_tokens=cfg.context_tokens,
-        max_sequences=cfg.rollout.max_sequences,
-        seed=seat.seed,
-        temperature=cfg.rollout.temperature,
-        gpu_memory=cfg.rollout.gpu_memory,
-        tensor_parallel=cfg.rollout.tensor_parallel,
-        backend=placement.backend,
-        landing=cfg.rollout.in_flight,
-        load_weights=standalone,
-        sleeps=placement.sleeps,
-        engines=len(placement.on(seat.node)),
-        tool_parser=cfg.episode.tool_parser,
-        reasoning_parser=cfg.episode.reasoning_parser,
-    )
+    return await site.start(life, f"the {life.name} process", module, engine_environment(), seat)

@@ -10,17 +10,17 @@ from overlap.clock import run_virtual as run
 from overlap.config import Config, RolloutConfig, RunConfig
 from overlap.errors import ParityError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.generate import Replicas
+from overlap.generate import Engines
 from overlap.pipeline import Doors, PromptStream, overlapped
 from overlap.pipeline.learning import Learning
 
 
-class Fakes(Replicas):
+class Fakes(Engines):
     """Fake engines, which all give the same answers."""
 
     def __init__(self, count, **fake):
         self.fakes = [FakeGenerator(**fake) for _ in range(count)]
-        super().__init__(self.fakes)
+        super().__init__([lambda fake=fake: fake for fake in self.fakes])
 
 
 CFG = Config(

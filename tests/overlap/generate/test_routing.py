@@ -13,7 +13,7 @@ from mortal import turns
 from overlap.clock import run_virtual as run
 from overlap.core import Request, Trajectory
 from overlap.core.no_process import ProcesslessEngine
-from overlap.generate import Replicas
+from overlap.generate import Engines
 
 
 def turn_of(group: int, sample: int, turn: int):
@@ -28,9 +28,8 @@ def test_an_episode_stays_where_its_past_is_until_that_engine_has_much_more_to_d
         for turn in (1, 2, 3):  # of two episodes of two groups, one turn at a time
             await asyncio.gather(*(flock.door.generate(turn_of(group, 0, turn)) for group in (0, 1)))
         assert [{id.split("t")[0] for id in sent} for sent in flock.sent] == [{"g0s0"}, {"g1s0"}]
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
     assert flock.door.moved == 0
 
 
@@ -50,9 +49,8 @@ def test_an_episode_leaves_an_engine_that_has_a_queue():
         assert flock.sent[1] == ["g0s0t2", "g0s0t3"], "its past is there now"
         flock.engine(0).release.set()
         await asyncio.gather(*queue)
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
     assert flock.door.moved == 1
 
 
@@ -70,9 +68,8 @@ def test_after_a_load_an_episode_goes_where_the_fewest_requests_are():
         assert flock.sent == [["g0s0t1", "g1s0t1"], ["g0s0t2"]]
         flock.engine(0).release.set()
         await other
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
     assert flock.door.moved == 0
 
 
@@ -95,7 +92,7 @@ def skew(spread: bool) -> float:
 
     async def main() -> float:
         engines = [Metered() for _ in range(4)]
-        door = Replicas(engines, serving=True)
+        door = Engines([lambda engine=engine: engine for engine in engines], serving=True)
         at_once, fresh = asyncio.Semaphore(64), itertools.count(1000)
 
         async def episode(number: int) -> None:

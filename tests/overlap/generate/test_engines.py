@@ -58,10 +58,9 @@ def test_a_group_stays_together_and_goes_where_the_fewest_requests_are():
         assert flock.sent[0][-2:] == ["g0s4", "g4s0"]
         flock.engine(1).release.set()
         await asyncio.gather(*tasks)
-        await flock.door.close()
 
-    run(main())
-    assert (flock.door._homes, flock.door._members) == ({}, {})
+    flock.run(main())
+    assert (flock.door._routing.homes, flock.door._routing.members) == ({}, {})
 
 
 def test_an_engine_that_has_answered_is_free_again():
@@ -77,9 +76,8 @@ def test_an_engine_that_has_answered_is_free_again():
         assert flock.sent == [["g0s0", "g2s0", "g3s0", "g4s0"], ["g1s0"]]
         flock.engine(1).release.set()
         await other
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_a_request_does_not_wait_for_an_engine_of_whose_death_nobody_has_been_told():
@@ -93,9 +91,8 @@ def test_a_request_does_not_wait_for_an_engine_of_whose_death_nobody_has_been_to
         died, (task,) = loop.time(), flock.send((0,))
         await task
         assert (flock.sent, loop.time()) == ([[], ["g0s0"]], died)
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_requests_wait_where_no_engine_is_left_and_are_answered_by_the_first_that_has_weights_again():
@@ -189,9 +186,8 @@ def test_an_engine_that_dies_while_nobody_asks_it_gets_its_weights_once():
         await task
         assert flock.engine(0).sent == ["g0s0"]
         wants.cancel()
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left():
@@ -216,9 +212,8 @@ def test_a_load_waits_for_no_engine_that_died_over_it_unless_none_is_left():
         await load
         (task,) = flock.send((1,))
         assert (await task).spans[0].version == 2
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds():
@@ -236,9 +231,8 @@ def test_a_load_that_fails_keeps_the_gate_shut_until_one_succeeds():
         await flock.door.load(update(1))
         assert (await task).spans[0].version == 1
         assert {flock.engine(index).version for index in range(2)} == {1}
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name():
@@ -256,9 +250,8 @@ def test_a_request_that_was_in_too_many_engines_when_they_died_fails_by_name():
             EngineError, match=r"request g0s0: 3 engines died with it, the last one so: .*engine 20 was"
         ):
             await task
-        await flock.door.close()
 
-    run(main())
+    flock.run(main())
 
 
 def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait():
@@ -280,41 +273,8 @@ def test_the_end_of_one_engine_for_good_is_the_end_of_all_who_wait():
         for call in (flock.door.generate(request(1)), flock.door.wants_weights(), flock.door.load(update(1))):
             with pytest.raises(EngineError, match="engine 10 ran out of memory"):
                 await call
-        await flock.door.close()
 
-    run(main())
-
-
-def test_a_first_start_that_fails_is_raised():
-    flock = Flock(2)
-    flock.engine(1).broken = EngineError("no memory")
-
-    async def main():
-        with pytest.raises(EngineError, match="no memory"):
-            await flock.door.start()
-        await flock.door.close()
-
-    run(main())
-    assert [lives[0].closed for lives in flock.lives] == [1, 1]
-
-
-def test_close_ends_all_who_wait_and_no_process_is_forgotten():
-    flock = Flock(2)
-
-    async def main():
-        (task,) = flock.send((0,))
-        await flock.door.start()
-        dead = asyncio.create_task(flock.door.wait_dead())
-        await turns()
-        assert flock.door.pids() == (1000, 1010)
-        await flock.door.close()
-        await flock.door.close()
-        await dead
-        with pytest.raises(EngineError, match="closed"):
-            await task
-
-    run(main())
-    assert all(life.closed for lives in flock.lives for life in lives)
+    flock.run(main())
 
 
 def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed():
@@ -322,6 +282,7 @@ def test_an_engine_that_cannot_be_closed_is_told_when_all_are_closed():
 
     async def main():
         await flock.door.start()
+        assert flock.door.pids() == (1000, 1010)
         close = flock.engine(0).close
 
         async def closes():
@@ -364,3 +325,21 @@ def test_engines_that_serve_their_own_weights_share_the_requests_of_one_that_die
         assert len(asyncio.all_tasks()) == 1
 
     run(main())
+
+
+def test_the_end_of_one_engine_for_good_ends_a_load_that_another_is_still_making():
+    flock = Flock(2, restarts=0)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        await flock.door.start()
+        flock.engine(0).release.clear()
+        load = asyncio.create_task(flock.door.load(update(0)))
+        await turns()
+        began = loop.time()
+        flock.engine(1).die()
+        with pytest.raises(EngineError, match="1 deaths of the engine"):
+            await load
+        assert loop.time() == began
+
+    flock.run(main())

@@ -5,17 +5,19 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from engine_stub import CFG, poll, wait_until
 
+from overlap.core import Spoken
 from overlap.errors import ConfigError, EngineError
+from overlap.generate import engine as generate_api
 from overlap.generate import start as generate_start
-from overlap.generate import vllm_api as generate_api
-from overlap.generate.generator import VllmGenerator
-from overlap.generate.start import Sampling
-from overlap.generate.vllm_api import check_shape
+from overlap.generate.client import EngineClient
+from overlap.generate.engine import AnswerReader, check_shape
+from overlap.generate.service import Sampling
 from overlap.placement import Devices, place
 from overlap.process import shared
 
@@ -59,7 +61,7 @@ def test_the_engine_draws_by_the_law_of_the_request(top_p):
         TokensPrompt=lambda **prompt: prompt,
         RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
     )
-    engine = generate_api.Engine(Drawing(), vllm, spec(), True)
+    engine = generate_api.VllmEngine(Drawing(), vllm, spec(), True)
     asyncio.run(engine.sample((1, 2), "g0s0", Sampling(0.6, 5, (), 0, 1, top_p)))
     assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
 
@@ -90,10 +92,10 @@ class Llm:
 def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
     llm = Llm()
     vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    asyncio.run(generate_api.Engine(llm, vllm, spec(landing), True).replace_weights({}, 3))
+    asyncio.run(generate_api.VllmEngine(llm, vllm, spec(landing), True).replace_weights({}, 3))
     assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
     assert llm.calls[0] == "start_weight_update"
-    forgetful = generate_api.Engine(Llm(forgets=False), vllm, spec(landing), True)
+    forgetful = generate_api.VllmEngine(Llm(forgets=False), vllm, spec(landing), True)
     with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
         asyncio.run(forgetful.replace_weights({}, 3))
 
@@ -102,7 +104,7 @@ def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(lan
 def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
     llm = Llm()
     vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
-    engine = generate_api.Engine(llm, vllm, spec(landing, sleeps=True), False)
+    engine = generate_api.VllmEngine(llm, vllm, spec(landing, sleeps=True), False)
 
     async def main():
         for _ in range(2):
@@ -122,7 +124,7 @@ def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_th
 
 
 def test_a_cache_that_is_not_forgotten_is_an_error():
-    engine = generate_api.Engine(Llm(forgets=False), None, spec(sleeps=True), False)
+    engine = generate_api.VllmEngine(Llm(forgets=False), None, spec(sleeps=True), False)
     with pytest.raises(EngineError, match="did not forget what its KV cache held"):
         asyncio.run(engine.wake("cache"))
 
@@ -130,20 +132,20 @@ def test_a_cache_that_is_not_forgotten_is_an_error():
 def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
     for landing in ("recompute", "drain", "keep"):
         cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing))
-        args = generate_start.engine_args(VllmGenerator(cfg, tmp_path, tmp_path)._spec, 0)
+        args = generate_start.engine_args(EngineClient(cfg, tmp_path, tmp_path)._spec, 0)
         assert ("scheduler_cls" in args) == (landing == "keep")
         assert args["scheduling_policy"] == "priority"
 
 
 def spec_on(tmp_path, count, **rollout):
     cfg = replace(CFG, rollout=replace(CFG.rollout, **rollout))
-    return VllmGenerator(cfg, tmp_path, tmp_path, placement=place(cfg, Devices.gpus(count)))._spec
+    return EngineClient(cfg, tmp_path, tmp_path, placement=place(cfg, Devices.gpus(count)))._spec
 
 
 def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_does_not_outlive_a_sleep(tmp_path):
     cfg = replace(CFG, learn=replace(CFG.learn, ranks=2))
     shared = replace(cfg, rollout=replace(cfg.rollout, tensor_parallel=2))
-    spec = VllmGenerator(shared, tmp_path, tmp_path, placement=place(shared, Devices.gpus(2)))._spec
+    spec = EngineClient(shared, tmp_path, tmp_path, placement=place(shared, Devices.gpus(2)))._spec
     args = generate_start.engine_args(spec, 0)
     assert (args["enable_sleep_mode"], args["disable_custom_all_reduce"]) == (True, True)
     for alone in (spec_on(tmp_path, 1), spec_on(tmp_path, 3, tensor_parallel=2)):
@@ -154,7 +156,7 @@ def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_
 
 def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
     model = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64)
-    spec = VllmGenerator(CFG, tmp_path, tmp_path)._spec
+    spec = EngineClient(CFG, tmp_path, tmp_path)._spec
     token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
     assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
     assert generate_start.kv_bytes(spec, model) % (token * generate_start.CPU_BLOCK_TOKENS) == 0
@@ -170,7 +172,7 @@ def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_la
 def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
     token = f"ovl-test-{os.getpid()}"
     code = (
-        "import overlap.generate.child, signal\n"
+        "import overlap.generate.host, signal\n"
         "from multiprocessing import get_context\n"
         "from multiprocessing.shared_memory import SharedMemory\n"
         "memory, lock = SharedMemory(create=True, size=64), get_context('spawn').Lock()\n"
@@ -195,3 +197,76 @@ def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
         assert poll(child, 10), "the child outlived its driver"
         os.close(child)
     wait_until(lambda: not shared(token))  # by the resource tracker, which nobody killed
+
+
+TOOLS = '[{"function":{"name":"f"},"type":"function"}]'
+
+
+class Tokenizer:
+    all_special_ids = (9,)
+
+    def decode(self, ids: Any, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        assert not skip_special_tokens
+        return " ".join(map(str, ids))
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Stands where vLLM's parsers stand; what it was given."""
+    given: list[Any] = []
+
+    class Parser:
+        def __init__(self, tokenizer: Any, tools: Any) -> None:
+            self.tools = tools
+
+        def parse(self, text: str, request: Any, auto: bool, ids: Any) -> Any:
+            given.append((text, request.tools, auto, list(ids)))
+            if text == "7":
+                raise KeyError("broken")
+            calls = [SimpleNamespace(name="f", arguments='{"a": 1}')] if auto else None
+            return "hm", None if auto else text, calls
+
+    class Manager:
+        @staticmethod
+        def get_parser(**names: Any) -> Any:
+            if names["tool_parser_name"] == "none-such":
+                raise TypeError("which has not been registered")
+            return Parser
+
+    class Asked:
+        def __init__(self, messages: Any, tools: Any = None, tool_choice: Any = None) -> None:
+            self.tools = tools
+
+    protocol = "vllm.entrypoints.openai.chat_completion.protocol"
+    for name, more in (("vllm.parser", {"ParserManager": Manager}), (protocol, {"ChatCompletionRequest": Asked})):
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:end]), ModuleType(parts[end - 1]))
+        module = ModuleType(name)
+        vars(module).update(more)
+        monkeypatch.setitem(sys.modules, name, module)
+    return given
+
+
+def test_without_a_parser_an_answer_is_its_text() -> None:
+    assert AnswerReader(object(), "", "").read("text", (1, 2), "[]") == Spoken("text")
+
+
+def test_a_parser_gets_what_was_sampled_with_its_marks_but_for_the_one_that_ends_it(vllm) -> None:
+    spoken = AnswerReader(Tokenizer(), "hermes", "").read("text", (1, 2, 9), TOOLS)
+    assert spoken == Spoken("", "hm", (("f", '{"a": 1}'),))
+    ((text, tools, auto, ids),) = vllm
+    assert (text, auto, ids) == ("1 2", True, [1, 2])
+    assert tools[0]["function"]["name"] == "f"
+    assert AnswerReader(Tokenizer(), "", "qwen3").read("text", (1, 2), "[]") == Spoken("1 2", "hm")
+
+
+def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:
+    assert AnswerReader(Tokenizer(), "hermes", "").read("seven", (7,), TOOLS) == Spoken("seven", failed=True)
+
+
+def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
+    with pytest.raises(
+        ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
+    ):
+        AnswerReader(Tokenizer(), "none-such", "")
