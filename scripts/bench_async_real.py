@@ -32,7 +32,7 @@ from overlap.learner import DeepSpeedLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepare import Prepared, prepare
 from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
-from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
+from overlap.record import Console, StepTiming, judged, merge_spans, quiet, result_timing
 from overlap.run import Door, open_doors
 from overlap.verify import SandboxVerifier
 
@@ -114,7 +114,7 @@ def decoded_s(samples: Sequence[Scored], sequences: int) -> dict[str, float]:
 
 def measured(arm: Arm, cfg: Config, results: Sequence[StepResult], fill: int) -> Measured:
     samples = [s for result in results for s in result.batch.all_samples]
-    busy = merge((s.trajectory.started_s, s.trajectory.finished_s) for s in samples)
+    busy = merge_spans((s.trajectory.started_s, s.trajectory.finished_s) for s in samples)
     ends = [result.parity_span[1] for result in results]
     spans = zip(ends[fill - 1 :], ends[fill:], strict=False)
     timed = [(r, result_timing(r, span, engine_spans=busy)) for r, span in zip(results[fill:], spans, strict=True)]

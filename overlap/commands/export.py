@@ -10,7 +10,7 @@ from overlap.config import Config, config_from_dict
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
-from overlap.record import LEARNER, check_out, find, latest, load_state
+from overlap.record import LEARNER, check_out, find_checkpoint, latest, load_state
 
 
 def export_command(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
@@ -20,7 +20,7 @@ def export_command(run: str, *, step: int | None = None, out: Path | None = None
     The folder appears whole or not at all. Raises ConfigError, RunDirError.
     """
     root = _checkpoints(run)
-    folder = latest(root) if step is None else find(root, step)
+    folder = latest(root) if step is None else find_checkpoint(root, step)
     if folder is None:
         raise ConfigError("RUN", run, "holds no complete checkpoint; train with run.save_every=N")
     state = load_state(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import guarded
-from overlap.record.files import append_whole
+from overlap.record.json_lines import append_whole
 
 
 class Events:

@@ -24,7 +24,7 @@ Row = dict[str, float]
 NAN = float("nan")
 
 
-def merge(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Disjoint spans, in order, that cover the same time. Spans that end before they begin are left out."""
     merged: list[Span] = []
     for start, end in sorted(s for s in spans if s[1] >= s[0]):
@@ -37,7 +37,7 @@ def merge(spans: Iterable[Span]) -> list[Span]:
 
 def union_s(spans: Iterable[Span]) -> float:
     """Seconds during which at least one of the spans was open."""
-    return sum(end - start for start, end in merge(spans))
+    return sum(end - start for start, end in merge_spans(spans))
 
 
 def clip(spans: Iterable[Span], window: Span) -> list[Span]:

@@ -14,7 +14,7 @@ WORST = 8
 """Nodes that a step names."""
 
 
-def nodes_row(figures: ClusterFigures | None) -> dict[str, float]:
+def node_row(figures: ClusterFigures | None) -> dict[str, float]:
     """``nodes/``: of all nodes together, the least busy one, the worst known clock. Nothing without a cluster."""
     if figures is None:
         return {}
@@ -33,7 +33,7 @@ def nodes_row(figures: ClusterFigures | None) -> dict[str, float]:
     }
 
 
-def nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
+def worst_nodes_line(step: int, figures: ClusterFigures) -> dict[str, Any]:
     """The line of a step: those that lost most, then those that were least busy."""
 
     def rank(node: NodeFigures) -> tuple[int, float, str]:

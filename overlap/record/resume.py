@@ -9,11 +9,11 @@ from typing import Any
 
 from overlap.config import Change, Config, changes
 from overlap.errors import ConfigError
-from overlap.record.carried import Carried
+from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
-from overlap.record.files import read_rows
+from overlap.record.json_lines import read_json_lines
 from overlap.record.metrics import Row
-from overlap.record.place import read_history, resolve
+from overlap.record.ownership import read_history, resolve
 from overlap.record.rundir import RunDir
 
 
@@ -25,7 +25,7 @@ class Resumed:
     folder: Path | None = None
     rows: tuple[Row, ...] = ()
     """Metrics of the steps until there."""
-    carried: Carried = field(default_factory=Carried)
+    carried: Carryover = field(default_factory=Carryover)
     """Results that no step had taken."""
     given_up: int = 0
     """How many of them another run's ``carried`` would have been: they are made again."""
@@ -94,7 +94,7 @@ def _open(
             way_out = "go on with what it had, or let it change by --resume-with-changes"
             raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
         if any(not c.allowed for c in found):
-            resumed = replace(resumed, carried=Carried(), given_up=len(resumed.carried))
+            resumed = replace(resumed, carried=Carryover(), given_up=len(resumed.carried))
         if resumed.folder is not None:
             fits(resumed.folder)
         read_history(run.path)
@@ -125,7 +125,7 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
     folder = latest(run.checkpoints)
     resumed = BEGINNING if folder is None else _at(run, load_state(folder), folder)
     state = resumed.state
-    with run.losses.spared("config.yaml"):
+    with run.failures.tolerate_write_errors("config.yaml"):
         run.remember(cfg.to_dict(), state.step, {})
     run.rewind(
         step=state.step,
@@ -137,13 +137,13 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
 
 
 def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
-    carried = Carried.load(folder) if state.carried else Carried()
+    carried = Carryover.load(folder) if state.carried else Carryover()
     return Resumed(state, folder, _rows(run.metrics, state.metrics_offset), carried)
 
 
 def _rows(metrics: Path, size: int) -> tuple[Row, ...]:
     try:
-        return tuple(_numbers(row) for row in read_rows(metrics, size=size))
+        return tuple(_numbers(row) for row in read_json_lines(metrics, size=size))
     except (OSError, ValueError) as exc:
         raise ConfigError("run.dir", str(metrics), f"cannot be read ({exc}); mend it or move it away") from exc
 

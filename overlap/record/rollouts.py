@@ -18,7 +18,7 @@ from typing import Any
 from overlap.atomic import write_atomic
 from overlap.core import Prompt, Request, Scored
 from overlap.errors import ConfigError
-from overlap.record.carried import sample_of, sample_row
+from overlap.record.carryover import sample_of, sample_row
 
 ROLLOUTS = "rollouts.jsonl"
 FORMAT = 1
@@ -28,19 +28,19 @@ Place = tuple[int, int]
 """Group and sample."""
 
 
-def head(data: str) -> dict[str, Any]:
+def rollouts_header(data: str) -> dict[str, Any]:
     """The first line; ``data`` is the digest of the prompts."""
     return {"rollouts": FORMAT, "data": data}
 
 
-def rollout_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
+def kept_sample_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
     """The line of a sample; ``at_s`` is when ``step`` was learned."""
     return {"step": step, **sample_row(scored, at_s)}
 
 
 def write_rollouts(path: Path, data: str, samples: Iterable[Scored], at_s: float) -> None:
     """A whole file, of samples that no step took. Raises RunDirError."""
-    rows = (head(data), *(rollout_row(0, scored, at_s) for scored in samples))
+    rows = (rollouts_header(data), *(kept_sample_row(0, scored, at_s) for scored in samples))
     write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 

@@ -9,7 +9,7 @@
     checkpoints/        what a resume needs (run.save_every)     policy/        final Hugging Face checkpoint
     engines/            chatter of each of several engines       policy-best/   the best evaluated one (run.eval_every)
 
-Where the directory may lie is in ``place``. Once the run has begun, no failed write ends it: ``losses`` has what is
+Where the directory may lie is in ``place``. Once the run has begun, no failed write ends it: ``failures`` has what is
 missing, and no half-written file or line is left.
 """
 
@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import settle, write_atomic
 from overlap.errors import ConfigError
-from overlap.record import place
+from overlap.record import ownership
 from overlap.record.events import Events
-from overlap.record.files import Lines, plain, size_until
-from overlap.record.losses import Losses
-from overlap.record.node_metrics import nodes_line
-from overlap.record.rollouts import ROLLOUTS, head, rollout_row
+from overlap.record.json_lines import JsonLines, size_until, to_json_types
+from overlap.record.node_metrics import worst_nodes_line
+from overlap.record.rollouts import ROLLOUTS, kept_sample_row, rollouts_header
+from overlap.record.write_failures import WriteFailures
 
 if TYPE_CHECKING:
     from overlap.core import Batch, Prompt, Scored, Trajectory
@@ -54,16 +54,16 @@ class RunDir:
         self.summary = path / "summary.json"
         self.picture = path / "picture.png"
         self.log = path / "run.log"
-        self.ctl = path / place.SOCKET
+        self.ctl = path / ownership.SOCKET
         self.checkpoints = path / "checkpoints"
         self.policy = path / "policy"
         self.best = path / "policy-best"
-        self.losses = Losses()
+        self.failures = WriteFailures()
         self._share, self._seed, self._lock = share, seed, lock
-        self._rows = Lines(self.metrics, keep=True)
-        self._samples = Lines(self.trajectories)
-        self._kept = Lines(self.rollouts)
-        self._nodes = Lines(self.nodes)
+        self._rows = JsonLines(self.metrics, keep=True)
+        self._samples = JsonLines(self.trajectories)
+        self._kept = JsonLines(self.rollouts)
+        self._nodes = JsonLines(self.nodes)
         self._events = Events(self.events)
 
     @classmethod
@@ -75,9 +75,9 @@ class RunDir:
         """
         if not 0 <= share <= 1:
             raise ConfigError("share", share, "give a number from 0 to 1")
-        path, lock = place.claim(template)
+        path, lock = ownership.claim_run_dir(template)
         try:
-            place.write_config(path, cfg, [_entry(0)])
+            ownership.write_config(path, cfg, [_entry(0)])
         except BaseException:
             os.close(lock)
             raise
@@ -91,7 +91,7 @@ class RunDir:
         """
         if not (path / "config.yaml").is_file():
             raise ConfigError("run.dir", str(path), "holds no run to go on with: config.yaml is missing")
-        return cls(path, place.take_lock(path, str(path)), share=share, seed=seed)
+        return cls(path, ownership.take_lock(path, str(path)), share=share, seed=seed)
 
     def rewind(self, *, step: int, metrics: int, trajectories: int, rollouts: int = 0) -> None:
         """Cut off what came after a checkpoint: ``step``, ``offsets``, ``kept`` as they were then. Raises RunDirError.
@@ -99,7 +99,7 @@ class RunDir:
         A kill in the moment in which a new policy took its place has left the former one under another name.
         """
         self.settle()
-        with self.losses.spared("events"):
+        with self.failures.tolerate_write_errors("events"):
             self._events.close()
         self._events = Events(self.events, purge_from=step + 1)
         self._rows.rewind(metrics)
@@ -116,7 +116,7 @@ class RunDir:
         """Write into ``config.yaml`` that the run goes on after ``step`` with ``cfg``, and what of it is changed:
         field -> {was, is}. Raises ConfigError when its history cannot be read, RunDirError.
         """
-        place.write_config(self.path, cfg, [*place.read_history(self.path), _entry(step, changes)])
+        ownership.write_config(self.path, cfg, [*ownership.read_history(self.path), _entry(step, changes)])
 
     @property
     def offsets(self) -> tuple[int, int]:
@@ -130,17 +130,17 @@ class RunDir:
 
     def step(self, row: Mapping[str, Any]) -> None:
         """Write the row of a step (``row["step"]``) to metrics.jsonl and TensorBoard."""
-        self.losses.step = int(row["step"])
-        with self.losses.spared("metrics.jsonl"):
+        self.failures.step = int(row["step"])
+        with self.failures.tolerate_write_errors("metrics.jsonl"):
             self._rows.append(row)
-            self.losses.made_good("metrics.jsonl")
-        with self.losses.spared("events"):
+            self.failures.recovered("metrics.jsonl")
+        with self.failures.tolerate_write_errors("events"):
             self._events.add(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
 
     def nodes_of(self, step: int, figures: ClusterFigures) -> None:
         """Write what the nodes of a cluster did in a step to nodes.jsonl, those that did worst by name."""
-        with self.losses.spared("nodes.jsonl"):
-            self._nodes.append(nodes_line(step, figures))
+        with self.failures.tolerate_write_errors("nodes.jsonl"):
+            self._nodes.append(worst_nodes_line(step, figures))
 
     def sample(self, batch: Batch, decode: Callable[[Prompt], str] | None = None) -> None:
         """Write a share of the batch's samples, those of dropped groups too. ``decode`` gives a prompt's text."""
@@ -149,7 +149,7 @@ class RunDir:
             return
         rng = random.Random(f"{self._seed}/{batch.step}")
         count = max(1, round(self._share * len(groups)))
-        with self.losses.spared("trajectories.jsonl"):
+        with self.failures.tolerate_write_errors("trajectories.jsonl"):
             for index in sorted(rng.sample(range(len(groups)), count)):
                 group, scored = groups[index]
                 text = decode(group.prompt) if decode else ""
@@ -161,27 +161,27 @@ class RunDir:
         the batch was learned.
         """
         samples = sorted(batch.all_samples, key=lambda s: s.trajectory.request.place)
-        with self.losses.spared(ROLLOUTS):
+        with self.failures.tolerate_write_errors(ROLLOUTS):
             if not self._kept.offset:
-                self._kept.append(head(data))
+                self._kept.append(rollouts_header(data))
             for scored in samples:
-                self._kept.append(rollout_row(batch.step, scored, at_s))
+                self._kept.append(kept_sample_row(batch.step, scored, at_s))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""
         self._catch_up()
-        with self.losses.spared("summary.json"):
-            write_atomic(self.summary, json.dumps(plain(summary), indent=2, ensure_ascii=False) + "\n")
+        with self.failures.tolerate_write_errors("summary.json"):
+            write_atomic(self.summary, json.dumps(to_json_types(summary), indent=2, ensure_ascii=False) + "\n")
 
     def _catch_up(self) -> None:
-        with self.losses.spared("metrics.jsonl"):
+        with self.failures.tolerate_write_errors("metrics.jsonl"):
             if self._rows.catch_up():
-                self.losses.made_good("metrics.jsonl")
+                self.failures.recovered("metrics.jsonl")
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
         self._catch_up()
-        parts: dict[str, Lines | Events] = {
+        parts: dict[str, JsonLines | Events] = {
             "metrics.jsonl": self._rows,
             "trajectories.jsonl": self._samples,
             ROLLOUTS: self._kept,
@@ -189,7 +189,7 @@ class RunDir:
             "events": self._events,
         }
         for name, part in parts.items():
-            with self.losses.spared(name):
+            with self.failures.tolerate_write_errors(name):
                 part.close()
         if self._lock >= 0:
             os.close(self._lock)

@@ -21,14 +21,14 @@ from typing import Any
 
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
-from overlap.record import read_rows, resolve
+from overlap.record import read_json_lines, resolve
 
 Span = tuple[float, float]
 _WORKERS = "verify.workers"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SampleTimes:
     """What one sample took, s, and what came of it."""
 
     generate_s: float
@@ -39,13 +39,13 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRun:
     """The durations of a run. ``learned`` is by step: seconds, and the groups that were learned from. ``cfg`` has the
     steps that were taken, not those that the run was asked for.
     """
 
     cfg: Config
-    groups: Mapping[int, Mapping[int, Taken]]
+    groups: Mapping[int, Mapping[int, SampleTimes]]
     learned: Mapping[int, tuple[float, int]]
     loads: Mapping[int, float]
     """By version: publish to loaded, s; what ``drain`` waited for is no part of it."""
@@ -64,7 +64,7 @@ class _Spans:
     parity: dict[int, Span] = field(default_factory=dict)
 
 
-def configured(run: str, overrides: Iterable[str] = ()) -> Config:
+def config_of_run(run: str, overrides: Iterable[str] = ()) -> Config:
     """The configuration of a run directory, with overrides. What it simulates needs no cores: ``verify.workers`` may
     be more than this machine has. Raises ConfigError.
     """
@@ -90,11 +90,11 @@ def _stored_workers(path: Path, stored: Config) -> str:
     return str((tree.get("verify") or {}).get("workers", stored.verify.workers))
 
 
-def recorded(run: str) -> Recorded:
+def read_recorded_run(run: str) -> RecordedRun:
     """Read what the run in the directory ``run`` took. Raises ConfigError where that is no run, or has no step."""
     trace = _file(run, "trace.json")
     try:
-        rows = [_numbers(row) for row in read_rows(_file(run, "metrics.jsonl"))]
+        rows = [_numbers(row) for row in read_json_lines(_file(run, "metrics.jsonl"))]
     except (OSError, AttributeError, ValueError) as exc:
         raise ConfigError("RUN", run, f"its metrics.jsonl cannot be read ({exc}); name another run") from exc
     try:
@@ -104,9 +104,9 @@ def recorded(run: str) -> Recorded:
         raise ConfigError("RUN", run, f"its trace.json is no trace of a run ({reason}); name another run") from exc
     if not (rows and spans.generate and spans.learn and spans.load):
         raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
-    cfg = configured(run, [f"run.steps={len(rows)}"])
+    cfg = config_of_run(run, [f"run.steps={len(rows)}"])
     loads = _loads(spans, cfg)
-    return Recorded(
+    return RecordedRun(
         cfg,
         _samples(spans, cfg, sorted(loads.values())),
         {step: (end - start, groups) for step, ((start, end), groups) in spans.learn.items()},
@@ -175,14 +175,14 @@ def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
     return loads
 
 
-def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, Taken]]:
+def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, SampleTimes]]:
     begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, cfg.rollout.sequences)
     held = held_s({place: span for place, (span, _) in spans.verify.items()}, cfg.verify.workers)
-    groups: dict[int, dict[int, Taken]] = {}
+    groups: dict[int, dict[int, SampleTimes]] = {}
     for place, ((_, end), args) in spans.generate.items():
         generate_s = end - begun[place] - _within(loads, (begun[place], end))
         _, verdict = spans.verify.get(place, (None, {}))
-        groups.setdefault(place[0], {})[place[1]] = Taken(
+        groups.setdefault(place[0], {})[place[1]] = SampleTimes(
             max(0.0, generate_s),
             held.get(place, 0.0),
             None if verdict.get("reward") is None else float(verdict["reward"]),

@@ -132,7 +132,7 @@ class SavedVerifier(Processless):
         return Scored(trajectory, kept.reward, kept.judgement, kept.failure, began, began, now())
 
 
-class Unsent:
+class UnpublishedLearner:
     """A learner whose weights go nowhere; in all else the one inside it."""
 
     def __init__(self, inner: Learner) -> None:

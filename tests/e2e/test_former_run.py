@@ -29,6 +29,6 @@ def overlap(folder: Path, *words: str) -> list[dict]:
 def test_a_former_run_learns_from_the_results_that_its_checkpoint_holds(tmp_path: Path) -> None:
     run = former_run.unpack(tmp_path)
     shutil.rmtree(run / "checkpoints" / "step-000002")
-    rows = overlap(tmp_path, "train", "--resume", "run.dir=run", "run.steps=2", "run.eval_samples=0")
+    rows = overlap(tmp_path, "train", "--resume", "run.dir=run", "run.steps=2")
     assert [(row["step"], row["version"]) for row in rows] == [(1, 1), (2, 2)]
     assert rows[-1]["rollout/parity_gap"] <= 1e-4

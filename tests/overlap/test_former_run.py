@@ -47,11 +47,11 @@ def test_a_former_configuration_says_the_same_as_ever(run: Path) -> None:
 
 
 def test_the_results_that_no_step_had_taken_are_read_from_a_former_checkpoint(run: Path) -> None:
-    from overlap.record import find, load_state
-    from overlap.record.carried import Carried
+    from overlap.record import find_checkpoint, load_state
+    from overlap.record.carryover import Carryover
 
-    checkpoint = find(run / "checkpoints", 1)
-    assert len(Carried.load(checkpoint)) == load_state(checkpoint).carried == 8
+    checkpoint = find_checkpoint(run / "checkpoints", 1)
+    assert len(Carryover.load(checkpoint)) == load_state(checkpoint).carried == 8
 
 
 def test_the_checkpoint_of_a_former_run_is_exported(run: Path) -> None:

@@ -20,8 +20,8 @@ from overlap.pipeline import LoopState, StepResult
 from overlap.record import metrics
 from overlap.record.episodes import episode_row
 from overlap.record.looplag import Lag, LagHistogram, LoopLag
-from overlap.record.metrics import StepClock, clip, mean, merge, quantile, slug, step_row, step_timing, union_s
-from overlap.record.node_metrics import nodes_row
+from overlap.record.metrics import StepClock, clip, mean, merge_spans, quantile, slug, step_row, step_timing, union_s
+from overlap.record.node_metrics import node_row
 from overlap.record.traffic import BusyClock, Traffic
 from overlap.verify import ClusterFigures
 
@@ -62,7 +62,7 @@ def group(number: int, *samples: Scored, dropped: str = "") -> Group:
 
 
 def test_a_union_counts_time_once():
-    assert merge([(4, 6), (0, 2), (1, 3), (6, 7)]) == [(0, 3), (4, 7)]
+    assert merge_spans([(4, 6), (0, 2), (1, 3), (6, 7)]) == [(0, 3), (4, 7)]
     assert union_s([(0, 2), (1, 3), (4, 6)]) == 5
     assert union_s([]) == 0
     assert union_s([(5, 1)]) == 0
@@ -148,10 +148,10 @@ def test_the_busy_clock_says_when_anything_was_open_and_cuts_what_still_is():
     clock = BusyClock()
     for at, change in ((1, clock.enter), (2, clock.enter), (3, clock.leave), (5, clock.leave), (7, clock.enter)):
         change(at)
-    assert clock.take(8) == [(1, 5), (7, 8)]
+    assert clock.pop_spans(8) == [(1, 5), (7, 8)]
     clock.leave(9)
-    assert clock.take(10) == [(8, 9)]
-    assert clock.take(11) == []
+    assert clock.pop_spans(10) == [(8, 9)]
+    assert clock.pop_spans(11) == []
 
 
 def test_a_row_counts_the_samples_of_dropped_groups_too():
@@ -214,7 +214,7 @@ def test_every_metric_has_its_line_in_the_readme():
     used = Used(3, 9, 30, 16, 1, 0)
     talk = group(3, scored(3, 0, 1.0))
     talk = replace(talk, samples=tuple(replace(s, trajectory=replace(s.trajectory, used=used)) for s in talk.samples))
-    beside = nodes_row(ClusterFigures(1.0, ())) | episode_row(result(talk), 2)
+    beside = node_row(ClusterFigures(1.0, ())) | episode_row(result(talk), 2)
     assert beside["episode/turns_mean"] == 3
     row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra=beside)
     assert {"verify/back_s_mean", *beside} <= row.keys()
@@ -326,8 +326,8 @@ def test_one_long_block_weighs_as_much_as_the_time_that_it_took():
 def test_the_lag_of_a_step_begins_anew_and_that_of_the_run_does_not():
     lag = LoopLag()
     lag.observe(0.05)
-    assert lag.take_step().max_ms == pytest.approx(50)
-    assert lag.take_step().max_ms == 0
+    assert lag.pop_step().max_ms == pytest.approx(50)
+    assert lag.pop_step().max_ms == 0
     assert lag.run().max_ms == pytest.approx(50)
 
 
@@ -385,7 +385,7 @@ async def _watched() -> None:
     inner.gate.set()
     trajectories = await asyncio.gather(*tasks)
     assert (traffic.generating, traffic.generated, traffic.tokens) == (0, 2, 8)
-    assert len(traffic.engine_spans()) == 1
+    assert len(traffic.pop_engine_spans()) == 1
     with pytest.raises(RuntimeError, match="verifier failed"):
         await traffic.verifier(inner).score(trajectories[0])
     assert (traffic.verifying, traffic.verified) == (0, 0)

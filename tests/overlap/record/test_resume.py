@@ -19,7 +19,7 @@ from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.record.checkpoint import RunState, save_state, writing
 from overlap.record.digest import data_digest
-from overlap.record.files import read_rows
+from overlap.record.json_lines import read_json_lines
 from overlap.record.resume import check_reopen, reopen, stored_config
 from overlap.record.rundir import RunDir
 
@@ -58,7 +58,7 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
     assert (resumed.state.step, resumed.state.version, resumed.state.seconds) == (2, 2, 30.0)
     assert [row["step"] for row in resumed.rows] == [1, 2]
     assert resumed.rows[0]["time/overlap_efficiency"] != resumed.rows[0]["time/overlap_efficiency"]  # NaN again
-    assert read_rows(run / "metrics.jsonl")[2:] == [{"step": 3, "again": True}]
+    assert read_json_lines(run / "metrics.jsonl")[2:] == [{"step": 3, "again": True}]
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ def test_a_checkpoint_that_the_learner_cannot_load_is_refused_before_anything_is
     def refuse(folder: Path) -> None:
         raise ConfigError("checkpoint", str(folder), "was written with ranks=2; this run has 1")
 
-    rows = read_rows(run / "metrics.jsonl")
+    rows = read_json_lines(run / "metrics.jsonl")
     with pytest.raises(ConfigError, match="ranks=2"):
         reopen(config(run), DATA, fits=refuse, with_changes=True)
-    assert read_rows(run / "metrics.jsonl") == rows
+    assert read_json_lines(run / "metrics.jsonl") == rows
     RunDir.reopen(run).close()  # the lock is free again
 
 

@@ -13,7 +13,7 @@ import pytest
 from overlap.config import Config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError
-from overlap.record import files
+from overlap.record import json_lines
 from overlap.record.rollouts import Rollouts, write_rollouts
 from overlap.record.rundir import RunDir
 from sandbox.core import CaseResult, Judgement, Verdict
@@ -89,9 +89,9 @@ def test_a_full_disk_costs_the_samples_and_is_told(run: RunDir, monkeypatch: pyt
     def full(fd: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "write", full)
+    monkeypatch.setattr(json_lines.os, "write", full)
     run.keep(batch(1, scored(0)), "digest", 20.0)
-    assert ["rollouts.jsonl (No space left on device" in line for line in run.losses] == [True]
+    assert ["rollouts.jsonl (No space left on device" in line for line in run.failures] == [True]
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:

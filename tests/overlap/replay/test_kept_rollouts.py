@@ -22,7 +22,7 @@ from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import Prepared
-from overlap.record import ROLLOUTS, Rollouts, data_digest, read_rows
+from overlap.record import ROLLOUTS, Rollouts, data_digest, read_json_lines
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 from overlap.run import session, training
 
@@ -118,7 +118,7 @@ def test_no_parity_is_claimed_where_no_engine_is(
     one: tuple[Path, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}")
-    gaps = [row["rollout/parity_gap"] for row in read_rows(tmp_path / "a" / "metrics.jsonl") if row["version"]]
+    gaps = [row["rollout/parity_gap"] for row in read_json_lines(tmp_path / "a" / "metrics.jsonl") if row["version"]]
     assert set(gaps) == {None}
     shown = capsys.readouterr().err
     assert f"48 samples of {one[0] / 'run' / ROLLOUTS}; no engine, no verifier, and no parity to check" in shown

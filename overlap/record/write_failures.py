@@ -10,7 +10,7 @@ from overlap.errors import RunDirError
 
 
 @dataclass
-class Loss:
+class WriteFailure:
     """A file that was not written ``times`` times, first at step ``step``."""
 
     name: str
@@ -23,23 +23,23 @@ class Loss:
         return f"{self.name} ({self.reason}; {self.times} time{'s'[: self.times > 1]} {when})"
 
 
-class Losses:
+class WriteFailures:
     """The files of a run that could not be written."""
 
     def __init__(self) -> None:
         self.step = 0
         """Step that is being written down."""
-        self._lost: dict[str, Loss] = {}
+        self._lost: dict[str, WriteFailure] = {}
         self._say: Callable[[str], None] | None = None
 
-    def say_to(self, say: Callable[[str], None]) -> None:
+    def report_to(self, say: Callable[[str], None]) -> None:
         """From here on each first loss of a file is told by ``say``; so are those before."""
         self._say = say
         for loss in self._lost.values():
             self._tell(loss)
 
     @contextmanager
-    def spared(self, name: str) -> Iterator[None]:
+    def tolerate_write_errors(self, name: str) -> Iterator[None]:
         """Do without file ``name`` when it cannot be written."""
         try:
             yield
@@ -52,15 +52,15 @@ class Losses:
         if name in self._lost:
             self._lost[name].times += 1
             return
-        self._lost[name] = Loss(name, reason, self.step)
+        self._lost[name] = WriteFailure(name, reason, self.step)
         self._tell(self._lost[name])
 
-    def made_good(self, name: str) -> None:
+    def recovered(self, name: str) -> None:
         """What was missing of ``name`` has been written after all."""
         if self._lost.pop(name, None) is not None and self._say is not None:
             self._say(f"{name} is written again, and nothing of it is missing")
 
-    def _tell(self, loss: Loss) -> None:
+    def _tell(self, loss: WriteFailure) -> None:
         if self._say is not None:
             self._say(f"{loss.name} is not being written: {loss.reason}; the run goes on without it")
 

@@ -23,7 +23,7 @@ import yaml
 from overlap.atomic import guarded, is_hidden_name, remove, write_atomic
 from overlap.config import HISTORY
 from overlap.errors import ConfigError
-from overlap.record.files import plain
+from overlap.record.json_lines import to_json_types
 
 HEADER = "# Written by overlap train: the configuration of the run in this directory, and its history.\n"
 SOCKET = "ctl"
@@ -56,7 +56,7 @@ def resolve(template: str) -> Path:
     return path
 
 
-def check_free(path: Path, template: str) -> None:
+def check_run_dir_free(path: Path, template: str) -> None:
     """Raise ConfigError unless a new run may have ``path``. Writes nothing."""
     try:
         if path.is_symlink():
@@ -122,13 +122,13 @@ def _head(path: Path) -> bytes:
         return b""
 
 
-def claim(template: str) -> tuple[Path, int]:
+def claim_run_dir(template: str) -> tuple[Path, int]:
     """Make the directory, or take the one that a failed start left, for this run; returns it with its lock."""
     path = resolve(template)
-    check_free(path, template)
+    check_run_dir_free(path, template)
     lock = take_lock(path, template, make=True)
     try:
-        check_free(path, template)  # another run may have come between
+        check_run_dir_free(path, template)  # another run may have come between
         _sweep(path)
     except BaseException:
         os.close(lock)
@@ -206,7 +206,7 @@ def _sweep(path: Path) -> None:
 
 def write_config(path: Path, cfg: Mapping[str, Any], history: list[dict[str, Any]]) -> None:
     """Write ``config.yaml``: the sections as ``overlap train --config`` reads them, then what was started when."""
-    tree = plain({**cfg, HISTORY: history})
+    tree = to_json_types({**cfg, HISTORY: history})
     write_atomic(path / "config.yaml", HEADER + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 

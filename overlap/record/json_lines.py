@@ -48,12 +48,12 @@ def _may_replace(out: Path, ours: str) -> bool:
     return not first or bool(ours and ours in first)
 
 
-def plain(value: Any) -> Any:
+def to_json_types(value: Any) -> Any:
     """``value`` as JSON types: mappings, lists, strings, finite numbers. NaN and infinities become None."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_json_types(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(v) for v in value]
+        return [to_json_types(v) for v in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int)):
@@ -61,7 +61,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-class Lines:
+class JsonLines:
     """A JSON-lines file. A line is written whole, in one system call, or not at all. Raises RunDirError.
 
     The file is opened by the first line. With ``keep``, lines that could not be written go before the next one.
@@ -82,7 +82,7 @@ class Lines:
 
     def append(self, row: Mapping[str, Any]) -> None:
         # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
-        line = (json.dumps(plain(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        line = (json.dumps(to_json_types(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         data = self._late + line
         self._late = data if self._keep else b""
         self._open()
@@ -145,7 +145,7 @@ def size_until(path: Path, step: int) -> int:
     return size
 
 
-def read_rows(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
+def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
     """Rows of the first ``size`` bytes of a JSON-lines file; no file has none, and a torn last line is left out."""
     try:
         lines = path.read_bytes()[:size].decode("utf-8").split("\n")
