@@ -24,7 +24,7 @@ from overlap.atomic import guarded
 from overlap.core import Finish, Prompt, Scored, Trajectory
 from overlap.errors import ConfigError
 from overlap.evaluation.evaluate import ProblemTally
-from overlap.record import JsonLines, data_digest, solved, to_json_types
+from overlap.record import JsonLines, data_digest, parse_json_lines, solved, to_json_types
 
 FORMAT = 1
 SamplingSettings = Mapping[str, Any]
@@ -168,9 +168,8 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The rows of a file, and the bytes that they take: a torn last line is none."""
     with guarded(path):
         raw = path.read_bytes()
-    size = raw.rfind(b"\n") + 1
     try:
-        rows = [json.loads(line) for line in raw[:size].split(b"\n") if line.strip()]
+        rows, size = parse_json_lines(raw)
     except ValueError as error:
         raise ConfigError("--out", str(path), f"is no file of answers ({error}); name another folder") from error
     if size < len(raw) and not rows:

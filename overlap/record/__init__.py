@@ -18,25 +18,33 @@ from overlap.record.checkpoint import (
     writing,
 )
 from overlap.record.digest import data_digest
-from overlap.record.json_lines import JsonLines, check_out, read_json_lines, to_json_types
+from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import StepTiming, judged, mean, merge_spans, result_timing, solved
-from overlap.record.ownership import SOCKET, check_run_dir_free, has_owner, holds_run, how_it_ended, resolve
+from overlap.record.metrics import solved
+from overlap.record.ownership import (
+    check_out,
+    check_run_dir_free,
+    find_run_file,
+    has_owner,
+    holds_run,
+    how_it_ended,
+    resolve,
+)
 from overlap.record.progress import Progress, banner, final_table, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
-from overlap.record.rollouts import MARK, ROLLOUTS, Rollouts, write_rollouts
+from overlap.record.rollouts import MARK, Rollouts, write_rollouts
+from overlap.record.run_files import RunFile, exported_policy
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
+from overlap.record.timing import StepTiming, judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
 
 __all__ = [
     "BEGINNING",
     "LEARNER",
     "MARK",
-    "ROLLOUTS",
-    "SOCKET",
     "Carryover",
     "Console",
     "JsonLines",
@@ -46,6 +54,7 @@ __all__ = [
     "Resumed",
     "Rollouts",
     "RunDir",
+    "RunFile",
     "RunState",
     "StepTiming",
     "Tracer",
@@ -55,8 +64,10 @@ __all__ = [
     "check_run_dir_free",
     "data_digest",
     "dialog_of",
+    "exported_policy",
     "final_table",
     "find_checkpoint",
+    "find_run_file",
     "go_back",
     "hardware",
     "has_owner",
@@ -68,6 +79,7 @@ __all__ = [
     "load_state",
     "mean",
     "merge_spans",
+    "parse_json_lines",
     "path_of",
     "quiet",
     "read_json_lines",

@@ -1,51 +1,19 @@
-"""Lines that are never half there, and where a command may write. Every failed write is a RunDirError."""
+"""JSON-lines files: a line is written whole or not at all, and a torn last line is left out. Every failed write is a
+RunDirError.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from overlap.atomic import guarded
-from overlap.errors import ConfigError
-
-
-def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool = False) -> None:
-    """Before the minutes of work, not after: may a command make ``out``, a file or a ``folder``? Raises ConfigError.
-
-    What is there already is not written over, unless it is a file that is empty or whose first line contains ``ours``,
-    the mark of what the same command wrote before.
-    """
-    try:
-        if folder and os.path.lexists(out):
-            raise ConfigError(field, str(out), "exists already; name another folder, or remove it first")
-        if out.is_dir():
-            raise ConfigError(field, str(out), "is a folder; name a file")
-        with suppress(FileNotFoundError, NotADirectoryError):
-            out.lstat()  # raises for a name that no file system takes
-        if not out.parent.is_dir():
-            raise ConfigError(field, str(out), "its directory does not exist; make it, or name another place")
-        if not os.access(out.parent, os.W_OK | os.X_OK):
-            raise ConfigError(field, str(out), "its directory cannot be written; name another place")
-        if not os.path.lexists(out):
-            return
-        if not out.is_file() or not _may_replace(out, ours):
-            raise ConfigError(field, str(out), "exists already; name another file, or remove it first")
-    except (OSError, ValueError) as exc:
-        if isinstance(exc, ConfigError):
-            raise
-        kind = "folder" if folder else "file"
-        raise ConfigError(field, str(out), f"cannot be used ({exc}); name another {kind}") from exc
-
-
-def _may_replace(out: Path, ours: str) -> bool:
-    with out.open("rb") as file:
-        first = file.readline(1 << 20).decode("utf-8", "replace")
-    return not first or bool(ours and ours in first)
 
 
 def to_json_types(value: Any) -> Any:
@@ -62,9 +30,9 @@ def to_json_types(value: Any) -> Any:
 
 
 class JsonLines:
-    """A JSON-lines file. A line is written whole, in one system call, or not at all. Raises RunDirError.
+    """Appends lines to a file, each in one system call. Raises RunDirError.
 
-    The file is opened by the first line. With ``keep``, lines that could not be written go before the next one.
+    The first line makes the file. With ``keep``, lines that could not be written go before the next one.
     """
 
     def __init__(self, path: Path, *, keep: bool = False) -> None:
@@ -75,43 +43,36 @@ class JsonLines:
     @property
     def offset(self) -> int:
         """Bytes in the file: where the next line starts."""
-        try:
-            return os.fstat(self._fd).st_size if self._fd >= 0 else self.path.stat().st_size
-        except OSError:
-            return 0
+        return file_size(self.path)
 
     def append(self, row: Mapping[str, Any]) -> None:
         # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
         line = (json.dumps(to_json_types(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
         data = self._late + line
         self._late = data if self._keep else b""
-        self._open()
-        append_whole(self._fd, self.path, data)
-        self._late = b""
+        self._write(data)
 
-    def _open(self) -> None:
+    def catch_up(self) -> None:
+        """Write the lines that could not be written before."""
+        if self._late:
+            self._write(self._late)
+
+    def _write(self, data: bytes) -> None:
         if self._fd < 0:
             with guarded(self.path):
                 self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        append_whole(self._fd, self.path, data)
+        self._late = b""
 
     def rewind(self, size: int) -> None:
-        """Cut off what came after the first ``size`` bytes, lines that are late included."""
+        """Cut off what came after the first ``size`` bytes, and forget lines that could not be written."""
         self._late = b""
         with guarded(self.path):
             if self.path.exists() and self.path.stat().st_size > size:
                 os.truncate(self.path, size)
 
-    def catch_up(self) -> bool:
-        """Write the lines that are late; returns whether there were any."""
-        if not self._late:
-            return False
-        self._open()
-        append_whole(self._fd, self.path, self._late)
-        self._late = b""
-        return True
-
     def close(self) -> None:
-        """Write what is late, and close; safe to call twice."""
+        """Write what could not be written before, and close; safe to call twice."""
         try:
             self.catch_up()
         finally:
@@ -119,6 +80,14 @@ class JsonLines:
             if close_fd >= 0:
                 with guarded(self.path):
                     os.close(close_fd)
+
+
+def file_size(path: Path) -> int:
+    """Bytes in a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def append_whole(fd: int, path: Path, data: bytes) -> None:
@@ -129,26 +98,38 @@ def append_whole(fd: int, path: Path, data: bytes) -> None:
             while data:
                 data = data[os.write(fd, data) :]
         except OSError:
-            with suppress(OSError):  # not a regular file: the first error is the one to tell
+            with suppress(OSError):  # not a regular file: the first error is the one to report
                 os.ftruncate(fd, size)
             raise
 
 
-def size_until(path: Path, step: int) -> int:
-    """Bytes of the rows of a JSON-lines file before the first of a later step. Raises RunDirError."""
-    size = 0
-    with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
-                break
-            size += len(line)
-    return size
+def whole_lines(file: Iterable[bytes], offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file and where each begins, in bytes; a last line without its end, torn by a kill, is left out."""
+    for line in file:
+        if line.endswith(b"\n"):
+            yield offset, line
+        offset += len(line)
+
+
+def parse_json_lines(data: bytes) -> tuple[list[Any], int]:
+    """The rows of the whole lines, and the bytes that these lines take. Raises ValueError."""
+    return [json.loads(line) for _, line in whole_lines(BytesIO(data)) if line.strip()], data.rfind(b"\n") + 1
 
 
 def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
-    """Rows of the first ``size`` bytes of a JSON-lines file; no file has none, and a torn last line is left out."""
+    """Rows of the first ``size`` bytes of a file; none where there is no file. Raises OSError, ValueError."""
     try:
-        lines = path.read_bytes()[:size].decode("utf-8").split("\n")
+        return parse_json_lines(path.read_bytes()[:size])[0]
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def size_until(path: Path, step: int) -> int:
+    """Bytes of the rows before the first one of a step later than ``step``. Raises RunDirError."""
+    size = 0
+    with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
+        for offset, line in whole_lines(file):
+            if json.loads(line)["step"] > step:
+                break
+            size = offset + len(line)
+    return size

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from overlap.core import Prompt
 from overlap.pipeline import StepResult
-from overlap.record.episodes import episode_row
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import Row, StepClock, step_row
-from overlap.record.node_metrics import node_row
+from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress
+from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.timing import Row, StepClock
 from overlap.record.trace import Tracer
 from overlap.record.traffic import Traffic
 from overlap.verify import ClusterFigures
@@ -78,7 +78,7 @@ class Recorder:
 
     def close(self) -> None:
         """Flush the trace; safe to call twice."""
-        with self._run.failures.tolerate_write_errors("trace.json"):
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
     def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
@@ -88,7 +88,7 @@ class Recorder:
         self._run.sample(result.batch, self._decode)
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
-        with self._run.failures.tolerate_write_errors("trace.json"):
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.step(result, nodes)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

@@ -12,9 +12,10 @@ from overlap.errors import ConfigError
 from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
 from overlap.record.json_lines import read_json_lines
-from overlap.record.metrics import Row
-from overlap.record.ownership import read_history, resolve
+from overlap.record.ownership import find_run_file, read_history
+from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.timing import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,7 @@ def stored_config(template: str) -> Path:
     """The ``config.yaml`` of the run that is to be resumed. Raises ConfigError."""
     if "{time}" in template:
         raise ConfigError("run.dir", template, "a run is resumed by its own name: write the time that it began")
-    path = resolve(template) / "config.yaml"
-    try:
-        there = path.is_file()
-    except OSError as exc:
-        raise ConfigError("run.dir", template, f"cannot be read ({exc.strerror}); name a run of yours") from exc
-    if not there:
-        raise ConfigError("run.dir", template, f"holds no run to go on with: {path} is missing")
-    return path
+    return find_run_file(template, RunFile.CONFIG, way_out="name the directory of a run that has a checkpoint")
 
 
 def reopen(
@@ -65,12 +59,7 @@ def reopen(
     run, resumed, found = _open(cfg, data, fits, with_changes)
     try:
         run.remember(cfg.to_dict(), resumed.state.step, {c.field: {"was": c.was, "is": c.now} for c in found})
-        run.rewind(
-            step=resumed.state.step,
-            metrics=resumed.state.metrics_offset,
-            trajectories=resumed.state.trajectories_offset,
-            rollouts=resumed.state.rollouts_offset,
-        )
+        run.rewind(resumed.state)
     except BaseException:
         run.close()
         raise
@@ -124,15 +113,9 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
     """
     folder = latest(run.checkpoints)
     resumed = BEGINNING if folder is None else _at(run, load_state(folder), folder)
-    state = resumed.state
-    with run.failures.tolerate_write_errors("config.yaml"):
-        run.remember(cfg.to_dict(), state.step, {})
-    run.rewind(
-        step=state.step,
-        metrics=state.metrics_offset,
-        trajectories=state.trajectories_offset,
-        rollouts=state.rollouts_offset,
-    )
+    with run.failures.tolerate_write_errors(RunFile.CONFIG):
+        run.remember(cfg.to_dict(), resumed.state.step, {})
+    run.rewind(resumed.state)
     return resumed
 
 

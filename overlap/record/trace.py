@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from overlap.atomic import guarded
 from overlap.errors import RunDirError
 from overlap.record.json_lines import to_json_types
-from overlap.record.metrics import judged, run_span
+from overlap.record.timing import judged, run_span
 
 if TYPE_CHECKING:
     from overlap.core import Group, Scored, Trajectory

@@ -1,4 +1,4 @@
-"""What of a run could not be written: told once when it happens, and again at the end. Nothing of it ends the run."""
+"""The files of a run that could not be written: reported at the first failure and at the end, while the run goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from overlap.errors import RunDirError
+from overlap.errors import RunDirError, error_reason
 
 
 @dataclass
@@ -24,49 +24,48 @@ class WriteFailure:
 
 
 class WriteFailures:
-    """The files of a run that could not be written."""
+    """Collects what could not be written; iterating gives a line for each file."""
 
     def __init__(self) -> None:
         self.step = 0
-        """Step that is being written down."""
-        self._lost: dict[str, WriteFailure] = {}
-        self._say: Callable[[str], None] | None = None
+        """The step whose files are being written."""
+        self._found: dict[str, WriteFailure] = {}
+        self._report_line: Callable[[str], None] | None = None
 
-    def report_to(self, say: Callable[[str], None]) -> None:
-        """From here on each first loss of a file is told by ``say``; so are those before."""
-        self._say = say
-        for loss in self._lost.values():
-            self._tell(loss)
+    def report_to(self, report_line: Callable[[str], None]) -> None:
+        """From here on call ``report_line`` when a file fails for the first time; those before are reported now."""
+        self._report_line = report_line
+        for failure in self._found.values():
+            self._report(failure)
 
     @contextmanager
-    def tolerate_write_errors(self, name: str) -> Iterator[None]:
-        """Do without file ``name`` when it cannot be written."""
+    def tolerate_write_errors(self, name: object) -> Iterator[None]:
+        """Go on without the file ``name`` when it cannot be written."""
         try:
             yield
         except OSError as exc:  # RunDirError is one
             cause = exc.__cause__ if isinstance(exc, RunDirError) and isinstance(exc.__cause__, OSError) else exc
-            self.add(name, getattr(cause, "strerror", None) or " ".join(str(cause).split()))
+            self.add(str(name), error_reason(cause))
 
     def add(self, name: str, reason: str) -> None:
-        """File ``name`` was not written, for ``reason``."""
-        if name in self._lost:
-            self._lost[name].times += 1
+        """Note that the file ``name`` was not written, for ``reason``."""
+        if name in self._found:
+            self._found[name].times += 1
             return
-        self._lost[name] = WriteFailure(name, reason, self.step)
-        self._tell(self._lost[name])
+        self._found[name] = WriteFailure(name, reason, self.step)
+        self._report(self._found[name])
 
     def recovered(self, name: str) -> None:
-        """What was missing of ``name`` has been written after all."""
-        if self._lost.pop(name, None) is not None and self._say is not None:
-            self._say(f"{name} is written again, and nothing of it is missing")
+        """Note that what was missing of ``name`` has been written after all."""
+        if self._found.pop(name, None) is not None and self._report_line is not None:
+            self._report_line(f"{name} is written again, and nothing of it is missing")
 
-    def _tell(self, loss: WriteFailure) -> None:
-        if self._say is not None:
-            self._say(f"{loss.name} is not being written: {loss.reason}; the run goes on without it")
+    def _report(self, failure: WriteFailure) -> None:
+        if self._report_line is not None:
+            self._report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
 
     def __bool__(self) -> bool:
-        return bool(self._lost)
+        return bool(self._found)
 
     def __iter__(self) -> Iterator[str]:
-        """A line per file, for the end of the run, or for another thread."""
-        return map(str, tuple(self._lost.values()))
+        return map(str, tuple(self._found.values()))

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import Config, load_config
-from overlap.errors import ConfigError
-from overlap.record import read_json_lines, resolve
+from overlap.errors import ConfigError, one_line
+from overlap.record import RunFile, find_run_file, read_json_lines
 
 Span = tuple[float, float]
 _WORKERS = "verify.workers"
@@ -68,7 +68,7 @@ def config_of_run(run: str, overrides: Iterable[str] = ()) -> Config:
     """The configuration of a run directory, with overrides. What it simulates needs no cores: ``verify.workers`` may
     be more than this machine has. Raises ConfigError.
     """
-    path = _file(run, "config.yaml")
+    path = _file(run, RunFile.CONFIG)
     stored = load_config(path, [f"{_WORKERS}=1"])  # whatever it asked of its machine
     other, asked = list[str](), _stored_workers(path, stored)
     for word in overrides:
@@ -92,15 +92,15 @@ def _stored_workers(path: Path, stored: Config) -> str:
 
 def read_recorded_run(run: str) -> RecordedRun:
     """Read what the run in the directory ``run`` took. Raises ConfigError where that is no run, or has no step."""
-    trace = _file(run, "trace.json")
+    trace = _file(run, RunFile.TRACE)
     try:
-        rows = [_numbers(row) for row in read_json_lines(_file(run, "metrics.jsonl"))]
+        rows = [_numbers(row) for row in read_json_lines(_file(run, RunFile.METRICS))]
     except (OSError, AttributeError, ValueError) as exc:
         raise ConfigError("RUN", run, f"its metrics.jsonl cannot be read ({exc}); name another run") from exc
     try:
         spans = _sorted_out(json.loads(trace.read_text(encoding="utf-8")))
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
-        reason = " ".join(f"{type(exc).__name__}: {exc}".split())[:120]
+        reason = one_line(f"{type(exc).__name__}: {exc}", 120)
         raise ConfigError("RUN", run, f"its trace.json is no trace of a run ({reason}); name another run") from exc
     if not (rows and spans.generate and spans.learn and spans.load):
         raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
@@ -116,15 +116,8 @@ def read_recorded_run(run: str) -> RecordedRun:
     )
 
 
-def _file(run: str, name: str) -> Path:
-    path = resolve(run) / name
-    try:
-        there = path.is_file()
-    except OSError as exc:
-        raise ConfigError("RUN", run, f"cannot be read ({exc.strerror}); name a run directory of yours") from exc
-    if not there:
-        raise ConfigError("RUN", run, f"is no run directory with a recorded step: {path} is missing")
-    return path
+def _file(run: str, file: RunFile) -> Path:
+    return find_run_file(run, file, field="RUN", way_out="name the directory of a run that has taken a step")
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float | None]:

@@ -31,6 +31,7 @@ from overlap.record import (
     Resumed,
     Rollouts,
     RunDir,
+    RunFile,
     RunState,
     data_digest,
     is_complete,
@@ -319,7 +320,7 @@ class Session:
         root, step, best = self.run.checkpoints, self._step, self.course.best
         state = self._state(len(carried))
         spare = {best["step"]} if best else set()
-        with self.run.failures.tolerate_write_errors("checkpoints"):
+        with self.run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
             if is_complete(folder := path_of(root, step)):  # the learner stands where it stood
                 await to_its_end(save_carryover, folder, carried, now())
                 await to_its_end(save_state, folder, state)
@@ -329,18 +330,15 @@ class Session:
                     await to_its_end(save_carryover, folder, carried, now())
                     await self.doors.learner.save(folder / LEARNER, kind="state")
                     await to_its_end(save_state, folder, state)
-            self.run.failures.recovered("checkpoints")
+            self.run.failures.recovered(str(RunFile.CHECKPOINTS))
 
     def _state(self, carried: int) -> RunState:
         assert self.recorder is not None
-        metrics, trajectories = self.run.offsets
         traced, traced_us = self.recorder.traced
         return RunState(
             step=self._step,
             version=self._version,
             groups=self._consumed,
-            metrics_offset=metrics,
-            trajectories_offset=trajectories,
             trace_offset=traced,
             trace_end_us=traced_us,
             config=self.prepared.cfg.to_dict(),
@@ -348,7 +346,7 @@ class Session:
             seconds=self.seconds,
             evaluation=self.course.to_dict(),
             carried=carried,
-            rollouts_offset=self.run.kept,
+            **self.run.offsets,
             solved=self._prompts.known,
         )
 
@@ -377,7 +375,7 @@ class Session:
         if self.taken:
             self.run.finish(figures)
             lost = len(figures["not_written"])
-            with self.run.failures.tolerate_write_errors("picture.png"):
+            with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.prepared.cfg.model.policy}, {len(rows)} steps"
                 write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
             figures["not_written"] = list(self.run.failures)

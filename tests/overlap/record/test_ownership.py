@@ -16,7 +16,7 @@ from places import ROOT
 from overlap.config.fields import Config
 from overlap.errors import ConfigError
 from overlap.record import ownership
-from overlap.record.ownership import SOCKET, check_run_dir_free, read_history, resolve, write_config
+from overlap.record.ownership import check_out, check_run_dir_free, read_history, resolve, write_config
 from overlap.record.rundir import RunDir
 
 CFG = Config().to_dict()
@@ -202,10 +202,10 @@ def test_a_glance_at_the_lock_keeps_no_run_out(tmp_path, monkeypatch):
 def test_the_socket_of_a_start_that_was_killed_occupies_no_directory(tmp_path):
     RunDir.create(str(tmp_path / "run"), CFG).close()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / "run" / SOCKET))
+        dead.bind(str(tmp_path / "run" / "ctl"))
     check_run_dir_free(tmp_path / "run", "run")
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / SOCKET).touch()
+    (tmp_path / "mine" / "ctl").touch()
     refused(str(tmp_path / "mine"), r"holds files that are no run's \(ctl\)")
 
 
@@ -217,3 +217,27 @@ def test_the_history_is_kept_beside_the_configuration(tmp_path):
     (tmp_path / "config.yaml").write_text("run: [\n")
     with pytest.raises(ConfigError, match=r"its config\.yaml cannot be read"):
         read_history(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "text", "link", "nowhere"])
+def test_a_command_does_not_write_over_what_is_there(tmp_path, kind):
+    out = tmp_path / ("none/out" if kind == "nowhere" else "out")
+    if kind == "folder":
+        out.mkdir()
+    if kind == "text":
+        out.write_text("my notes\n")
+    if kind == "link":
+        out.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"--out="):
+        check_out(out)
+
+
+def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
+    out = tmp_path / "split.jsonl"
+    check_out(out)
+    out.touch()
+    check_out(out)
+    out.write_text('{"id": "a", "passes": 3, "split": "train"}\n')
+    check_out(out, ours='"split": ')
+    with pytest.raises(ConfigError, match="exists already"):
+        check_out(out)

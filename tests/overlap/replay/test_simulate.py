@@ -139,9 +139,9 @@ ROW = '{"ph": "X", "name": "g0s0", "cat": "generate", "ts": 1, "dur": NaN, "args
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("config.yaml", None, "is no run directory"),
+        ("config.yaml", None, "is missing: name the directory of a run"),
         ("config.yaml", "- 1", "write sections"),
-        ("trace.json", None, "is no run directory with a recorded step"),
+        ("trace.json", None, "is missing: name the directory of a run"),
         ("trace.json", "[", "is no trace of a run"),
         ("trace.json", "[1]", "is no trace of a run"),
         ("trace.json", '{"a": 1}', "is no trace of a run"),
@@ -164,7 +164,7 @@ def test_what_is_no_run_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere"], "is no run directory"),
+        (["nowhere"], "is missing: name the directory of a run"),
         (["RUN", "verify.workers=0"], "verify.workers='0': use a whole number"),
         (["RUN", "rollout.staleness=2"], "is not a field"),
         (["RUN", "--trace", "TAKEN"], "exists already"),
