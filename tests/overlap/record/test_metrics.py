@@ -187,18 +187,18 @@ DOCUMENTED = [
 
 
 def matches(documented: str, name: str) -> bool:
-    return re.fullmatch(re.sub(r"<\w+>", r"[\w{}]+", re.escape(documented)), name) is not None
+    return re.fullmatch(re.sub(r"<\w+>", lambda _: r"[\w{}]+", documented), name) is not None
 
 
 def names_in_the_source() -> set[str]:
     """Every string of the shape of a metric in the modules that make them, "{}" for what is filled in."""
-    found = {"step", "version", *(f"time/{field}" for field in Lag.__dataclass_fields__)}
+    found = set()
     modules = ["overlap/record/metrics.py", "overlap/learner/critic_trainer.py"]
     for tree in [ast.parse((ROOT / module).read_text("utf-8")) for module in modules]:
         for node in ast.walk(tree):
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
-            if re.fullmatch(r"[a-z]+/[\w{}]+", text):
+            if re.fullmatch(r"[a-z]+/[\w{}]*[\w}]", text) and not text.endswith(("/{}", "_")):
                 found.add(text)
     return found
 
