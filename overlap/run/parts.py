@@ -11,6 +11,7 @@ from overlap.config import Config
 from overlap.core import Generator
 from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
 from overlap.prepare import Prepared, cluster_of
+from overlap.record import RunFile
 
 if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
@@ -215,6 +216,6 @@ def engine_log(log: Path, engine: int, alone: bool) -> Path:
     """Where what an engine prints goes: into the log of the run, or, one of several, into a file of its own."""
     if alone:
         return log
-    folder = log.parent / "engines"
+    folder = RunFile.ENGINES.of(log.parent)
     folder.mkdir(exist_ok=True)
     return folder / f"{engine}.log"

@@ -29,15 +29,15 @@ CARRIED = "carried.jsonl"
 FORMAT = 1
 
 
-def save_carried(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
+def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
     """Write them into a checkpoint directory; ``at_s`` is now, by the clock of their times. Raises RunDirError."""
     head = json.dumps({"format": FORMAT, "samples": len(carried)})
     lines = (json.dumps(sample_row(scored, at_s)) for scored in carried)
     write_atomic(folder / CARRIED, "\n".join((head, *lines)) + "\n")
 
 
-class Carried:
-    """What ``save_carried`` wrote, without its prompts."""
+class Carryover:
+    """What ``save_carryover`` wrote, without its prompts."""
 
     def __init__(self, path: Path | None = None, rows: Iterable[dict[str, Any]] = ()) -> None:
         """Use ``load``; an empty one without arguments."""
@@ -47,7 +47,7 @@ class Carried:
         return len(self._rows)
 
     @classmethod
-    def load(cls, folder: Path) -> Carried:
+    def load(cls, folder: Path) -> Carryover:
         """Read the file of a checkpoint directory. Raises ConfigError."""
         path = folder / CARRIED
         try:

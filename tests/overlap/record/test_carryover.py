@@ -11,8 +11,8 @@ import pytest
 
 from overlap.core import Prompt, Request, Scored, Trajectory, Used, VersionSpan
 from overlap.errors import ConfigError, RunDirError
-from overlap.record import carried as module
-from overlap.record.carried import CARRIED, Carried, save_carried
+from overlap.record import carryover as module
+from overlap.record.carryover import CARRIED, Carryover, save_carryover
 from overlap.record.checkpoint import writing
 from sandbox.core import CaseResult, Judgement, Verdict
 
@@ -48,14 +48,14 @@ def given_up(group: int = 5) -> Scored:
 
 
 def back(folder: Path, at_s: float = 0.0) -> tuple[Scored, ...]:
-    return Carried.load(folder).scored(prompt_of, at_s)
+    return Carryover.load(folder).scored(prompt_of, at_s)
 
 
 def test_everything_of_a_result_comes_back_bit_for_bit(tmp_path: Path) -> None:
     results = (scored(), given_up(), episode())
-    save_carried(tmp_path, results, 0.0)
+    save_carryover(tmp_path, results, 0.0)
     assert back(tmp_path) == results
-    assert len(Carried.load(tmp_path)) == 3
+    assert len(Carryover.load(tmp_path)) == 3
 
 
 def test_a_field_that_results_get_must_be_carried_too() -> None:
@@ -73,7 +73,7 @@ def test_a_field_that_results_get_must_be_carried_too() -> None:
 
 
 def test_on_another_clock_no_time_has_passed_since_the_checkpoint(tmp_path: Path) -> None:
-    save_carried(tmp_path, [scored(), given_up()], 20.0)
+    save_carryover(tmp_path, [scored(), given_up()], 20.0)
     first, second = back(tmp_path, 3.0)
     assert (first.trajectory.started_s, first.trajectory.finished_s) == (-7.0, -4.5)
     assert (first.queued_s, first.started_s, first.finished_s) == (-4.5, -4.0, -3.0)
@@ -86,7 +86,7 @@ def test_a_token_takes_eight_bytes_and_their_base64(tmp_path: Path) -> None:
     long = replace(short, trajectory=replace(short.trajectory, token_ids=(9,) * tokens, logprobs=(-0.5,) * tokens))
     sizes = []
     for one in (short, long):
-        save_carried(tmp_path, [one], 0.0)
+        save_carryover(tmp_path, [one], 0.0)
         sizes.append((tmp_path / CARRIED).stat().st_size)
     assert sizes[1] - sizes[0] < 8 * tokens * 4 / 3 + 100
 
@@ -95,11 +95,11 @@ def test_the_file_is_the_same_on_a_machine_that_stores_numbers_the_other_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module.sys, "byteorder", "big")
-    save_carried(tmp_path, [scored()], 0.0)
+    save_carryover(tmp_path, [scored()], 0.0)
     assert back(tmp_path) == (scored(),)
     row = json.loads((tmp_path / CARRIED).read_text().splitlines()[1])
     monkeypatch.setattr(module.sys, "byteorder", "little")
-    save_carried(tmp_path, [scored()], 0.0)
+    save_carryover(tmp_path, [scored()], 0.0)
     assert json.loads((tmp_path / CARRIED).read_text().splitlines()[1])["token_ids"] != row["token_ids"]
 
 
@@ -116,7 +116,7 @@ def test_the_file_is_the_same_on_a_machine_that_stores_numbers_the_other_way(
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, spoil, told: str) -> None:
-    save_carried(tmp_path, [scored()], 0.0)
+    save_carryover(tmp_path, [scored()], 0.0)
     file = tmp_path / CARRIED
     file.write_text(spoil(file.read_text()))
     with pytest.raises(ConfigError, match=told) as caught:
@@ -130,5 +130,5 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("overlap.atomic.os.fsync", full)
     with pytest.raises(RunDirError, match="No space left"), writing(tmp_path, 1) as folder:
-        save_carried(folder, [scored()], 0.0)
+        save_carryover(folder, [scored()], 0.0)
     assert list(tmp_path.iterdir()) == []

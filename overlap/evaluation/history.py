@@ -18,15 +18,15 @@ from overlap.atomic import partial_path, remove, replace, to_its_end, write_atom
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
-from overlap.evaluation.evaluate import PassRate, measure, paired_change
-from overlap.record import Progress, plain
+from overlap.evaluation.evaluate import PassRate, measure_pass_rate, paired_change
+from overlap.record import Progress, to_json_types
 
 RECORD = "evaluation.json"
 """In ``policy-best/``: the figures of its evaluation, and its step."""
 
 
 @dataclass
-class Course:
+class EvaluationHistory:
     """What is known so far. ``figures`` are those of ``PassRate.figures``, with their step."""
 
     before: PassRate | None = None
@@ -47,11 +47,13 @@ class Course:
     def to_dict(self) -> dict[str, Any]:
         """As JSON types, for a checkpoint."""
         before = self.before.to_dict() if self.before else None
-        stored: dict[str, Any] = plain({"before": before, "points": list(self.points.values()), "best": self.best})
+        stored: dict[str, Any] = to_json_types(
+            {"before": before, "points": list(self.points.values()), "best": self.best}
+        )
         return stored
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Course:
+    def from_dict(cls, stored: Mapping[str, Any]) -> EvaluationHistory:
         """What ``to_dict`` gave; an empty one of an empty mapping."""
         before = PassRate.from_dict(stored["before"]) if stored.get("before") else None
         return cls(before, {int(p["step"]): dict(p) for p in stored.get("points", ())}, stored.get("best"))
@@ -104,7 +106,7 @@ class Evaluator:
         save: Callable[[Path], Awaitable[object]],
         best: Path,
         progress: Progress,
-        course: Course,
+        course: EvaluationHistory,
         lost: Callable[[str, str], None],
     ) -> None:
         """``save`` writes the learner's policy to a path; ``best`` is where the best one is kept, and ``lost`` is told
@@ -150,7 +152,7 @@ class Evaluator:
         making = partial_path(self._best)
         try:
             await self._save(making)
-            await to_its_end(write_atomic, making / RECORD, json.dumps(plain(figures), indent=2) + "\n")
+            await to_its_end(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
             await to_its_end(replace, making, self._best)
             self.course.best = figures
         except RunDirError as error:  # a full disk costs no training
@@ -161,7 +163,7 @@ class Evaluator:
     async def _measure(self, when: str) -> PassRate:
         run, progress = self._cfg.run, self._progress
         progress.phase(f"{when}: {run.eval_samples} samples of each of {len(self._prompts)} held-out problems")
-        rate = await measure(
+        rate = await measure_pass_rate(
             *self._doors,
             self._prompts,
             run.eval_samples,

@@ -15,8 +15,8 @@ from places import ROOT
 
 from overlap.config.fields import Config
 from overlap.errors import ConfigError
-from overlap.record import place
-from overlap.record.place import SOCKET, check_free, read_history, resolve, write_config
+from overlap.record import ownership
+from overlap.record.ownership import check_out, check_run_dir_free, read_history, resolve, write_config
 from overlap.record.rundir import RunDir
 
 CFG = Config().to_dict()
@@ -105,7 +105,7 @@ def test_a_place_that_may_not_be_looked_at_is_the_callers_fault(tmp_path, monkey
 
     monkeypatch.setattr(Path, "stat", refuse)
     with pytest.raises(ConfigError, match=r"run.dir='x': cannot be read .* name another directory"):
-        check_free(tmp_path / "x", "x")
+        check_run_dir_free(tmp_path / "x", "x")
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "ünïcode-名前", "trailing/"])
@@ -139,7 +139,7 @@ def test_a_start_that_was_killed_at_any_moment_leaves_its_directory_free(tmp_pat
     run = tmp_path / "run"
     run.mkdir()
     (run / "run.log").touch()  # killed before its configuration was there
-    check_free(run, "run")
+    check_run_dir_free(run, "run")
     (run / ".config.yaml.123-1.partial").touch()
     RunDir.create(str(run), CFG).close()
     assert sorted(os.listdir(run)) == ["config.yaml", "run.log"]
@@ -192,20 +192,20 @@ def test_a_glance_at_the_lock_keeps_no_run_out(tmp_path, monkeypatch):
     (tmp_path / "run.log").touch()
     glance = os.open(tmp_path / "run.log", os.O_RDONLY)
     fcntl.flock(glance, fcntl.LOCK_SH)  # as ``has_owner`` for a moment
-    monkeypatch.setattr(place.time, "sleep", lambda seconds: os.close(glance))
-    lock = place.take_lock(tmp_path, "run")
-    assert place.has_owner(tmp_path)
+    monkeypatch.setattr(ownership.time, "sleep", lambda seconds: os.close(glance))
+    lock = ownership.take_lock(tmp_path, "run")
+    assert ownership.has_owner(tmp_path)
     os.close(lock)
-    assert not place.has_owner(tmp_path)
+    assert not ownership.has_owner(tmp_path)
 
 
 def test_the_socket_of_a_start_that_was_killed_occupies_no_directory(tmp_path):
     RunDir.create(str(tmp_path / "run"), CFG).close()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / "run" / SOCKET))
-    check_free(tmp_path / "run", "run")
+        dead.bind(str(tmp_path / "run" / "ctl"))
+    check_run_dir_free(tmp_path / "run", "run")
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / SOCKET).touch()
+    (tmp_path / "mine" / "ctl").touch()
     refused(str(tmp_path / "mine"), r"holds files that are no run's \(ctl\)")
 
 
@@ -217,3 +217,27 @@ def test_the_history_is_kept_beside_the_configuration(tmp_path):
     (tmp_path / "config.yaml").write_text("run: [\n")
     with pytest.raises(ConfigError, match=r"its config\.yaml cannot be read"):
         read_history(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "text", "link", "nowhere"])
+def test_a_command_does_not_write_over_what_is_there(tmp_path, kind):
+    out = tmp_path / ("none/out" if kind == "nowhere" else "out")
+    if kind == "folder":
+        out.mkdir()
+    if kind == "text":
+        out.write_text("my notes\n")
+    if kind == "link":
+        out.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"--out="):
+        check_out(out)
+
+
+def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
+    out = tmp_path / "split.jsonl"
+    check_out(out)
+    out.touch()
+    check_out(out)
+    out.write_text('{"id": "a", "passes": 3, "split": "train"}\n')
+    check_out(out, ours='"split": ')
+    with pytest.raises(ConfigError, match="exists already"):
+        check_out(out)

@@ -18,8 +18,8 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.errors import RunDirError
-from overlap.evaluation.course import RECORD, Course, Evaluator, best_so_far, row
-from overlap.evaluation.evaluate import PassRate, Tally
+from overlap.evaluation.evaluate import PassRate, ProblemTally
+from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, best_so_far, row
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped, serial
 from overlap.record import Console, Progress
@@ -56,7 +56,9 @@ class Skilled(FakeVerifier):
 class Run:
     """A run on doubles, as a session conducts it."""
 
-    def __init__(self, cfg: Config, folder: Path, *skill: float, course: Course | None = None, **kinds: Any) -> None:
+    def __init__(
+        self, cfg: Config, folder: Path, *skill: float, course: EvaluationHistory | None = None, **kinds: Any
+    ) -> None:
         self.cfg, self.text, self.best = cfg, StringIO(), folder / "policy-best"
         self.verifier = kinds.get("verifier") or Skilled(*skill)
         self.generator = kinds.get("generator") or FakeGenerator(seed=1)
@@ -66,7 +68,9 @@ class Run:
         progress = Progress(Console(self.text), cfg.run.steps)
         doors = self.generator, self.verifier
         save = kinds.get("save") or self.save
-        self.evaluator = Evaluator(cfg, HELDOUT, doors, save, self.best, progress, course or Course(), self.lost)
+        self.evaluator = Evaluator(
+            cfg, HELDOUT, doors, save, self.best, progress, course or EvaluationHistory(), self.lost
+        )
         self.course = self.evaluator.course
 
     async def save(self, path: Path) -> None:
@@ -217,7 +221,7 @@ def test_the_summary_of_a_run_that_was_cut_short_has_no_after(tmp_path: Path) ->
 def test_what_was_found_survives_a_resume(tmp_path: Path) -> None:
     first = finished(config(**{"run.steps": 4}), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75)
     stored = json.loads(json.dumps(first.course.to_dict()))
-    again = Run(config(), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 0.5, course=Course.from_dict(stored))
+    again = Run(config(), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 0.5, course=EvaluationHistory.from_dict(stored))
     asyncio.run(again(at=Position(4, 4, 16)))
     assert {span.version for t in again.verifier.asked for span in t.spans} == {6}  # "before" is not measured again
     assert "before training: pass@1 0.250" in again.text.getvalue()
@@ -229,14 +233,14 @@ def test_what_was_found_survives_a_resume(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_evaluations_resumes_with_none() -> None:
-    assert Course.from_dict({}) == Course()
-    assert Course.from_dict(Course().to_dict()) == Course()
+    assert EvaluationHistory.from_dict({}) == EvaluationHistory()
+    assert EvaluationHistory.from_dict(EvaluationHistory().to_dict()) == EvaluationHistory()
 
 
 def test_the_best_of_a_resumed_run_is_the_one_that_lies_there(tmp_path: Path) -> None:
     """Its step may come after the checkpoint: what was learned since then is gone, the policy is not."""
     finished(config(**{"run.steps": 4}), tmp_path, 0.25, 0.25, 0.5, 0.5, 0.75)
-    again = Run(config(), tmp_path, 0.5, course=Course(best={"step": 2, "value": 0.5}))
+    again = Run(config(), tmp_path, 0.5, course=EvaluationHistory(best={"step": 2, "value": 0.5}))
     asyncio.run(again(at=Position(2, 2, 8)))
     assert again.kept == 4
     assert again.course.best
@@ -327,12 +331,12 @@ def test_cancelling_a_run_during_an_evaluation_ends_it_and_keeps_the_best(tmp_pa
 
 
 def test_figures_of_nothing_are_columns_without_a_number() -> None:
-    figures = Course().add(3, PassRate((Tally("a", 0, 0, failed=2),), 2))
+    figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 0, 0, failed=2),), 2))
     assert row(figures)["eval/failed"] == 2
     assert row(figures)["eval/pass_at_1"] != row(figures)["eval/pass_at_1"]
 
 
 def test_a_change_between_different_temperatures_is_not_told() -> None:
-    course = Course(before=PassRate((Tally("a", 1, 4),), temperature=1.0))
-    course.add(5, PassRate((Tally("a", 2, 4),), temperature=0.2))
+    course = EvaluationHistory(before=PassRate((ProblemTally("a", 1, 4),), temperature=1.0))
+    course.add(5, PassRate((ProblemTally("a", 2, 4),), temperature=0.2))
     assert course.summary(5)["change"] is None
