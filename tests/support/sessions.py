@@ -89,7 +89,7 @@ class Stage:
         monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: self.generator)
         monkeypatch.setattr("overlap.generate.Engines", partial(Engines, policy=None))  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
-        monkeypatch.setattr("overlap.learner.DeepSpeedLearner", lambda *a, **k: self.learner)
+        monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
         self.shown = io.StringIO()
         self._folder = folder
 

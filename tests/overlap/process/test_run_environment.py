@@ -17,7 +17,7 @@ from places import ROOT
 
 from overlap.process import environment, run_name
 
-LOADING = "overlap/learner/loading.py"
+LOADING = "overlap/learner/zero/loading.py"
 STARTS = 200
 CHANGES = {"update", "pop", "clear", "setdefault", "putenv", "unsetenv"}
 

@@ -1,4 +1,4 @@
-"""A learner state for another number of ranks, or another ZeRO stage, than those that wrote it.
+"""Saved shards: written, read as full tensors, and cut anew for another number of ranks, or another ZeRO stage.
 
     shards of the old ranks ──▶ a parameter's pieces, joined ──▶ what of it falls into this rank's shard
 
@@ -8,7 +8,9 @@ the disk takes no second copy, as DeepSpeed's universal checkpoints would. The l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Collection, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,50 @@ from overlap.errors import ConfigError
 WEIGHTS = "fp32"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's, by the names that torch gives them."""
+
+
+def save_shards(engine: Any, folder: Path, frozen: Collection[str]) -> None:
+    """Write this rank's part of the state of DeepSpeed's ``engine`` into ``folder``, but for the parameters ``frozen``.
+
+    Raises what the first write raised when all barriers that DeepSpeed has between two of them are behind.
+    """
+    failed: list[OSError | RuntimeError] = []
+    write = engine.checkpoint_engine.save
+
+    def save(state_dict: Any, path: str) -> None:
+        if "module" in state_dict:  # DeepSpeed leaves second names of a frozen parameter in
+            kept = {name: tensor for name, tensor in state_dict["module"].items() if name not in frozen}
+            state_dict = state_dict | {"module": kept}
+        try:
+            write(state_dict, path)
+        except (OSError, RuntimeError) as error:
+            failed.append(error)
+
+    engine.checkpoint_engine.save = save
+    engine._copy_recovery_script = lambda path: None  # `overlap export` does what it is for
+    try:
+        engine.save_checkpoint(
+            str(folder.parent), tag=folder.name, save_latest=False, exclude_frozen_parameters=bool(frozen)
+        )
+    finally:
+        engine.checkpoint_engine.save = write
+    if failed:
+        raise failed[0]
+
+
+def saved_tensors(folder: Path, stage: int) -> dict[str, Tensor]:
+    """See ``TrainBackend``. Up to ZeRO 2 the first rank's file has the whole model in its own number type; under ZeRO 3
+    each rank's has a part of the float32 weights, which DeepSpeed puts together.
+    """
+    found: dict[str, Tensor]
+    if stage < 3:
+        found = _load(folder, "mp_rank_00_model_states.pt")["module"]
+        return found
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        found = get_fp32_state_dict_from_zero_checkpoint(str(folder.parent), tag=folder.name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +112,11 @@ class OldShards:
 
 
 def _load(folder: Path, pattern: str) -> Any:
-    (file,) = folder.glob(pattern)
+    files = list(folder.glob(pattern))
+    if len(files) != 1:
+        raise FileNotFoundError(f"{folder} has {len(files) or 'no'} files {pattern}")
     # The files are the run's own, and hold DeepSpeed's objects beside tensors.
-    return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
+    return torch.load(files[0], map_location="cpu", weights_only=False, mmap=True)
 
 
 def _shapes(folder: Path) -> list[dict[str, torch.Size]]:
