@@ -61,7 +61,7 @@ def _packaged(mode: str) -> Matcher | None:
         return None
     from sandbox.compare import kattis  # here, because the zygote imports this module and forks for every run
 
-    return kattis.parse(mode)
+    return kattis.kattis_comparison(mode)
 
 
 def check_mode(mode: str) -> None:

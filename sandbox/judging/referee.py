@@ -28,7 +28,7 @@ from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Files, Prepared
+from sandbox.judging.prepared import CompileError, Files, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision
 
 LIMITS: Final = REFEREE_LIMITS
@@ -65,7 +65,7 @@ class Referee:
     """A checker or an interactor, ready for one case after the other. Use as a context manager."""
 
     def __init__(
-        self, prepared: Prepared, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
+        self, prepared: PreparedProgram, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
     ) -> None:
         """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
         name = prepared.language.name

@@ -29,7 +29,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Harness:
+class LanguageHarness:
     """How a program becomes one that answers a kind of problem: text around it, files beside it, its own start."""
 
     complete: str
@@ -50,7 +50,7 @@ class Harness:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KindExample:
     """Programs for a kind of problem besides stdio, and the one case that they are asked."""
 
     case: str
@@ -78,7 +78,7 @@ class Samples:
     """Computes without end."""
     broken: str
     """Does not compile."""
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, KindExample]
     """By kind of problem, one for each that the language has a harness for."""
 
 
@@ -121,7 +121,7 @@ class Language:
     reports: bool = False
     """A harness of ours starts every program, so it gets a job and writes a frame for stdio as well."""
     environment: tuple[tuple[str, str], ...] = ()
-    harness: Mapping[str, Harness] = field(default_factory=lambda: MappingProxyType({}))
+    harness: Mapping[str, LanguageHarness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
     asked_for: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Words of which one stands in a source, and what that adds to the compile argv."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import Language, NoEntry, by_suffix, find, lay_out
+from sandbox.languages import Language, NoEntry, by_suffix, find_language, lay_out
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
@@ -97,7 +97,7 @@ def language_of(sources: Sources, code: str = "") -> Language:
     if code:
         if code not in CODES:
             raise Unsupported(f"the language {code!r} is not here; there are {', '.join(sorted(CODES))}")
-        return find(CODES[code])
+        return find_language(CODES[code])
     counts: dict[str, int] = {}
     for name, content in sources.files.items():
         language = by_suffix(Path(name).suffix)
@@ -114,7 +114,7 @@ def language_of(sources: Sources, code: str = "") -> Language:
         raise Unsupported(
             f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"
         )
-    return find(max(counts, key=lambda name: counts[name]))
+    return find_language(max(counts, key=lambda name: counts[name]))
 
 
 def _is_python_2(language: Language, content: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import NUMBER_MAX, Keys, load
+from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
 
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
@@ -49,7 +49,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SubmissionLimits:
     """What a submission and its validator may use, in the units of a jail."""
 
     memory_bytes: int
@@ -66,7 +66,7 @@ class Settings:
     version: str
     types: frozenset[str]
     timing: Timing
-    bounds: Bounds
+    bounds: SubmissionLimits
     custom_validator: bool | None
     """Legacy says so; None: custom where there is one."""
     custom_score: bool
@@ -103,7 +103,7 @@ def read_settings(package: Path) -> Settings:
     path = package / "problem.yaml"
     if not path.is_file():
         raise InvalidProblem(f"{package}: has no problem.yaml; give the directory of a problem package")
-    keys = load(path)
+    keys = load_yaml(path)
     version = keys.text("problem_format_version", "legacy")
     if version not in (*LEGACY, *NEW):
         raise keys.wrong("problem_format_version", version, f"one of {', '.join((*LEGACY, *NEW))}")
@@ -207,7 +207,7 @@ def _distinct(keys: Keys, name: str, default: str, known: Collection[str]) -> tu
     return values
 
 
-def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
+def _read_bounds(limits: Keys, types: set[str]) -> tuple[SubmissionLimits, list[str]]:
     """Defaults are those that the format calls typical, save that an interactor may say more than 8 MiB."""
 
     def of(name: str, default: int, unit: int = 1) -> int:
@@ -224,7 +224,7 @@ def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
         passes = limits.whole("validation_passes", low=2) or 2
     elif limits.has("validation_passes"):
         raise InvalidProblem(f"{limits.where}: validation_passes is for problems of type multi-pass")
-    bounds = Bounds(
+    bounds = SubmissionLimits(
         memory_bytes=of("memory", 2048, MIB),
         output_bytes=of("output", 8, MIB),
         code_bytes=of("code", 128, 1024),

@@ -27,9 +27,9 @@ from sandbox.packages import (
     Grader,
     NewRules,
     OldRules,
-    Outcome,
     Package,
     Sources,
+    SubmissionOutcome,
     Unsupported,
     inputs,
 )
@@ -48,7 +48,7 @@ class Judged:
     name: str
     judgement: Judgement | None
     """None when it was not run."""
-    outcome: Outcome | None
+    outcome: SubmissionOutcome | None
     language: str = ""
     expected: str = ""
     surprises: tuple[str, ...] = ()
@@ -103,11 +103,11 @@ class Runner:
         if not validators:
             return inputs.Inputs()
         bounds = self.package.settings.bounds
-        return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
+        return inputs.check_inputs(validators, self.package.data, bounds, self._jail.partner(), self._builder)
 
     def check_outputs(self) -> outputs.Outputs:
         """Raises SandboxError."""
-        return outputs.check(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+        return outputs.check_outputs(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
 
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """And what it is judged by. Raises Unsupported, InvalidProgram."""
@@ -174,16 +174,16 @@ class Runner:
             for result in results
         }
 
-    def outcome(self, judged: Judged, limit_s: float) -> Outcome:
+    def outcome(self, judged: Judged, limit_s: float) -> SubmissionOutcome:
         """What a run comes to at a time limit. Raises CheckerError where validator or grader break a rule."""
         best, minimise = _best_score(self.package), self.package.settings.minimise
         done = judged.judgement
         if done is None or done.verdict is Verdict.CE:
-            return Outcome({}, {}, best, minimise, compiled=False)
+            return SubmissionOutcome({}, {}, best, minimise, compiled=False)
         results = self._found(done.cases, limit_s)
-        return Outcome(results, self.grader.grade(results), best, minimise)
+        return SubmissionOutcome(results, self.grader.grade(results), best, minimise)
 
-    def out_of_range(self, outcome: Outcome) -> Iterator[str]:
+    def out_of_range(self, outcome: SubmissionOutcome) -> Iterator[str]:
         """Scores of groups that testdata.yaml says cannot be."""
         for group in self.package.tree.groups() if self.package.settings.scoring else ():
             rules, grade = group.rules, outcome.grades.get(group.name)

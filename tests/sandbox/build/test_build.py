@@ -13,18 +13,18 @@ from toolchains import is_installed, need
 from sandbox import Case, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.build import units
 from sandbox.build.builder import Builder
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.judging import Judge
-from sandbox.languages import LANGUAGES, find, toolchain
+from sandbox.languages import LANGUAGES, find_language, toolchain
 
 PROBLEM = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=60))
 ALL = "#include <bits/stdc++.h>\n"
 MAIN = 'int main() { std::cout << "ok"; }\n'
-pytestmark = pytest.mark.skipif(not is_installed("cpp"), reason=f"needs {find('cpp').package}")
+pytestmark = pytest.mark.skipif(not is_installed("cpp"), reason=f"needs {find_language('cpp').package}")
 
 
 def unit(source: str, language: str = "cpp") -> units.Unit:
-    return units.compose(find(language), PROBLEM, source, PROBLEM.cases[0])
+    return units.compose(find_language(language), PROBLEM, source, PROBLEM.cases[0])
 
 
 # --- headers compiled ahead -------------------------------------------------------------------------------------------
@@ -33,17 +33,21 @@ def unit(source: str, language: str = "cpp") -> units.Unit:
 @pytest.mark.parametrize("isolation", ["A", "B"])
 def test_a_header_compiled_ahead_is_seen_and_used_and_cannot_be_changed(builder: Builder, isolation: str) -> None:
     with Jail(isolation, shared=builder.shared) as jail:  # type: ignore[arg-type]
-        flags = builder.headers.flags(jail, find("cpp"))
+        flags = builder.headers.flags(jail, find_language("cpp"))
         assert flags[0] == "-I"
         source = b"#include <bits/stdc++.h>\nint main() {}\n"
-        compiler = [part for part in find("cpp").precompile[1:] if part.startswith("-") and part not in ("-x", "-o")]
+        compiler = [
+            part for part in find_language("cpp").precompile[1:] if part.startswith("-") and part not in ("-x", "-o")
+        ]
         argv = ("/usr/bin/g++", *compiler, "-H", "-c", "main.cpp", *flags)
-        done = jail.run(Run(find("cpp").compile_limits, argv=argv, files=(("main.cpp", source),), with_tools=True))
+        done = jail.run(
+            JailedRun(find_language("cpp").compile_limits, argv=argv, files=(("main.cpp", source),), with_tools=True)
+        )
         assert f"! {flags[1]}/bits/stdc++.h.gch" in done.stderr.decode()  # g++ -H marks with ! what it used
         (made,) = Path(builder.shared).rglob("*.gch")
         before = made.read_bytes(), made.stat().st_mtime_ns
         script = f"touch {flags[1]}/bits/stdc++.h.gch; echo >> {flags[1]}/bits/stdc++.h.gch"
-        assert jail.run(Run(PROBLEM.limits, argv=("/bin/sh", "-c", script), with_tools=True)).exit_code != 0
+        assert jail.run(JailedRun(PROBLEM.limits, argv=("/bin/sh", "-c", script), with_tools=True)).exit_code != 0
         assert (made.read_bytes(), made.stat().st_mtime_ns) == before
 
 
@@ -51,10 +55,10 @@ def test_a_header_is_compiled_once(builder: Builder, judge: Judge) -> None:
     def made() -> list[tuple[str, int]]:
         return [(str(path), path.stat().st_mtime_ns) for path in sorted(Path(builder.shared).rglob("*.gch"))]
 
-    builder.headers.flags(judge.jail, find("cpp"))
+    builder.headers.flags(judge.jail, find_language("cpp"))
     before = made()
     assert len(before) == 1
-    assert Builder(builder.directory).headers.flags(judge.jail, find("cpp"))
+    assert Builder(builder.directory).headers.flags(judge.jail, find_language("cpp"))
     assert made() == before
 
 
@@ -77,7 +81,7 @@ def test_a_program_may_include_everything_in_any_way(judge: Judge, source: str) 
 def test_without_a_shared_directory_nothing_is_compiled_ahead(tmp_path: Path) -> None:
     builder = Builder(tmp_path)
     with Jail() as jail:
-        assert builder.headers.flags(jail, find("cpp")) == ()
+        assert builder.headers.flags(jail, find_language("cpp")) == ()
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -145,14 +149,16 @@ def test_a_compile_bomb_is_a_compile_error_and_leaves_nothing(
 ) -> None:
     language, source = BOMBS[name]
     need(language)
-    limits = dataclasses.replace(find(language).compile_limits, cpu_s=4.0, wall_s=60.0)
-    monkeypatch.setitem(LANGUAGES, language, dataclasses.replace(find(language), compile_limits=limits))
+    limits = dataclasses.replace(find_language(language).compile_limits, cpu_s=4.0, wall_s=60.0)
+    monkeypatch.setitem(LANGUAGES, language, dataclasses.replace(find_language(language), compile_limits=limits))
     kept = sorted(judge.builder.directory.iterdir())
     done = judge.judge(PROBLEM, Program(source, language))
     assert done.verdict is Verdict.CE
     assert 0 < len(done.compile_log) <= 65 << 10
     assert sorted(judge.builder.directory.iterdir()) == kept
-    left = judge.jail.run(Run(PROBLEM.limits, argv=("/bin/sh", "-c", "ls -A; ls -d /proc/[0-9]*"), with_tools=True))
+    left = judge.jail.run(
+        JailedRun(PROBLEM.limits, argv=("/bin/sh", "-c", "ls -A; ls -d /proc/[0-9]*"), with_tools=True)
+    )
     assert [line for line in left.stdout.decode().split() if not line.startswith("/proc/")] == []
     assert len(left.stdout.split()) <= 4  # pid 1, the shell, ls
 
@@ -161,7 +167,7 @@ def test_a_compile_bomb_is_a_compile_error_and_leaves_nothing(
 
 
 def test_a_missing_tool_names_the_package_and_is_no_verdict(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "tool", lambda name: None)
+    monkeypatch.setattr(toolchain, "find_tool", lambda name: None)
     for language in LANGUAGES.values():
         if language.tools:
             with pytest.raises(ToolchainMissing, match="install"):
@@ -189,7 +195,7 @@ def test_what_anybody_may_write_is_no_toolchain(tmp_path: Path, monkeypatch: pyt
     planted.write_text("#!/bin/sh\n")
     planted.chmod(0o755)
     monkeypatch.setenv("SANDBOX_PATH", str(tmp_path))
-    assert toolchain.tool("planted-compiler") is None
+    assert toolchain.find_tool("planted-compiler") is None
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 
 import pytest
+from tiers import jail_of
+from wide import wide
 
 from sandbox.core import MIB, Case, CaseResult, Judgement, Limits, Problem, Program, Verdict
 from sandbox.judging.judge import Judge
-from sandbox.judging.prepared import Prepared
+from sandbox.judging.prepared import PreparedProgram
+
+tiered_jail = jail_of("A", wide("B"))
 
 FAST = Limits(cpu_s=0.5, wall_s=20.0, memory_bytes=256 * MIB, output_bytes=1 * MIB, processes=32)
 
@@ -215,7 +219,7 @@ def test_state_of_the_interpreter_does_not_pass_from_run_to_run(judge: Judge) ->
 
 def test_chance_and_hash_order_are_the_same_in_every_run(judge: Judge) -> None:
     source = "import random\nprint(random.random(), list({'a', 'b', 'c', 'd'}))"
-    with Prepared(judge.jail, judge.builder, Program(source)) as prepared:
+    with PreparedProgram(judge.jail, judge.builder, Program(source)) as prepared:
         outputs = {prepared.run(Limits())[0].stdout for _ in range(2)}
     assert len(outputs) == 1
 

@@ -11,7 +11,7 @@ import pytest
 import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.judging.judge import Judge
 from sandbox.languages import LANGUAGES
 from sandbox.zygote.inbox import AHEAD
@@ -102,7 +102,7 @@ def test_a_broken_jail_does_not_answer_twice() -> None:
         select.select([jail._tree.control], [], [], 20)  # all of it is gone at the end of its stream
         for _ in range(2):
             with pytest.raises(SandboxError):
-                jail.run(Run(LIMITS, job=b"{}" + bytes(32)))
+                jail.run(JailedRun(LIMITS, job=b"{}" + bytes(32)))
 
 
 # --- functions --------------------------------------------------------------------------------------------------------

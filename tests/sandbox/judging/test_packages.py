@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 from packages import ALL, DATA, Submission, limits, problem, submissions
+from wide import wide
 
 from sandbox import Case, InvalidProblem, Judgement, Pool, Problem, Program, Subtask, ToolchainMissing, Verdict
 
@@ -93,6 +94,7 @@ sys.exit(42 if found == want else 43)
 """
 
 
+@pytest.mark.wide
 def test_different_with_a_checker() -> None:
     judged = problem(
         KATTIS / "different", compare="checker", checker=Program(DIFFERENT), convention="kattis", limits=limits(2)
@@ -137,6 +139,7 @@ def test_guess_with_an_interactor() -> None:
     assert disagreements(items, judged) == {}
 
 
+@pytest.mark.wide
 def test_oddecho_with_subtasks() -> None:
     judged = problem(KATTIS / "oddecho", limits=limits(4))
     assert judged.subtasks == (Subtask("subtask1", 50), Subtask("subtask2", 50))
@@ -175,6 +178,7 @@ def agrees(row: dict[str, Any], judged: Problem, done: Judgement) -> bool:
     return done.verdict in CLAIMS[row["claimed"]]
 
 
+@pytest.mark.wide
 def test_the_olympiads_recorded_verdicts_are_met_save_the_known_noise() -> None:
     pairs, rows = [], kodsport()
     for row in rows:
@@ -227,7 +231,7 @@ def apps(name: str) -> tuple[Problem, list[dict[str, Any]]]:
     return judged, labelled + human if ALL else labelled[:6] + human[:2]
 
 
-@pytest.mark.parametrize("name", ["0001", "0111", "2287", "2404", "4184"])
+@pytest.mark.parametrize("name", ["0001", *map(wide, ["0111", "2287", "2404", "4184"])])
 def test_the_labels_of_apps_programs_are_met(name: str) -> None:
     judged, labelled = apps(name)
     done = judge_all(((judged, Program(row["code"])) for row in labelled), stop=False)
@@ -276,6 +280,7 @@ def fusion_references() -> list[tuple[Problem, Program]]:
     return pairs + [asserted(row, json.loads(row["test"])["code"], row["canonical_solution"]) for row in mbxp]
 
 
+@pytest.mark.wide
 def test_the_references_of_sandboxfusions_samples_are_accepted() -> None:
     pairs = fusion_references()
     assert len(pairs) > 40
@@ -289,7 +294,7 @@ def accepted(result: Judgement | None) -> bool:
     return result is not None and result.verdict is AC
 
 
-@pytest.mark.parametrize("mode", ["sf", "code_contests", "tokens"])
+@pytest.mark.parametrize("mode", ["code_contests", wide("sf"), wide("tokens")])
 def test_an_answer_to_nothing_solves_no_contest_problem(mode: str) -> None:
     pairs = []
     for row in fusion("code_contests"):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, WRONG, family, living, members, parts, pool_of, until
+from wide import wide
 
 import sandbox
 from sandbox import Case, Judgement, Limits, Pool, Problem, Program, SandboxError, Verdict
@@ -141,7 +142,7 @@ def test_the_queue_is_bounded_and_makes_callers_wait() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("victim", ["worker", "waiter", "keeper"])
+@pytest.mark.parametrize("victim", ["worker", wide("waiter"), wide("keeper")])
 def test_a_killed_part_is_replaced_and_its_job_tried_again(victim: str) -> None:
     problem = Problem("p", "stdio", (Case("", "ok"),), limits=Limits(cpu_s=5, wall_s=60))
     program = Program("import time\ntime.sleep(0.7)\nprint('ok')")
@@ -230,7 +231,7 @@ def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, mo
     import tempfile
 
     from sandbox.kernel import reserve_directory
-    from sandbox.kernel.orphan_cleanup import sweep
+    from sandbox.kernel.orphan_cleanup import remove_orphans
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mine = Path(reserve_directory())
@@ -240,7 +241,7 @@ def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, mo
     other = tmp_path / "something-else"
     for path in (mine, dead, containers, other):
         path.mkdir()
-    sweep()
+    remove_orphans()
     assert sorted(tmp_path.iterdir()) == sorted([mine, containers, other])
 
 
