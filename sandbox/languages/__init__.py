@@ -7,7 +7,7 @@ from sandbox.languages import toolchain
 from sandbox.languages.cpp_call import argument_types
 from sandbox.languages.language import Language, LanguageHarness, Runtime
 from sandbox.languages.layout import NoEntry, ProgramLayout, lay_out
-from sandbox.languages.table import LANGUAGES, by_suffix, find_language
+from sandbox.languages.table import LANGUAGES, by_package_code, by_suffix, find_language
 
 __all__ = [
     "LANGUAGES",
@@ -17,6 +17,7 @@ __all__ = [
     "ProgramLayout",
     "Runtime",
     "argument_types",
+    "by_package_code",
     "by_suffix",
     "find_language",
     "lay_out",

@@ -94,6 +94,8 @@ class Language:
     """Of files that hold its programs."""
     aliases: tuple[str, ...] = ()
     """Other names that `find` takes."""
+    package_code: str = ""
+    """The language's name in the problem package format; by default `name`."""
     artifact: str = ""
     tools: tuple[str, ...] = ()
     """Programs that must be found (see `sandbox.languages.toolchain`)."""
@@ -132,12 +134,16 @@ class Language:
     """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
     said: str = r"(?!)(?P<said>)"
     """A pattern: what its runtime says on stderr of an error that nobody caught; the same holds."""
+    crash_has_own_exit_code: bool = False
+    """A program that crashes ends by a signal or with an exit code that is none of testlib's verdicts."""
     asserted: tuple[str, ...] = ()
     """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
 
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):
             raise ValueError(f"language {self.name!r}: give a sample for each of its kinds {sorted(self.harness)}")
+        if not self.package_code:
+            object.__setattr__(self, "package_code", self.name)
 
     @property
     def warm(self) -> bool:

@@ -73,6 +73,8 @@ _TABLE: Final = (
         ),
         suffixes=(".py", ".py3"),
         aliases=("py", "python3"),
+        package_code="python3",
+        crash_has_own_exit_code=True,
         harness={
             "function": LanguageHarness(complete="the function has returned"),
             "assert": LanguageHarness(complete="the last step of the test is done"),
@@ -100,6 +102,7 @@ _TABLE: Final = (
             },
         ),
         suffixes=(".c",),
+        crash_has_own_exit_code=True,
         together=True,
         artifact="main",
         tools=("gcc",),
@@ -146,6 +149,7 @@ _TABLE: Final = (
             },
         ),
         suffixes=(".cpp", ".cc", ".cxx", ".c++", ".C"),
+        crash_has_own_exit_code=True,
         together=True,
         aliases=("c++", "cc", "cxx"),
         artifact="main",
@@ -297,6 +301,7 @@ _TABLE: Final = (
             },
         ),
         suffixes=(".rs",),
+        crash_has_own_exit_code=True,
         aliases=("rs",),
         artifact="main",
         tools=("rustc", "cc"),
@@ -377,6 +382,11 @@ def find_language(name: str) -> Language:
         if wanted == language.name or wanted in language.aliases:
             return language
     raise SandboxError(f"language={name!r} is unknown; use one of {', '.join(LANGUAGES)}")
+
+
+def by_package_code(code: str) -> Language | None:
+    """The language that the problem package format calls `code` ("python3"); None where the table has none."""
+    return next((language for language in LANGUAGES.values() if language.package_code == code), None)
 
 
 def by_suffix(suffix: str) -> Language | None:

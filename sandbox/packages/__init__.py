@@ -11,12 +11,11 @@ from sandbox.packages.expectations import Author, Expected, Rule, SubmissionOutc
 from sandbox.packages.grading import Found, Grade, Grader
 from sandbox.packages.inputs import Inputs
 from sandbox.packages.package import ANSWER_FILE, Package, read_package
-from sandbox.packages.programs import CODES, Sources, Unsupported, check_links, read_sources
+from sandbox.packages.programs import Sources, Unsupported, check_links, read_sources
 from sandbox.packages.tree import NewRules, OldRules
 
 __all__ = [
     "ANSWER_FILE",
-    "CODES",
     "Author",
     "Expected",
     "Found",

@@ -14,6 +14,7 @@ from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import InvalidProblem
+from sandbox.languages import LANGUAGES
 from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
 
 LEGACY: Final = ("legacy", "legacy-icpc")
@@ -31,7 +32,7 @@ _LANGUAGES: Final = (
     *("odin", "pascal", "perl", "php", "prolog", "python2", "python3", "python3numpy", "racket", "ruby"),
     *("rust", "scala", "simula", "smalltalk", "snobol", "swift", "typescript", "visualbasic", "zig"),
 )
-"""All codes of the format."""
+"""All languages that the format names; a language of the table may be one more."""
 _CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
 _TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
@@ -165,7 +166,7 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
-    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES))
+    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values())))
     constants = keys.inner("constants")
     values = {name: constants.text(name) for name in list(constants.left)}
     if wrong := next((name for name in values if not _CONSTANT.fullmatch(name)), None):

@@ -19,8 +19,8 @@ from sandbox.errors import CheckerError
 from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
 from sandbox.kernel import remove_tree, reserve_directory
+from sandbox.languages import find_language
 from sandbox.packages import (
-    CODES,
     Expected,
     Found,
     Grade,
@@ -35,7 +35,7 @@ from sandbox.packages import (
 )
 from sandbox.verify import outputs
 
-_CODES: Final = {
+VERDICT_CODES: Final = {
     **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
     **{verdict: verdict.value for verdict in (Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.CE)},
 }
@@ -115,7 +115,7 @@ class Runner:
             return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
         program = self.package.submission(sources, code=said.language, entry=said.entry)
         allowed = self.package.settings.languages
-        code = next(code for code, name in CODES.items() if name == program.language)
+        code = find_language(program.language).package_code
         if allowed is not None and code not in allowed:
             raise Unsupported(f"the package allows {', '.join(allowed)}, not {code}")
         return program, self._problem
@@ -169,7 +169,7 @@ class Runner:
     def _found(self, results: Sequence[CaseResult], limit_s: float) -> dict[str, Found]:
         return {
             self.names[result.index]: Found(
-                "TLE" if result.cpu_s > limit_s else _CODES[result.verdict], dict(result.feedback)
+                "TLE" if result.cpu_s > limit_s else VERDICT_CODES[result.verdict], dict(result.feedback)
             )
             for result in results
         }

@@ -18,7 +18,6 @@ from sandbox.core import Isolation
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
 from sandbox.languages import find_language
 from sandbox.packages import (
-    CODES,
     Author,
     Expected,
     Inputs,
@@ -198,7 +197,7 @@ def judge_one(
     if path.is_dir():
         check_links(path)
     sources = read_sources(path)
-    code = next((code for code, name in CODES.items() if language and name == find_language(language).name), "")
+    code = find_language(language).package_code if language else ""
     said = Expected((), code)
     with Runner(package, isolation=isolation, packages=packages) as runner:
         runner.program(sources, said)  # before the time limit is looked for, which takes long

@@ -15,4 +15,7 @@ def wide(*values: Any) -> Any:
 
 def every(step: int, rows: Sequence[Any]) -> list[Any]:
     """Return the rows; all but the first of each ``step`` are run with ``--wide`` only."""
-    return [row if number % step == 0 else wide(*row) for number, row in enumerate(rows)]
+    return [
+        row if number % step == 0 else wide(*row) if isinstance(row, tuple) else wide(row)
+        for number, row in enumerate(rows)
+    ]

@@ -173,18 +173,6 @@ def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Ja
     assert [verdict(jail, large, tmp_path, limit).name for limit in limits] == ["MLE", "AC", "MLE", "AC"]
 
 
-@pytest.mark.parametrize(
-    ("text", "kills"),
-    [
-        (b"oom_kill_disable 0\nunder_oom 0\noom_kill 12\n", 12),
-        (b"low 0\nmax 4\noom 5\noom_kill 3\noom_group_kill 7\n", 3),
-        (b"oom_kill_disable 0\nunder_oom 0\n", None),
-    ],
-)
-def test_a_number_is_read_from_the_line_of_its_name(text: bytes, kills: int | None) -> None:
-    assert cgroup._number(b"oom_kill ", text) == kills
-
-
 def test_the_group_goes_with_the_jail(jail: Jail) -> None:
     with Jail(jail.tier) as other:
         assert groups(other.group)

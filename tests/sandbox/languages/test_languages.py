@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from toolchains import need
 from wide import wide
 
-import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.core import MIB
 from sandbox.doctor.selftest import self_test
 from sandbox.jail import Jail
 from sandbox.judging import Judge
-from sandbox.languages.language import Samples
-from sandbox.languages.table import LANGUAGES, by_suffix, find_language
+from sandbox.languages.table import LANGUAGES, find_language
 
 LIMITS = Limits(cpu_s=10, wall_s=100, memory_bytes=256 * MIB)
 
@@ -55,9 +51,6 @@ def test_a_language_passes_its_own_test_in_tier_b_too(judge_in_b: Judge, languag
 
 
 # --- ways to end ------------------------------------------------------------------------------------------------------
-
-GO = "package main\nimport ({imports})\nfunc main() {{ {body} }}"
-JAVA = "import java.util.*; class Main {{ public static void main(String[] a) throws Exception {{ {} }} }}"
 
 
 @pytest.mark.parametrize("language", ["python", "c", wide("cpp"), *map(wide, [*LANGUAGES][3:])])
@@ -96,51 +89,6 @@ def test_every_kind_of_a_language_tells_right_from_wrong_and_from_an_early_end(
     assert early.verdict is Verdict.RE, (early.compile_log, early.cases)
     if "before its result" in early.cases[0].message:
         assert find_language(language).harness[kind].complete in early.cases[0].message
-
-
-def test_a_language_without_a_sample_for_each_of_its_kinds_is_no_entry() -> None:
-    python = find_language("python")
-    bare = dataclasses.replace(python.samples, asked={"function": python.samples.asked["function"]})
-    with pytest.raises(
-        ValueError, match=r"language 'python': give a sample for each of its kinds \['assert', 'function'\]"
-    ):
-        dataclasses.replace(python, samples=bare)
-    with pytest.raises(TypeError, match="missing"):
-        Samples(adds="", fails="", hoards="", spins="", broken="")  # type: ignore[call-arg]
-
-
-def test_no_name_and_no_suffix_means_two_languages() -> None:
-    names = [name for language in LANGUAGES.values() for name in (language.name, *language.aliases)]
-    suffixes = [suffix for language in LANGUAGES.values() for suffix in language.suffixes]
-    assert sorted(set(names)) == sorted(names)
-    assert sorted(set(suffixes)) == sorted(suffixes)
-    assert all(
-        find_language(name.upper()).name == language.name
-        for language in LANGUAGES.values()
-        for name in language.aliases
-    )
-    assert all(by_suffix(suffix) is language for language in LANGUAGES.values() for suffix in language.suffixes)
-
-
-def test_the_page_names_every_language_of_the_table() -> None:
-    page = (Path(sandbox.__file__).parent / "README.md").read_text("utf-8")
-    told = next(line for line in page.splitlines() if line.startswith("| languages |"))
-    titles = [language.title for language in LANGUAGES.values()]
-    assert f"| languages | {', '.join(titles)}:" in told
-
-
-@pytest.mark.parametrize(
-    ("language", "source"),
-    [
-        wide("java", JAVA.format("Thread[] t = new Thread[20]; for (int i = 0; i < 20; i++) (t[i] = new Thread(() -> {})).start(); for (Thread x : t) x.join(); System.out.println(\"ok\");")),  # noqa: E501
-        wide("go", GO.format(imports='"fmt"; "sync"', body="var w sync.WaitGroup; for i := 0; i < 1000; i++ { w.Add(1); go w.Done() }; w.Wait(); fmt.Println(\"ok\")")),  # noqa: E501
-        ("javascript", "const { Worker } = require('worker_threads'); new Worker('console.log(\"ok\")', { eval: true })"),  # noqa: E501
-        wide("rust", 'fn main() { std::thread::spawn(|| println!("ok")).join().unwrap(); }'),
-    ],
-)  # fmt: skip
-def test_a_runtime_has_the_threads_it_needs(judge: Judge, language: str, source: str) -> None:
-    done = run(judge, language, source)
-    assert done.verdict is Verdict.AC, (done.compile_log, done.cases)
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,6 @@ def test_what_is_missing_or_wrong_is_a_compile_error_or_a_crash(judge: Judge, la
     assert done.verdict is (Verdict.RE if language in ("python", "javascript") else Verdict.CE)
 
 
-@pytest.mark.parametrize("language", ["python", "c", *map(wide, [*PROGRAMS][2:])])
-def test_a_program_of_one_file_may_be_called_as_its_author_likes(judge: Judge, language: str) -> None:
-    source = find_language(language).samples.adds
-    done = judged(judge, ((f"my-sol.v2{find_language(language).suffixes[0]}", source),), language)
-    assert done.verdict is Verdict.AC, done
-
-
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_all_of_a_program_may_lie_in_a_folder(judge: Judge, language: str) -> None:
     files = tuple((f"src/{name}", text.replace("'main.py'", "'src/main.py'")) for name, text in PROGRAMS[language])

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from places import ROOT
 from pooling import RIGHT, SUM, WRONG, family, pool_of
@@ -106,19 +105,6 @@ def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(other:
             held = shelf.find(digests[1])
             assert held is not None
             assert problem_memfd.read_problem(held) == two
-
-    asyncio.run(main())
-
-
-def test_equal_texts_that_were_made_twice_are_sent_once() -> None:
-    async def main() -> None:
-        async with stored(kept_max=1) as (kept, shelf):
-            again = dataclasses.replace(A, cases=(Case("1", "".join("a" for _ in range(100))),))
-            async with kept.hold(A) as first, kept.hold(again) as second:
-                assert first == second
-                assert kept.written == 2
-            await settled(kept)
-            assert shelf.find(first.digest) is not None  # one of the two was let go of, and the other needs it
 
     asyncio.run(main())
 
@@ -241,26 +227,6 @@ def test_a_cancelled_job_takes_nobody_elses_problem_along() -> None:
 # --- ends and faults --------------------------------------------------------------------------------------------------
 
 
-def test_a_supervisor_that_comes_after_another_gets_the_problem_too() -> None:
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            await pool.judge(SUM, RIGHT)
-            psutil.Process(pool.pids()[0]).kill()
-            assert (await pool.judge(SUM, RIGHT)).verdict is Verdict.AC
-
-    asyncio.run(main())
-
-
-def test_two_pools_have_nothing_in_common() -> None:
-    async def main() -> None:
-        async with pool_of(1) as one, pool_of(1) as other:
-            await asyncio.gather(*(pool.judge(SUM, RIGHT) for pool in (one, other)))
-            await one.close()
-            assert (await other.judge(SUM, RIGHT)).verdict is Verdict.AC
-
-    asyncio.run(main())
-
-
 def test_no_memory_for_a_problem_is_our_fault_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(problem: Problem) -> Any:
         raise OSError(errno.ENOMEM, "no memory")
@@ -272,19 +238,6 @@ def test_no_memory_for_a_problem_is_our_fault_and_passes(monkeypatch: pytest.Mon
                 found = await asyncio.gather(given(kept, A), given(kept, A), return_exceptions=True)
                 assert [type(error) for error in found] == [SandboxError, SandboxError]
             assert await given(kept, A)
-
-    asyncio.run(main())
-
-
-def test_a_supervisor_that_is_gone_is_told_as_that() -> None:
-    async def main() -> None:
-        async with stored() as (kept, shelf):
-            shelf._sock.close()
-            with pytest.raises(ConnectionError):
-                await given(kept, A)
-            kept.close()
-            with pytest.raises(ConnectionError):
-                await given(kept, A)
 
     asyncio.run(main())
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from recipes.code_rl.extract import extract_program
 from sandbox import Case, InvalidProblem, Pool, Problem, Program, Verdict, zoo
 from sandbox.build import Builder
 from sandbox.core import Judgement, Limits
-from sandbox.errors import IsolationUnavailable, WorkerDied
+from sandbox.errors import IsolationUnavailable
 from sandbox.jail import Jail, JailedRun
 from sandbox.judging import Judge
 
@@ -202,21 +201,12 @@ def test_links_pipes_and_devices_are_never_collected(jail: Jail, script: str) ->
     assert (done.exit_code, done.collected) == (0, None)
 
 
-def test_a_regular_file_is_collected(jail: Jail) -> None:
-    assert jail.run(JailedRun(Limits(), argv=("/bin/sh", "-c", "echo x > out"), collect="out")).collected == b"x\n"
-
-
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/../../x", "a//b", "", ".", "..", "a\x00b"])
 def test_names_that_leave_the_work_directory_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="work directory"):
         JailedRun(Limits(), argv=("/bin/true",), files=((name, b""),))
     with pytest.raises(ValueError, match="work directory"):
         JailedRun(Limits(), argv=("/bin/true",), collect=name)
-
-
-def test_two_files_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="twice"):
-        JailedRun(Limits(), argv=("/bin/true",), files=(("a", b""), ("a", b"")))
 
 
 def test_a_problem_without_tests_cannot_be_made() -> None:
@@ -258,13 +248,6 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["stdio", "function", "assert"])
-@pytest.mark.parametrize("source", ["", "pass", "# a comment", "def g(): pass"])
-def test_an_empty_program_fails(jail: Jail, tmp_path: Path, kind: str, source: str) -> None:
-    problem = {"stdio": zoo.SUM, "function": zoo.DOUBLE, "assert": zoo.ASSERTS}[kind]
-    assert Judge(jail, Builder(tmp_path)).judge(problem, Program(source)).verdict is not Verdict.AC
-
-
 def test_a_right_program_passes_three_times(jail: Jail, tmp_path: Path) -> None:
     judge = Judge(jail, Builder(tmp_path))
     for entry in SMALL:
@@ -293,11 +276,3 @@ def test_verdicts_are_the_same_on_a_machine_with_four_times_the_work(tmp_path: P
             burner.wait()
     assert busy == calm
     assert len(set(calm)) >= 4
-
-
-def test_a_jail_that_fails_is_our_error_and_not_a_verdict(jail: Jail) -> None:
-    with Jail(jail.tier) as other:  # type: ignore[arg-type]
-        other.process.kill()
-        select.select([other._tree.control], [], [], 60)  # all of it is gone at the end of its stream
-        with pytest.raises(WorkerDied):
-            other.run(JailedRun(Limits(), argv=("/bin/true",)))
