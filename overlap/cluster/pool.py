@@ -39,7 +39,7 @@ from overlap.errors import OverlapError, VerifierError, first_error
 from overlap.verify import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire
-from sandbox.pool import Once
+from sandbox.pool import JudgementCache
 
 ALONE_S = 60.0
 TRIES = 4
@@ -70,7 +70,7 @@ class ClusterPool:
         self._members, self._tell = members, tell
         self._router, self._digests, self._tallies = Router(), Digests(), Tallies()
         self._desks: dict[str, Desk] = {}
-        self._once = Once() if judge_once else None
+        self._once = JudgementCache() if judge_once else None
         self._pacer, self._numbers = Pacer(), 0
         self._spreading = self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
