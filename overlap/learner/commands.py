@@ -21,7 +21,7 @@ from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
 from overlap.learner.zero.backend import ZeroBackend
 from overlap.policy import policy_digest
-from overlap.weights import Sender, open_sender
+from overlap.weights import WeightSender, open_sender
 
 
 @contextmanager
@@ -43,7 +43,7 @@ class Commands:
         if spec.placement.sleeps and spec.cfg.learn.offload != "none":
             self._trainer.turns = self._trainer.take_turns()
         self._turns = self._trainer.turns
-        self._sender: Sender | None = None
+        self._sender: WeightSender | None = None
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 

@@ -128,7 +128,7 @@ def sequence_masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """The ratio of the whole response on each of its tokens, 0 where that is over ``bound``.
 
     Liu, Li et al. 2025 ("When Speed Kills Stability", sequence-level masked importance sampling); TRL
-    ``GRPOTrainer`` with ``vllm_importance_sampling_mode="sequence_mask"``, cap 3; verl
+    ``GRPOTrainer``, importance sampling mode "sequence_mask", cap 3; verl
     ``RolloutCorrectionConfig.seq_mis``, cap 2. Sums are in float64: a response may have tens of thousands of tokens.
     """
     log_ratio, owners = anchor - sampled.engine, sampled.owners

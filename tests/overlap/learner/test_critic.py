@@ -246,7 +246,7 @@ def test_stale_samples_are_weighed_by_the_correction_and_valued_by_the_newest_cr
     ]  # fmt: skip
     results = []
     for groups in (fresh, stale):
-        made = with_a_head(trainer(CRITIC, correction="mis"))
+        made = with_a_head(trainer(CRITIC | {"lr": 1e-4}, correction="mis"))
         told = made.step(groups)
         results.append(told)
         assert made.step(groups)["critic/loss"] < told["critic/loss"]
