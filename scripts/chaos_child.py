@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Literal
 import overlap.generate
 import overlap.learner
 import overlap.verify
-from overlap.atomic import partial_path, replace, sync, to_its_end
+from overlap.aio import shielded_thread
+from overlap.atomic import partial_path, replace, sync
 from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
@@ -69,9 +70,11 @@ class Learner(FakeLearner):
         version = await super().save(partial, kind=kind)
         learn = self._cfg.learn
         state = {"version": version, "updates": version, "ranks": learn.ranks, "zero_stage": learn.zero_stage}
-        await to_its_end((partial / "learner.json").write_text, json.dumps(state | {"dtype": self._cfg.model.dtype}))
-        await to_its_end(sync, partial)
-        await to_its_end(replace, partial, path)
+        await shielded_thread(
+            (partial / "learner.json").write_text, json.dumps(state | {"dtype": self._cfg.model.dtype})
+        )
+        await shielded_thread(sync, partial)
+        await shielded_thread(replace, partial, path)
         return version
 
 

@@ -20,6 +20,7 @@ from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar, get_args
 
+from overlap.aio import race
 from overlap.errors import OverlapError, StoppedError
 from overlap.pipeline import Control, OnSave
 
@@ -151,16 +152,11 @@ class Steering:
         if self.stopped:
             work.close()
             raise StoppedError(why)
-        doing, stop = asyncio.create_task(work), asyncio.create_task(self.wanted_end())
-        try:
-            await asyncio.wait([doing, stop], return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                raise StoppedError(why)
-            return doing.result()
-        finally:
-            for task in (doing, stop):
-                task.cancel()
-            await asyncio.gather(doing, stop, return_exceptions=True)
+        doing, _ = await race(work, self.wanted_end())
+        if doing.cancelled():
+            raise StoppedError(why)
+        result: T = doing.result()
+        return result
 
     async def wanted_end(self) -> None:
         """The session's: until ``stop``."""

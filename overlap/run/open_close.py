@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Protocol
 
+from overlap.aio import unwrapped
 from overlap.errors import OverlapError
 from overlap.process import Reaper
 
@@ -49,9 +50,8 @@ async def open_doors(
     for name, door in doors.items():
         stack.push_async_callback(_close, name, door.close, say)
     try:
-        await _start(doors, waits)
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors.exceptions[0].__cause__
+        with unwrapped():
+            await _start(doors, waits)
     finally:
         for door in doors.values():
             for pid in door.pids():

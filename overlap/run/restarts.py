@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from overlap.atomic import to_its_end
+from overlap.aio import shielded_thread
 from overlap.config import Config
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError
 from overlap.record import Resumed, RunDir, go_back, latest
@@ -60,7 +60,7 @@ class Restarts:
         self._say(f"{self.told[-1]} in {pause_s:g} s")
         await asyncio.sleep(pause_s)
         try:
-            return await to_its_end(go_back, self._run, self._cfg)
+            return await shielded_thread(go_back, self._run, self._cfg)
         except OverlapError as second:
             self._say(f"the run cannot go back: {second}")
             raise death from second

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from overlap.atomic import threaded, to_its_end
+from overlap.aio import race, shielded_thread, threaded
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
@@ -235,7 +235,7 @@ class Session:
         watchers = [asyncio.create_task(door.wait_dead()) for door in (self.generator, self.learner)]
         watchers.append(asyncio.create_task(self.steering.wanted_end()))
         try:
-            await asyncio.wait([main, *watchers], return_when=asyncio.FIRST_COMPLETED)
+            await race(main, *watchers)
             if not main.done() and not self.steering.stopped:
                 await asyncio.wait([main], timeout=2.0)  # its own error names the stage and the sample
             for task in (main, *watchers):
@@ -321,14 +321,14 @@ class Session:
         spare = {best["step"]} if best else set()
         with self.run.losses.spared("checkpoints"):
             if is_complete(folder := path_of(root, step)):  # the learner stands where it stood
-                await to_its_end(save_carried, folder, carried, now())
-                await to_its_end(save_state, folder, state)
+                await shielded_thread(save_carried, folder, carried, now())
+                await shielded_thread(save_state, folder, state)
             else:
                 made = writing(root, step, keep=self.prepared.cfg.run.keep_last, spare=spare)
                 async with threaded(made) as folder:
-                    await to_its_end(save_carried, folder, carried, now())
+                    await shielded_thread(save_carried, folder, carried, now())
                     await self.doors.learner.save(folder / LEARNER, kind="state")
-                    await to_its_end(save_state, folder, state)
+                    await shielded_thread(save_state, folder, state)
             self.run.losses.made_good("checkpoints")
 
     def _state(self, carried: int) -> RunState:
