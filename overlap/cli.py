@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from overlap.commands import add_cluster
-from overlap.errors import ConfigError, OverlapError, RunDirError
+from overlap.errors import ConfigError, OverlapError, RunDirError, one_line
 
 if TYPE_CHECKING:  # what takes time to import is imported where signals are heard
     from overlap.config import Config
@@ -112,7 +112,7 @@ def _flush() -> None:
 
 def _first_line(error: OverlapError) -> str:
     kind = "bad input: " if isinstance(error, ConfigError) else "failed: "
-    return kind + " ".join(str(error).split())
+    return kind + one_line(error)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

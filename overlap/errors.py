@@ -30,6 +30,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+def one_line(text: object, limit: int | None = None) -> str:
+    """``str(text)`` on one line: each run of white space becomes a blank, and what exceeds ``limit`` characters goes."""
+    return " ".join(str(text).split())[:limit]
+
+
 class OverlapError(Exception):
     """Base of every error that this package raises on purpose."""
 

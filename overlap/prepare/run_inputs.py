@@ -9,7 +9,7 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Prompt, Task
-from overlap.errors import ConfigError, blaming
+from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
@@ -85,7 +85,7 @@ def load_tokenizer(policy: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(policy)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise ConfigError(
             "model.policy", str(policy), f"has no tokenizer that transformers loads ({reason})"
         ) from error

@@ -24,7 +24,7 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
-from overlap.errors import StoppedError
+from overlap.errors import StoppedError, one_line
 from overlap.run.control import Steering
 from overlap.run.training import train
 
@@ -118,7 +118,7 @@ class Run(Steering):
         self._await_end()
         if self._error is not None and not self._seen and not isinstance(self._error, StoppedError):
             self._seen = True
-            line = " ".join(f"{type(self._error).__name__}: {self._error}".split())
+            line = one_line(f"{type(self._error).__name__}: {self._error}")
             with contextlib.suppress(OSError, ValueError, AttributeError):  # the terminal has gone
                 print(f"overlap: the run in {self._name} failed: {line}", file=sys.stderr)
 

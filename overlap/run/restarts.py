@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from overlap.aio import shielded_thread
 from overlap.config import Config
-from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError
+from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
 from overlap.record import Resumed, RunDir, go_back, latest
 
 PAUSE_S = 5.0
@@ -56,7 +56,7 @@ class Restarts:
         pause_s = PAUSE_S * 2 ** len(self.told)
         goal = f"checkpoint {self.goal}" if self.goal else "its beginning"
         times = f"{len(self.told) + 1} of run.restarts={self._cfg.run.restarts}"
-        self.told.append(f"{' '.join(str(death).split())}; the run goes back to {goal} ({times})")
+        self.told.append(f"{one_line(death)}; the run goes back to {goal} ({times})")
         self._say(f"{self.told[-1]} in {pause_s:g} s")
         await asyncio.sleep(pause_s)
         try:

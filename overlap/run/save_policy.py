@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from overlap.errors import OverlapError
+from overlap.errors import OverlapError, one_line
 from overlap.record import RunDir, latest
 
 KEEP_S = 30.0  # for an interrupted run to save its policy; larger policies get the time of KEEP_BYTES_PER_S
@@ -32,7 +32,7 @@ class Keeper:
         try:
             version = await self._save(self._run.policy)
         except OverlapError as error:
-            self.kept = {"failure": " ".join(str(error).split())}
+            self.kept = {"failure": one_line(error)}
             raise
         self.kept = {"path": str(self._run.policy), "version": version}
 
