@@ -31,7 +31,7 @@ from contextlib import contextmanager
 
 
 def one_line(text: object, limit: int | None = None) -> str:
-    """``str(text)`` on one line: each run of white space becomes a blank, and what exceeds ``limit`` characters goes."""
+    """Text on one line: each run of white space becomes a blank, and what exceeds ``limit`` characters is cut off."""
     return " ".join(str(text).split())[:limit]
 
 
