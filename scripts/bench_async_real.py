@@ -28,7 +28,7 @@ from bench_schedule import Arm, Found, Landing, Stages, arms, best_s, table
 from overlap.config import Config, load_config
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.generate import VllmGenerator
-from overlap.learner import DeepSpeedLearner
+from overlap.learner import ProcessLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepare import Prepared, prepare
 from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
@@ -159,7 +159,7 @@ class Bench:
 
     async def _open_learner(self, stack: AsyncExitStack) -> Learner:
         p = self.prepared
-        learner = DeepSpeedLearner(self.cfg, p.policy, self.scratch, log=self._log, total_updates=10**6)
+        learner = ProcessLearner(self.cfg, p.policy, self.scratch, log=self._log, total_updates=10**6)
         with on_cores(self.options.learner_cores):
             await self._open("learner", learner, stack)
         await learner.save(self.scratch / "beginning", kind="state")

@@ -22,7 +22,7 @@ from pathlib import Path
 import overlap
 from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.learner import DeepSpeedLearner
+from overlap.learner import ProcessLearner
 from overlap.policy import resolve_policy
 
 LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
@@ -77,7 +77,7 @@ def random_batch(cfg: Config, version: int) -> Batch:
 async def learner_steps(cfg: Config, scratch: Path, pairs: int) -> tuple[list[float], list[float], float]:
     """Seconds of the steps in quiet and beside the loop, and the peak memory of a rank, GB."""
     policy = resolve_policy(cfg.model.policy)
-    learner = DeepSpeedLearner(cfg, policy, scratch, log=scratch / "log", total_updates=2 * pairs + 1)
+    learner = ProcessLearner(cfg, policy, scratch, log=scratch / "log", total_updates=2 * pairs + 1)
     found: tuple[list[float], list[float]] = ([], [])
     try:
         await learner.start()

@@ -116,7 +116,7 @@ def put_fakes(journal: Path) -> None:
     training.prepare = prepare
     overlap.generate.VllmGenerator = generator  # type: ignore[assignment, misc]
     overlap.verify.SandboxVerifier = verifier  # type: ignore[assignment, misc]
-    overlap.learner.DeepSpeedLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
+    overlap.learner.ProcessLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
 
 
 def die_at(operation: int, folder: str) -> None:

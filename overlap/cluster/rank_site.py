@@ -33,7 +33,7 @@ from overlap.placement import NodeDevices, Placement, RankSeat, reseated
 from overlap.process import Life, Peer
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
-"""Files of DeepSpeed's that one rank writes, and reads again."""
+"""Files of a saved state that one rank writes, and reads again."""
 AHEAD = 2
 """Pieces on their way at a time: one is written while the next one comes."""
 

@@ -37,7 +37,7 @@ SAVE_S = 3600.0
 """Writing or reading a sharded state of a large model on a network file system."""
 
 
-class DeepSpeedLearner:
+class ProcessLearner:
     """Implements ``overlap.core.Learner``. Constructing it starts nothing.
 
     ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the

@@ -15,7 +15,7 @@ from overlap.prepare import Prepared, cluster_of
 if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
     from overlap.generate import Site
-    from overlap.learner import DeepSpeedLearner
+    from overlap.learner import ProcessLearner
     from overlap.server import HarnessTask
     from overlap.verify import SandboxVerifier
 
@@ -139,12 +139,12 @@ class Sites:
         return fits_on(asked, self._placement, seat, node)
 
 
-def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, sites: Sites) -> DeepSpeedLearner:
+def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, sites: Sites) -> ProcessLearner:
     """The learner of a run."""
-    from overlap.learner import DeepSpeedLearner
+    from overlap.learner import ProcessLearner
 
     cfg = prepared.cfg
-    return DeepSpeedLearner(
+    return ProcessLearner(
         cfg,
         prepared.policy,
         scratch,

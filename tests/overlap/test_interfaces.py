@@ -10,7 +10,7 @@ import pytest
 
 from overlap import core, fakes
 from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
-from overlap.learner import DeepSpeedLearner
+from overlap.learner import ProcessLearner
 from overlap.replay import kept_rollouts as saved
 from overlap.verify import SandboxVerifier
 
@@ -26,7 +26,7 @@ from overlap.verify import SandboxVerifier
         (core.Verifier, SandboxVerifier),
         (core.Verifier, saved.SavedVerifier),
         (core.Verifier, fakes.FakeVerifier),
-        (core.Learner, DeepSpeedLearner),
+        (core.Learner, ProcessLearner),
         (core.Learner, fakes.FakeLearner),
     ],
 )

@@ -87,7 +87,7 @@ class Stage:
         monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: self.generator)
         monkeypatch.setattr("overlap.generate.SteadyGenerator", lambda make, **_: make())  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
-        monkeypatch.setattr("overlap.learner.DeepSpeedLearner", lambda *a, **k: self.learner)
+        monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
         self.shown = io.StringIO()
         self._folder = folder
 

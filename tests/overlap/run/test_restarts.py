@@ -32,7 +32,7 @@ class Troupe:
         self._dies = dies
         monkeypatch.setattr("overlap.generate.VllmGenerator", self._engine)
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
-        monkeypatch.setattr("overlap.learner.DeepSpeedLearner", self._learner)
+        monkeypatch.setattr("overlap.learner.ProcessLearner", self._learner)
         monkeypatch.setattr(restarts, "PAUSE_S", 0.001)
 
     def _engine(self, *args: Any, **kwargs: Any) -> Generator:

@@ -78,7 +78,7 @@ def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatc
         return made.learner
 
     monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
-    monkeypatch.setattr("overlap.learner.DeepSpeedLearner", learner)
+    monkeypatch.setattr("overlap.learner.ProcessLearner", learner)
     session = made.session()
     session.placement = Placement(engines=(EngineSeat(0, seed=7),))
     play(session)
