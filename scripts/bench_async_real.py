@@ -30,10 +30,10 @@ from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.generate import VllmGenerator
 from overlap.learner import ProcessLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
-from overlap.prepare import Prepared, prepare
+from overlap.prepare import RunInputs, prepare
 from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
-from overlap.run import Door, open_doors
+from overlap.run import Component, open_components
 from overlap.verify import SandboxVerifier
 
 STALEST = 4
@@ -139,7 +139,7 @@ class Bench:
 
     options: argparse.Namespace
     cfg: Config
-    prepared: Prepared
+    prepared: RunInputs
     scratch: Path
     console: Console
     reaper: Reaper
@@ -178,9 +178,9 @@ class Bench:
             await self._open("engine", engine, stack)
         return engine
 
-    async def _open(self, name: str, door: Door, stack: AsyncExitStack) -> None:
+    async def _open(self, name: str, door: Component, stack: AsyncExitStack) -> None:
         self.console.print(f"starting the {name}")
-        await open_doors({name: door}, stack, self.reaper, self.console.print)
+        await open_components({name: door}, stack, self.reaper, self.console.print)
 
     @property
     def _log(self) -> Path:

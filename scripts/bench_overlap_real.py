@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from overlap.commands import Parts, run_standalone
+from overlap.commands import ServingParts, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Generator, ProcesslessEngine, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeLearner
@@ -48,7 +48,7 @@ class Idle(FakeLearner):
         return [0.0]
 
 
-async def measure(loop, parts: Parts, cfg: Config, seed: int) -> list[tuple[float, float, float, float]]:  # type: ignore[no-untyped-def]
+async def measure(loop, parts: ServingParts, cfg: Config, seed: int) -> list[tuple[float, float, float, float]]:  # type: ignore[no-untyped-def]
     """(wall, exposed, efficiency, reward) of each step, seconds."""
     rows = []
 
@@ -60,7 +60,7 @@ async def measure(loop, parts: Parts, cfg: Config, seed: int) -> list[tuple[floa
         rows.append((wall, timing.exposed_reward_s, timing.overlap_efficiency, timing.reward_s))
 
     doors = Doors(Frozen(parts.generator), parts.verifier, Idle())  # type: ignore[arg-type]
-    await loop(doors, cfg, PromptStream(parts.prepared.train, seed), on_step)
+    await loop(doors, cfg, PromptStream(parts.inputs.train, seed), on_step)
     return rows
 
 
@@ -73,7 +73,7 @@ def main() -> None:
     args = parser.parse_args()
     cfg = load_config(args.config, [*args.overrides, f"run.steps={args.steps}"])
 
-    async def work(parts: Parts) -> None:
+    async def work(parts: ServingParts) -> None:
         await measure(overlapped, parts, cfg, 0)  # warm-up: the engine's first batch is slow
         found: dict[str, list[tuple[float, float, float, float]]] = {"serial": [], "overlapped": []}
         for seed in range(1, args.rounds + 1):
@@ -84,10 +84,10 @@ def main() -> None:
     run_standalone(cfg, work)
 
 
-def report(parts: Parts, found: dict[str, list[tuple[float, float, float, float]]]) -> None:
+def report(parts: ServingParts, found: dict[str, list[tuple[float, float, float, float]]]) -> None:
     median = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
     say = parts.console.print
-    say(f"real engine, {parts.prepared.cfg.samples_per_step} samples a step, medians of {len(found['serial'])} steps")
+    say(f"real engine, {parts.inputs.cfg.samples_per_step} samples a step, medians of {len(found['serial'])} steps")
     for name, (wall, exposed, efficiency, reward) in median.items():
         figures = f"wall {wall:6.2f} s  reward {reward:5.2f} s  exposed {exposed:5.2f} s  efficiency {efficiency:.3f}"
         say(f"  {name:<10} {figures}")

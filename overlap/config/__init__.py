@@ -15,7 +15,7 @@ from overlap.config.fields import (
     VerifyConfig,
 )
 from overlap.config.learn import LearnConfig
-from overlap.config.load import HISTORY, config_from_dict, load_config
+from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, without_override
 from overlap.config.rollout import RolloutConfig, check_sharing
 
 __all__ = [
@@ -34,5 +34,7 @@ __all__ = [
     "check_sharing",
     "config_from_dict",
     "field_lines",
+    "last_override",
     "load_config",
+    "without_override",
 ]

@@ -22,30 +22,30 @@ from overlap.placement import (
     seats_line,
     trained_parameters,
 )
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
 GIB = 2**30
 
 
 def plan_lines(
-    prepared: Prepared, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
+    inputs: RunInputs, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
 ) -> list[tuple[str, str]]:
     """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
     ``rollouts``, no engine and no verifier will start.
     """
-    cfg, shape = prepared.cfg, asked.policy
+    cfg, shape = inputs.cfg, asked.policy
     r, le = cfg.rollout, cfg.learn
     trained = trained_parameters(shape.decoder, shape.parameters, le.lora_rank)
     return [
         policy_line(asked),
         *number_lines(cfg, seats, native=computes_bfloat16()),
-        *_without_template(prepared),
-        ("prompts", prompts_line(prepared)),
-        *left_out_lines(prepared),
-        *([("references", prepared.references)] if prepared.references else []),
+        *_without_template(inputs),
+        ("prompts", prompts_line(inputs)),
+        *left_out_lines(inputs),
+        *([("references", inputs.references)] if inputs.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
-        *episode_lines(prepared),
+        *episode_lines(inputs),
         ("leases", f"{cfg.leases} groups, staleness at most {r.max_staleness}"),
         *_uncorrected(cfg),
         (
@@ -55,7 +55,7 @@ def plan_lines(
         *_nobody_sleeps(cfg, seats),
         *adapters_lines(cfg, trained),
         *_critic(cfg, asked.critic),
-        ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
+        ("evaluation", evaluation_line(cfg, len(inputs.heldout))),
         *_verifier(cfg, rollouts),
         *seats_lines(asked, seats),
         ("memory", memory_line(memory)),
@@ -76,11 +76,11 @@ def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, 
     return [("number type", "bfloat16 is done in software here, about 50 times slower: use model.dtype=float32")]
 
 
-def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
+def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     """What rolls episodes of several turns out, their bounds, and what the policy's chat template does with them.
     Nothing where rollouts have one turn. Raises ConfigError for a template that takes none.
     """
-    r, model, task = prepared.cfg.rollout, prepared.cfg.model, prepared.task
+    r, model, task = inputs.cfg.rollout, inputs.cfg.model, inputs.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
     if not r.command and not own:
         return []
@@ -89,17 +89,17 @@ def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
     bounds = f"up to {r.turns} turns, {model.behind_prompt} tokens behind a prompt, {r.episode_s:g} s"
     if r.turns > 1 and model.behind_prompt == model.response_tokens:
         bounds += "; one response may use up all tokens (model.episode_tokens)"
-    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(prepared))]
+    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(inputs))]
 
 
-def _template_notes(prepared: Prepared) -> tuple[str, ...]:
+def _template_notes(inputs: RunInputs) -> tuple[str, ...]:
     from overlap.server import ChatTemplate  # imports a web server
 
     try:
-        return ChatTemplate(prepared.tokenizer).notes
+        return ChatTemplate(inputs.tokenizer).notes
     except RequestRefused as error:
         way_out = f"it takes no dialog of several turns ({error}): use another policy, or another chat_template.jinja"
-        raise ConfigError("model.policy", prepared.cfg.model.policy, way_out) from None
+        raise ConfigError("model.policy", inputs.cfg.model.policy, way_out) from None
 
 
 def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
@@ -108,7 +108,7 @@ def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
     return [("devices", seats_line(seats)), *([("KV cache", cache)] if cache else [])]
 
 
-def elsewhere_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
+def devices_plan_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
     """The part of a plan that other hardware makes."""
     cfg, shape = asked.cfg, asked.policy
     trained = trained_parameters(shape.decoder, shape.parameters, cfg.learn.lora_rank)
@@ -116,10 +116,10 @@ def elsewhere_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
     return [*own, *seats_lines(asked, seats), ("activations", activations_line(cfg, shape.decoder))]
 
 
-def asked_for(prepared: Prepared, rollouts: Rollouts | None = None) -> Asked:
+def asked_for(inputs: RunInputs, rollouts: Rollouts | None = None) -> Asked:
     """What the memory of a run is planned by."""
-    critic = None if prepared.critic is None else read_shape(prepared.critic)
-    return Asked(prepared.cfg, read_shape(prepared.policy), critic, engine=rollouts is None)
+    critic = None if inputs.critic is None else read_shape(inputs.critic)
+    return Asked(inputs.cfg, read_shape(inputs.policy), critic, engine=rollouts is None)
 
 
 def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
@@ -163,16 +163,16 @@ def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
     return [("correction", "none: stale samples count as if the learner's policy had drawn them (learn.correction)")]
 
 
-def prompts_line(prepared: Prepared) -> str:
+def prompts_line(inputs: RunInputs) -> str:
     """How many there are, and whether solved ones are left out."""
-    bound = prepared.cfg.data.drop_solved
+    bound = inputs.cfg.data.drop_solved
     solved = f"; left out of later epochs once solved at {bound:g} or more" if bound else ""
-    return f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out{solved}"
+    return f"{len(inputs.train)} to train on, {len(inputs.heldout)} held out{solved}"
 
 
-def left_out_lines(prepared: Prepared) -> list[tuple[str, str]]:
+def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     """A line per split and reason for the rows of the data that are not used."""
-    return [("left out", f"{split}: {line}") for split, intake in prepared.intakes.items() for line in intake.lines()]
+    return [("left out", f"{split}: {line}") for split, intake in inputs.intakes.items() for line in intake.lines()]
 
 
 def evaluation_line(cfg: Config, problems: int) -> str:
@@ -186,11 +186,11 @@ def evaluation_line(cfg: Config, problems: int) -> str:
     return f"{rates} of {drawn}, before, {when}and after the training"
 
 
-def _without_template(prepared: Prepared) -> list[tuple[str, str]]:
-    if getattr(prepared.tokenizer, "chat_template", None):
+def _without_template(inputs: RunInputs) -> list[tuple[str, str]]:
+    if getattr(inputs.tokenizer, "chat_template", None):
         return []
     way_out = "use an instruct policy, or put a chat_template.jinja beside it"
-    return [("chat template", f"model.policy={prepared.cfg.model.policy} has none, prompts are plain text: {way_out}")]
+    return [("chat template", f"model.policy={inputs.cfg.model.policy} has none, prompts are plain text: {way_out}")]
 
 
 def activations_line(cfg: Config, shape: DecoderShape) -> str:
@@ -202,7 +202,7 @@ def activations_line(cfg: Config, shape: DecoderShape) -> str:
     return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
-def elsewhere(cfg: Config, devices: str) -> tuple[Asked, Seating]:
+def devices_plan(cfg: Config, devices: str) -> tuple[Asked, Seating]:
     """What the memory of a run is planned by on other hardware, of which ``devices`` says what there is ("8x80"). Of
     the models their ``config.json`` is enough. Raises ConfigError.
     """

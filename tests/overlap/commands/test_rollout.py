@@ -11,12 +11,12 @@ import pytest
 from sessions import Generator, Tokenizer, Verifier
 
 from overlap import cli
-from overlap.commands import rollout as standalone
+from overlap.commands import standalone
 from overlap.config import Config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import DataError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.run import open_close as opening
 from sandbox import Judgement, Problem, Program, SandboxError
 
@@ -38,8 +38,8 @@ def doors(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     policy = tmp_path_factory.mktemp("policy")
     (policy / "config.json").write_text("{}")
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
 
     started.clear()
     monkeypatch.setattr(standalone, "prepare", prepare)

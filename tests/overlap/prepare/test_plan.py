@@ -27,7 +27,7 @@ from overlap.prepare.plan import (
     plan_lines,
     prompts_line,
 )
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
 
@@ -67,7 +67,7 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
     (tmp_path / "config.json").write_text(json.dumps(shape))
     tokenizer = SimpleNamespace(chat_template="yes")
-    prepared = Prepared(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
+    prepared = RunInputs(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
     rollouts = Rollouts(tmp_path / "rollouts.jsonl", "digest", {}, {}) if kept else None
     asked = asked_for(prepared, rollouts)
     seats = seating_here(prepared.cfg)(prepared.cfg)

@@ -16,12 +16,12 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
-from overlap.commands import rollout as standalone
+from overlap.commands import standalone
 from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import ROLLOUTS, Rollouts, data_digest, read_rows
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 from overlap.run import session, training
@@ -40,11 +40,11 @@ def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _prepared(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
-    monkeypatch.setattr("overlap.prepare.run_inputs.prepare", prepare)  # of a dry run
+    monkeypatch.setattr("overlap.commands.train.prepare", prepare)  # of a dry run
     monkeypatch.setattr(standalone, "prepare", prepare)
     monkeypatch.setattr(session, "write_picture", lambda *a, **k: None)
 

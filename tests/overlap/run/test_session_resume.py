@@ -287,7 +287,7 @@ def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monk
         seen.append(tuple(path.name for path in complete(session.run.checkpoints)))
         save_carried(folder, *args)
 
-    monkeypatch.setattr("overlap.run.session.save_carried", noting)
+    monkeypatch.setattr("overlap.run.step_log.save_carried", noting)
     on_step = session._on_step
 
     async def twice(result: Any) -> None:
