@@ -172,7 +172,7 @@ class Bench:
         return verifier
 
     async def _open_engine(self, landing: Landing, stack: AsyncExitStack) -> Generator:
-        cfg = replace(self.cfg, rollout=replace(self.cfg.rollout, landing=landing))
+        cfg = replace(self.cfg, rollout=replace(self.cfg.rollout, in_flight=landing))
         engine = VllmGenerator(cfg, self.prepared.policy, self.scratch, log=self._log)
         with on_cores(self.options.engine_cores):
             await self._open("engine", engine, stack)
@@ -212,7 +212,7 @@ class Bench:
 
 
 def configured(cfg: Config, arm: Arm, steps: int) -> Config:
-    rollout = replace(cfg.rollout, max_staleness=arm.staleness, landing=arm.landing)
+    rollout = replace(cfg.rollout, max_staleness=arm.staleness, in_flight=arm.landing)
     verify, run = replace(cfg.verify, workers=arm.workers), replace(cfg.run, steps=steps)
     return replace(cfg, rollout=rollout, verify=verify, run=run)
 

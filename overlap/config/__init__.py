@@ -3,20 +3,13 @@
 What for: one frozen :class:`Config`, checked where it is made. Knows nothing of what is done with it.
 """
 
-from overlap.config.changes import Change, changes
-from overlap.config.cluster import ClusterConfig
-from overlap.config.critic import CriticConfig
 from overlap.config.docs import field_lines
-from overlap.config.fields import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    RunConfig,
-    VerifyConfig,
-)
-from overlap.config.learn import LearnConfig
-from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, without_override
-from overlap.config.rollout import RolloutConfig, check_sharing
+from overlap.config.earlier import Change, changes
+from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
+from overlap.config.learn import CriticConfig, LearnConfig
+from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, section_from, without_override
+from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
+from overlap.config.rules import at_least
 
 __all__ = [
     "HISTORY",
@@ -25,16 +18,19 @@ __all__ = [
     "Config",
     "CriticConfig",
     "DataConfig",
+    "EpisodeConfig",
     "LearnConfig",
     "ModelConfig",
     "RolloutConfig",
     "RunConfig",
     "VerifyConfig",
+    "at_least",
     "changes",
     "check_sharing",
     "config_from_dict",
     "field_lines",
     "last_override",
     "load_config",
+    "section_from",
     "without_override",
 ]

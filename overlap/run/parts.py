@@ -127,13 +127,13 @@ class PartFactory:
         """The engines themselves, or, for a task with rollouts of several turns, what runs its episodes on them."""
         cfg, task, tokenizer = self.inputs.cfg, self.inputs.task, self.inputs.tokenizer
         rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
-        command = cfg.rollout.command
+        command = cfg.episode.command
         if rollout is None and not command:
             return engines
         from overlap.server import ChatTemplate, Gateway, Harness, episodes  # imports a web server
 
         if command:
-            gateway, name = Gateway(), "rollout.command"
+            gateway, name = Gateway(), "episode.command"
             harness_task = cast("HarnessTask", task)
             rollout = Harness(
                 command, harness_task, gateway, self.scratch, lambda prompt: tokenizer.decode(list(prompt.token_ids))
