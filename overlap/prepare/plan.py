@@ -46,7 +46,7 @@ def plan_lines(
         *([("references", inputs.references)] if inputs.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
         *episode_lines(inputs),
-        ("leases", f"{cfg.leases} groups, staleness at most {r.max_staleness}"),
+        ("leases", f"at most {cfg.leases} groups in flight; samples at most {r.max_staleness} policy versions old"),
         *_uncorrected(cfg),
         (
             "learner",
@@ -70,23 +70,23 @@ def policy_line(asked: Asked) -> tuple[str, str]:
 
 
 def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, str]]:
-    """A word on a run whose numbers this machine's processor has no instructions for (``native``: it has)."""
+    """A warning where this machine's processor has no instructions for the dtype (``native``: it has)."""
     if native or seats.devices or cfg.model.dtype != "bfloat16":
         return []
-    return [("number type", "bfloat16 is done in software here, about 50 times slower: use model.dtype=float32")]
+    return [("number type", "this processor emulates bfloat16, about 50 times slower: use model.dtype=float32")]
 
 
 def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
-    """What rolls episodes of several turns out, their bounds, and what the policy's chat template does with them.
-    Nothing where rollouts have one turn. Raises ConfigError for a template that takes none.
+    """What runs episodes of several turns, their bounds, and notes on the policy's chat template. Empty where rollouts
+    have one turn. Raises ConfigError for a template that takes no such dialog.
     """
     cfg, e, task = inputs.cfg, inputs.cfg.episode, inputs.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
     if not e.command and not own:
         return []
     if e.command:
-        by = repr(e.command) + (f", in the place of {own}" if own else "")
-    bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens behind a prompt, {e.timeout_s:g} s"
+        by = repr(e.command) + (f", in place of {own}" if own else "")
+    bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens after a prompt, {e.timeout_s:g} s"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
     return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(inputs))]
@@ -98,18 +98,19 @@ def _template_notes(inputs: RunInputs) -> tuple[str, ...]:
     try:
         return ChatTemplate(inputs.tokenizer).notes
     except RequestRefused as error:
-        way_out = f"it takes no dialog of several turns ({error}): use another policy, or another chat_template.jinja"
+        refusal = f"its chat template takes no dialog of several turns ({error})"
+        way_out = f"{refusal}: use another policy or another chat_template.jinja"
         raise ConfigError("model.policy", inputs.cfg.model.policy, way_out) from None
 
 
 def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
-    """Who sits where, and what an engine's KV cache holds where that is a choice."""
+    """The devices of engines and ranks, and the size of the KV cache where it depends on a field."""
     cache = cache_line(asked, seats)
     return [("devices", seats_line(seats)), *([("KV cache", cache)] if cache else [])]
 
 
 def devices_plan_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
-    """The part of a plan that other hardware makes."""
+    """The plan of a run on other hardware: its lines that depend on the devices."""
     cfg, shape = asked.cfg, asked.policy
     trained = trained_parameters(shape.decoder, shape.parameters, cfg.learn.lora_rank)
     own = [policy_line(asked), *_nobody_sleeps(cfg, seats), *adapters_lines(cfg, trained), *_critic(cfg, asked.critic)]
@@ -123,7 +124,7 @@ def asked_for(inputs: RunInputs, rollouts: Rollouts | None = None) -> Asked:
 
 
 def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
-    """What is trained in the weights' place, and whether by a rate that is meant for these."""
+    """The LoRA adapters, with a warning if the learning rate looks like one for full weights."""
     rank, lr = cfg.learn.lora_rank, cfg.learn.lr
     if not rank:
         return []
@@ -135,7 +136,7 @@ def _nobody_sleeps(cfg: Config, seats: Seats) -> list[tuple[str, str]]:
     if cfg.learn.offload != "sleep" or seats.turns:
         return []
     return [
-        ("offload", "nothing leaves: engine and learner share no GPU, so neither waits for the other (learn.offload)")
+        ("offload", "no effect: engine and learner share no GPU, so neither has to free its memory (learn.offload)")
     ]
 
 
@@ -143,7 +144,7 @@ def _critic(cfg: Config, shape: ModelShape | None) -> list[tuple[str, str]]:
     if shape is None:
         return []
     c = cfg.critic
-    alone = f", alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
+    alone = f", trained alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
     return [("critic", f"{c.policy or 'the policy'} ({shape.parameters / 1e6:,.0f} M parameters), lr {c.lr:g}{alone}")]
 
 
@@ -153,14 +154,14 @@ def _verifier(cfg: Config, rollouts: Rollouts | None) -> list[tuple[str, str]]:
         if cfg.cluster.address:
             workers += f" here, and the free cores of every further node of the cluster at {cfg.cluster.address}"
         return [("verifier", f"{workers}, {cfg.verify.cpu_s:g} s CPU per test")]
-    told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
-    return [("rollouts", told)]
+    unused = "no engine, no verifier and no parity check"
+    return [("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}")]
 
 
 def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
     if not cfg.rollout.max_staleness or cfg.learn.correction != "none":
         return []
-    return [("correction", "none: stale samples count as if the learner's policy had drawn them (learn.correction)")]
+    return [("correction", "none: stale samples count as if the current policy had sampled them (learn.correction)")]
 
 
 def prompts_line(inputs: RunInputs) -> str:
@@ -176,7 +177,7 @@ def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
 
 
 def evaluation_line(cfg: Config, problems: int) -> str:
-    """What is evaluated, and when."""
+    """What is evaluated and when, or why nothing is."""
     samples = cfg.run.eval_samples
     if not (samples and problems):
         return "none: " + ("no held-out prompts" if samples else "run.eval_samples=0")
@@ -194,17 +195,17 @@ def _without_template(inputs: RunInputs) -> list[tuple[str, str]]:
 
 
 def activations_line(cfg: Config, shape: DecoderShape) -> str:
-    """What a rank keeps of its longest forward pass, and whether its layers are computed again."""
+    """Memory of a rank's longest forward pass, and whether activations are recomputed."""
     learn, width = cfg.learn, 2 if cfg.model.dtype == "bfloat16" else 4
     again = checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width)
     kept = activation_bytes(shape, learn.rank_tokens, width=width, checkpointing=again)
-    how = "each layer computed again" if again else "all layers kept"
+    how = "recomputed per layer" if again else "kept for all layers"
     return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
 def devices_plan(cfg: Config, devices: str) -> tuple[Asked, Seating]:
-    """What the memory of a run is planned by on other hardware, of which ``devices`` says what there is ("8x80"). Of
-    the models their ``config.json`` is enough. Raises ConfigError.
+    """Return what a memory plan of other hardware needs; ``devices`` names the hardware ("8x80"). Of the models only
+    ``config.json`` is read. Raises ConfigError.
     """
     from overlap.policy import resolve_config
 

@@ -107,7 +107,7 @@ def test_a_problem_that_cannot_be_judged_midway_is_a_run_that_failed(
     monkeypatch.setattr(Verifier, "score", refuse)
     assert cli.main(["rollout", "--split", "train"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "overlap: failed: stage verify died on sample g0s0: DataError: rows.jsonl:3='x': has no tests"
+    assert last == "overlap: failed: verification failed for sample g0s0: DataError: rows.jsonl:3='x': has no tests"
 
 
 class _Pool:

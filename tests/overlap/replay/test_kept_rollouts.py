@@ -121,7 +121,7 @@ def test_no_parity_is_claimed_where_no_engine_is(
     gaps = [row["rollout/parity_gap"] for row in read_rows(tmp_path / "a" / "metrics.jsonl") if row["version"]]
     assert set(gaps) == {None}
     shown = capsys.readouterr().err
-    assert f"48 samples of {one[0] / 'run' / ROLLOUTS}; no engine, no verifier, and no parity to check" in shown
+    assert f"48 samples of {one[0] / 'run' / ROLLOUTS}; no engine, no verifier and no parity check" in shown
     assert "verifier       " not in shown
     assert "engine about" not in shown
     assert not (tmp_path / "a" / ROLLOUTS).exists()
@@ -133,7 +133,7 @@ def test_a_dry_run_counts_what_would_be_started(
     assert again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}", "--dry-run") == []
     told = capsys.readouterr().out
     assert re.search(
-        r"^rollouts +48 samples of .*; no engine, no verifier, and no parity to check$", told, re.MULTILINE
+        r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE
     )
     assert re.search(r"^memory +machine at most", told, re.MULTILINE)
     assert "engine weights" not in told
