@@ -109,7 +109,9 @@ def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
 def test_a_critic_is_told():
     cfg = load_config(None, ["learn.advantage=gae", "critic.warmup_steps=5"])
     critic = ModelShape(2**30, DecoderShape(0, 0, 0, 0, 0), 0, 0, tied=True)
-    assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, trained alone for 5 step(s)")]
+    assert _critic(cfg, critic) == [
+        ("critic", "the policy (1,074 M parameters), lr 1e-05, trained alone for 5 step(s)")
+    ]
     assert _critic(cfg, None) == []
 
 

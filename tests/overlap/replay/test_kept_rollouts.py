@@ -132,9 +132,7 @@ def test_a_dry_run_counts_what_would_be_started(
 ) -> None:
     assert again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}", "--dry-run") == []
     told = capsys.readouterr().out
-    assert re.search(
-        r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE
-    )
+    assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
     assert re.search(r"^memory +machine at most", told, re.MULTILINE)
     assert "engine weights" not in told
     assert "worker(s)" not in told
