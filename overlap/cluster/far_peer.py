@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.hosted import PIECE, Delivery
 from overlap.cluster.nodes import GRACE_S, SILENT_S, NodeLost, NodeSilent
@@ -108,18 +109,14 @@ class Wire:
         await asyncio.wait([self._carrying])
 
     async def _carry(self) -> None:
-        tasks = [asyncio.create_task(way()) for way in (self._send, self._collect, self._end)]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-            for error in ends:
+            for end in await race(self._send(), self._collect(), self._end()):
+                error = None if end.cancelled() else end.exception()
                 if isinstance(error, NodeLost | NodeSilent):
                     self._life.fail(f"the {self._life.name} on node {self._host.name} is lost: {error}")
                 elif isinstance(error, Exception):
                     self._life.fail(error)
+        finally:
             await self._host.close()
             self.reader.feed_eof()
 

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
 from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, NodeSilent
@@ -169,16 +170,9 @@ class FarSite:
 
     async def _watch(self, life: Life) -> None:
         """Without its head Ray ends this process after a while: the life ends before."""
-        lost = asyncio.create_task(self._fleet.lost())
-        dead = asyncio.create_task(life.wait_dead())
-        try:
-            await asyncio.wait([lost, dead], return_when=asyncio.FIRST_COMPLETED)
-            if lost.done() and not lost.cancelled():
-                life.fail(cluster_lost(lost.result()))
-        finally:
-            for task in (lost, dead):
-                task.cancel()
-            await asyncio.gather(lost, dead, return_exceptions=True)
+        lost, _ = await race(self._fleet.lost(), life.wait_dead())
+        if not lost.cancelled():
+            life.fail(cluster_lost(lost.result()))
 
     async def _seat(self, life: Life, title: str, seat: EngineSeat) -> EngineSeat:
         fault: str | ClusterLost = ""

@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from overlap.aio import unwrapped
 from overlap.atomic import write_atomic
 from overlap.core import Probe, Prompt, Task
-from overlap.errors import ConfigError, first_error
+from overlap.errors import ConfigError
 from sandbox.core import Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
@@ -142,14 +143,14 @@ async def check_problems(
             progress(done)
         return finding
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(prompt)) for prompt in prompts]
-    except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
-        unable = group.subgroup((IsolationUnavailable, ToolchainMissing))
-        if unable is None:
-            raise (first := first_error(group)) from first.__cause__
-        raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
+    with unwrapped():
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(one(prompt)) for prompt in prompts]
+        except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
+            if (unable := group.subgroup((IsolationUnavailable, ToolchainMissing))) is None:
+                raise
+            raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
     return DataReport(tuple(task.result() for task in running))
 
 

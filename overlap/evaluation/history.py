@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import partial_path, remove, replace, to_its_end, write_atomic
+from overlap.aio import shielded_thread
+from overlap.atomic import partial_path, remove, replace, write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
@@ -152,8 +153,8 @@ class Evaluator:
         making = partial_path(self._best)
         try:
             await self._save(making)
-            await to_its_end(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
-            await to_its_end(replace, making, self._best)
+            await shielded_thread(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
+            await shielded_thread(replace, making, self._best)
             self.course.best = figures
         except RunDirError as error:  # a full disk costs no training
             self._lost(f"{self._best.name}/", str(error))

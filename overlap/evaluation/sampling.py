@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from overlap.aio import unwrapped
 from overlap.config import RunConfig
 from overlap.core import Request, Scored, Trajectory, Verifier
-from overlap.errors import StageError, first_error
+from overlap.errors import StageError
 from overlap.pipeline import naming_stage
 
 STALL_S = RunConfig().stall_s
@@ -49,12 +50,11 @@ async def answers(
             on_scored(scored)
         return scored
 
-    try:
-        async with asyncio.timeout(stall_s) as limit, asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(request)) for request in requests]
-    except TimeoutError as error:
-        cause = TimeoutError(f"nothing for {stall_s:g} s, {len(requests) - ended} pending")
-        raise StageError("evaluate", "", cause) from error
-    except BaseExceptionGroup as group:
-        raise (first := first_error(group)) from first.__cause__
+    with unwrapped():
+        try:
+            async with asyncio.timeout(stall_s) as limit, asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(one(request)) for request in requests]
+        except TimeoutError as error:
+            cause = TimeoutError(f"nothing for {stall_s:g} s, {len(requests) - ended} pending")
+            raise StageError("evaluate", "", cause) from error
     return [task.result() for task in running]

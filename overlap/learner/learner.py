@@ -14,7 +14,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from overlap.atomic import partial_path, remove, replace, sync, to_its_end
+from overlap.aio import shielded_thread
+from overlap.atomic import partial_path, remove, replace, sync
 from overlap.config import Config
 from overlap.core import Batch, StepReport, WeightUpdate
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
@@ -169,7 +170,7 @@ class ProcessLearner:
                 each = [(folder, kind) for folder in folders]
                 version: int = await ranks.call("save", timeout_s=SAVE_S, each=each)
             await asyncio.to_thread(sync, partial)
-            await to_its_end(replace, partial, path)
+            await shielded_thread(replace, partial, path)
             return version
         finally:
             await asyncio.to_thread(remove, partial)

@@ -75,7 +75,7 @@ def is_tracker(pid: int) -> bool:
 
 def exit_status(process: Pid) -> int | None:
     """How a process ended (negative: by that signal); None while it runs, and once its parent has taken note."""
-    fields = read_proc(process.pid, "stat").rpartition(b")")[2].split()
+    fields = _stat_fields(process.pid)
     if not fields or fields[0] not in (b"Z", b"X") or int(fields[19]) != process.start:
         return None
     return os.waitstatus_to_exitcode(int(fields[49]))
@@ -267,7 +267,7 @@ def _told_at_start(pid: int, name: str) -> bytes:
             with open(f"/proc/{pid}/{name}", "rb") as file:
                 if told := file.read():
                     return told
-            fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+            fields = _stat_fields(pid)
             has_memory, has_environment = len(fields) > 48 and fields[20] != b"0", fields[48:49] != [b"0"]
             doubts -= has_environment
             if not has_memory or not doubts or time.monotonic() > until:
@@ -280,7 +280,13 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
+def _stat_fields(pid: int) -> list[bytes]:
+    """``/proc/pid/stat`` behind the name (which may itself hold spaces and brackets), from the state on; empty for a
+    process that is gone.
+    """
+    return read_proc(pid, "stat").rpartition(b")")[2].split()
+
+
 def _stat(pid: int) -> _Stat | None:
-    # The name in brackets may itself hold spaces and brackets.
-    fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+    fields = _stat_fields(pid)
     return _Stat(int(fields[1]), int(fields[2]), fields[0].decode(), int(fields[19])) if fields else None

@@ -94,5 +94,5 @@ def _unreadable(path: Path, exc: Exception) -> ConfigError:
         return exc
     reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
     return ConfigError(
-        "--from-rollouts", str(path), f"cannot be read ({one_line(reason)}); name what run.keep_rollouts has kept"
+        "--from-rollouts", str(path), f"cannot be read ({one_line(reason, 200)}); name what run.keep_rollouts has kept"
     )

@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from overlap.aio import race
 from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
 from overlap.server import http_messages
 from overlap.server.chat import Chat, Reply
@@ -131,9 +132,7 @@ class Gateway:
         made.bind(("127.0.0.1", 0))
         self._socket = made
         self._serving = asyncio.create_task(self._server.serve([made]), name="gateway")
-        up = asyncio.create_task(self._server.up.wait())
-        await asyncio.wait([self._serving, up], return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
+        await race(self._serving, self._server.up.wait())
         if self._serving.done():
             self._serving.result()
         return self
@@ -246,11 +245,7 @@ class _Held:
 
 async def _answered(request: Request, session: _Session, turn: asyncio.Task[Reply]) -> Response:
     """The answer as a body."""
-    leaving = asyncio.create_task(_left(request))
-    try:
-        await asyncio.wait([turn, leaving], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
+    await race(turn, _left(request))
     if not turn.done():
         return Response(status_code=499)
     if turn.cancelled():

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from overlap.atomic import to_its_end
+from overlap.aio import race, shielded_thread
 from overlap.core import Prompt
 from overlap.errors import RolloutError
 from overlap.process import RUN, run_name
@@ -66,7 +66,7 @@ class Harness:
             await asyncio.to_thread(settle, folder)
             return await asyncio.to_thread(self._task.answer, prompt, folder, said)
         finally:
-            await to_its_end(remove_tree, str(folder))
+            await shielded_thread(remove_tree, str(folder))
 
     def _lay_out(self, prompt: Prompt, folder: Path) -> None:
         for name, text in self._task.files(prompt, self._decode(prompt)).items():
@@ -81,14 +81,8 @@ class Harness:
     async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
         """Exit status, and the end of its stderr."""
         async with self._started(folder, key) as program:
-            ending, over = (asyncio.create_task(event.wait()) for event in (program.ended, chat.ended))
-            try:
-                await asyncio.wait([ending, over], return_when=asyncio.FIRST_COMPLETED)
-                if not ending.done():
-                    await asyncio.wait([ending], timeout=GRACE_S)
-            finally:
-                ending.cancel()
-                over.cancel()
+            await race(program.ended.wait(), chat.ended.wait())
+            await race(program.ended.wait(), asyncio.sleep(GRACE_S))
         return program.code, program.tail
 
     @asynccontextmanager

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from overlap.atomic import to_its_end
+from overlap.aio import shielded_thread
 from overlap.errors import RolloutError
 from overlap.process import LIFE, PARENT, Pid, environment, process_tree, subreaper
 
@@ -73,7 +73,7 @@ class HarnessProcess:
         """
         self._listen()
         try:
-            await to_its_end(self._kill)
+            await shielded_thread(self._kill)
         finally:
             self._loop.remove_reader(self._pidfd)
             self._loop.remove_reader(self._words)

@@ -166,7 +166,7 @@ def test_the_error_of_a_door_says_on_which_sample() -> None:
         async def generate(self, request: Request) -> Trajectory:
             raise EngineError("gone")
 
-    with pytest.raises(StageError, match="stage generate died on sample g-1s0: EngineError: gone"):
+    with pytest.raises(StageError, match="generation failed for sample g-1s0: EngineError: gone"):
         asyncio.run(tally(Dying(), FakeVerifier(), fake_prompts(3), 2))
 
 

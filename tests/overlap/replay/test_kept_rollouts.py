@@ -16,12 +16,12 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
-from overlap.commands import rollout as standalone
+from overlap.commands import standalone
 from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts, data_digest, read_json_lines
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 from overlap.run import session, training
@@ -40,11 +40,11 @@ def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _prepared(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
-    monkeypatch.setattr("overlap.prepare.run_inputs.prepare", prepare)  # of a dry run
+    monkeypatch.setattr("overlap.commands.train.prepare", prepare)  # of a dry run
     monkeypatch.setattr(standalone, "prepare", prepare)
     monkeypatch.setattr(session, "write_picture", lambda *a, **k: None)
 
@@ -121,7 +121,7 @@ def test_no_parity_is_claimed_where_no_engine_is(
     gaps = [row["rollout/parity_gap"] for row in read_json_lines(tmp_path / "a" / "metrics.jsonl") if row["version"]]
     assert set(gaps) == {None}
     shown = capsys.readouterr().err
-    assert f"48 samples of {one[0] / 'run' / 'rollouts.jsonl'}; no engine, no verifier, and no parity to check" in shown
+    assert f"48 samples of {one[0] / 'run' / 'rollouts.jsonl'}; no engine, no verifier and no parity check" in shown
     assert "verifier       " not in shown
     assert "engine about" not in shown
     assert not (tmp_path / "a" / "rollouts.jsonl").exists()
@@ -132,9 +132,7 @@ def test_a_dry_run_counts_what_would_be_started(
 ) -> None:
     assert again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}", "--dry-run") == []
     told = capsys.readouterr().out
-    assert re.search(
-        r"^rollouts +48 samples of .*; no engine, no verifier, and no parity to check$", told, re.MULTILINE
-    )
+    assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
     assert re.search(r"^memory +machine at most", told, re.MULTILINE)
     assert "engine weights" not in told
     assert "worker(s)" not in told
