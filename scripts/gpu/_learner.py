@@ -56,8 +56,6 @@ def checks(scratch: Path, device: str) -> Iterator[Row]:
     slow = _take(policy, scratch / "cpu16", _config("cpu", dtype="bfloat16"))
     flash = _take(policy, scratch / "flash", _config(device, dtype="bfloat16"))
     yield _compared("bfloat16, shared prompts", flash, slow, "bfloat16")
-    apart = _take(policy, scratch / "apart", _config(device, dtype="bfloat16", share_prompts="never"))
-    yield _compared("bfloat16, no prompt shared", apart, slow, "bfloat16")
     again = _take(policy, scratch / "again", _config(device, dtype="bfloat16", checkpointing="always"))
     row = _compared("checkpointing", again, flash, "bfloat16")
     if again.peak_mib and flash.peak_mib:
