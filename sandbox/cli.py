@@ -1,7 +1,7 @@
-"""`sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
+"""The commands `sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
 
-Exit 0: accepted (or: fine). 1: the program failed (or: something was found). 2: we failed, or bad input. A signal or
-output that nobody reads: see `sandbox.terminal`.
+Exit code 0: accepted, or nothing wrong. 1: not accepted, or findings. 2: bad input, or the sandbox failed. For signals
+and a closed output pipe see `sandbox.terminal`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _act(options: argparse.Namespace) -> int:
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:
-    """One line of ours, whatever it quotes, in any terminal's encoding."""
+    """Print one line; characters that could forge another line or that the terminal cannot show are escaped."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "ascii"
     print(printable(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
@@ -83,7 +83,7 @@ def _program(options: argparse.Namespace) -> Program:
     if language is None:
         raise SandboxError(f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language")
     with options.program.open("rb") as file:
-        source = file.read(SOURCE_BYTES_MAX + 1)  # what is longer does not compile
+        source = file.read(SOURCE_BYTES_MAX + 1)  # a longer source is refused by the compiler
     return Program(source.decode("utf-8", "surrogateescape"), language.name)
 
 

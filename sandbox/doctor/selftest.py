@@ -1,4 +1,4 @@
-"""A language's own small program, judged in the jail: does its toolchain work as we use it?"""
+"""Judge a language's sample program in the jail, to verify its toolchain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from sandbox.languages import Language
 
 
 def self_test(judge: Judge, language: Language) -> tuple[bool, str]:
-    """Passed, and the toolchain's version or what went wrong. Raises SandboxError, for instance ToolchainMissing."""
+    """Return whether it passed, with the toolchain's version or what went wrong.
+
+    Raises SandboxError (ToolchainMissing).
+    """
     done = judge.judge(*control.sample(language))
     if done.verdict is Verdict.AC:
         return True, done.toolchain

@@ -1,6 +1,6 @@
-"""What the judge evaluates itself of an assert: an allow-list of literals, operators, comparisons and a few builtins.
+"""Evaluate an assert in the judge: an allow-list of literals, operators, comparisons and a few builtins.
 
-The values that come out of a run are plain data by now (`sandbox.compare.values`), so nothing here runs anybody's code.
+The values that come from a run are plain data (`sandbox.compare.values`), so no foreign code runs here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def slot(number: int) -> ast.expr:
 
 
 def is_safe_math(func: ast.expr) -> bool:
-    """`math.f` that we evaluate."""
+    """Return whether this is a function of `math` that the judge evaluates."""
     return (
         isinstance(func, ast.Attribute)
         and isinstance(func.value, ast.Name)
@@ -73,7 +73,7 @@ def is_safe_math(func: ast.expr) -> bool:
 
 
 def holds(check: Check, values: list[Any]) -> bool:
-    """Does the assert hold for these values? What raises, does not hold."""
+    """Return whether the assert holds for these values. One that raises does not hold."""
     try:
         return bool(_evaluate(check.test, values))
     except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError):
@@ -126,7 +126,7 @@ def _operation(node: ast.expr, walk: Callable[[ast.expr], Any]) -> Any:
 def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
     if kind is ast.Mult and not all(isinstance(side, _NUMBERS) for side in (left, right)):
         row, times = (left, right) if isinstance(right, int) else (right, left)
-        if len(row) * max(times, 0) > _REPEATED_MAX:  # 'a' * 10**12 would be the judge's own memory
+        if len(row) * max(times, 0) > _REPEATED_MAX:  # 'a' * 10**12 would take the judge's own memory
             raise MemoryError("a sequence repeated too often")
     elif kind is not ast.Add and not all(isinstance(side, (*_NUMBERS, set, frozenset)) for side in (left, right)):
         raise TypeError("only numbers and sets take this operator here")

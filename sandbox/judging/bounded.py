@@ -1,7 +1,7 @@
-"""What an assert's outside part calls, bounded: the values are a program's, and the time is the judge's.
+"""Arithmetic for asserts with bounded cost: the values are the program's, the time is the judge's.
 
-Long integers multiply and divide in the square of their length, and `sum` copies what it has so far with every item.
-What would take more than a good part of a second raises ValueError; no honest test comes near.
+Long integers multiply and divide in quadratic time, and `sum` copies its partial result for every item. Anything that
+would take more than a good part of a second raises ValueError; no honest test comes near.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _WEAK_PLAN: Final = python_asserts.Plan((), (), weak=True)
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A jail and a builder, ready for one program after the other."""
+    """A jail and a builder that judge one program after the other."""
 
     jail: Jail
     builder: Builder
@@ -50,10 +50,10 @@ class Judge:
     only: int | None = None
     """Run this case alone: another worker runs the others."""
     wanted: Callable[[int, Sequence[CaseResult]], bool] | None = None
-    """Asked before a case, with the results so far: is it to be run? Instead of stop_at_first_failure."""
+    """Called before a case with the results so far; returns whether to run it. Instead of stop_at_first_failure."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
-        """Raises SandboxError for our faults only."""
+        """Judge a program. Raises SandboxError for failures of the sandbox."""
         start = time.monotonic()
         language = find_language(program.language)
         _check_kind(problem, program, language)
@@ -90,7 +90,7 @@ class Judge:
         )
 
     def _decider(self, problem: Problem) -> referee.Referee | None:
-        """Whoever decides besides us, from the problem's author."""
+        """Return the checker or interactor, if the problem has one."""
         program = problem.checker or problem.interactor
         if program is None:
             return None
@@ -132,10 +132,10 @@ class _Course:
     _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
     """Of assert problems in Python, by case."""
     _apart: bool | None = None
-    """A test has a jail of its own; None: nobody has asked."""
+    """Whether the test can run in a jail of its own; None before the first check."""
 
     def run(self, index: int) -> CaseResult:
-        """One case. Raises CompileError, SandboxError."""
+        """Run one case. Raises CompileError, SandboxError."""
         if self.decider is None:
             return self._run(index)
         self.decider.begin()
@@ -171,10 +171,9 @@ class _Course:
             return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     def _start_ahead(self, index: int) -> None:
-        """While we look at one case the jail does the next, as many as have passed: in most programs the first fails.
-
-        Some at a time, whose results come together while it does the last of them: each time that we wait for the jail
-        costs both sides.
+        """Start runs ahead: while the judge looks at one case the jail runs the next, as many as have passed so far,
+        because in most programs the first case fails. Results of several runs come together, since each wait for the
+        jail costs both sides.
         """
         if len(self._ahead) > 1 or self._alone:
             return
@@ -184,12 +183,12 @@ class _Course:
 
     @property
     def _alone(self) -> bool:
-        """Between two runs of a case there may be another's in the same jail."""
+        """Whether runs of other cases may come between two runs of a case in the same jail."""
         return self._compiles_each or self._has_apart
 
     @property
     def _compiles_each(self) -> bool:
-        """The asserts are compiled with the program, so between two runs there is a compiler's in the same jail."""
+        """Whether the asserts are compiled with the program, so that a compiler runs between two runs."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
     @property
@@ -203,7 +202,7 @@ class _Course:
         return self._apart
 
     def _try_apart(self, index: int) -> CaseResult | None:
-        """A case whose test has a jail of its own; None where that decides nothing."""
+        """Judge a case whose test has a jail of its own; None where that decides nothing."""
         case = self.problem.cases[index]
         what = self._plan(index).apart if self._in_steps else None
         if what is None:
@@ -214,7 +213,11 @@ class _Course:
         return None if decision is None else case_result(index, talk[0], decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
-        """Raises InvalidProblem where it fails without the program too: a program can say that it failed, and lie."""
+        """Check the preamble.
+
+        Raises InvalidProblem where it fails without the program too, because a program can report a failure of the
+        preamble falsely.
+        """
         if frame is None or frame.get("stage") != "preamble":
             return
         self.prepared.drop()
@@ -227,14 +230,14 @@ class _Course:
             raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
 
     def _plan(self, index: int) -> python_asserts.Plan:
-        """Made once for each program, and shared by those that come close after one another."""
+        """Plans per program, shared between programs that are judged in sequence."""
         if index not in self._plans:
             case = self.problem.cases[index]
             self._plans[index] = python_asserts.plan_asserts(case.input, self.problem.preamble, self.problem.fn_name)
         return self._plans[index]
 
     def _start(self, index: int, *, hold: bool = False) -> python_asserts.Plan | None:
-        """Hand a case to the jail."""
+        """Start a case in the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
@@ -285,7 +288,7 @@ def _check_kind(problem: Problem, program: Program, language: Language) -> None:
 
 
 def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
-    """A subtask's points are earned when all its cases ran and passed."""
+    """Return the score: a subtask's points are earned when all its cases ran and passed."""
     if not problem.subtasks:
         return None
     passed = {done.index for done in results if done.verdict is Verdict.AC}

@@ -19,9 +19,10 @@ from sandbox.judging.verdicts import Decision, case_result, decide_ending
 
 
 def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee, index: int) -> CaseResult:
-    """All runs of a case. Raises CompileError, CheckerError, SandboxError.
+    """Run all passes of a case.
 
-    A referee that asks for too many may have been brought to it, as to a crash: see referee.py.
+    Raises CompileError, CheckerError, SandboxError. A referee that asks for too many runs may have been led to it by
+    the program, like a crash: see referee.py.
     """
     case = problem.cases[index]
     runs: list[CaseResult] = []

@@ -29,7 +29,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A program as its author put it down."""
+    """A program as its author wrote it."""
 
     path: Path
     files: dict[str, bytes]
@@ -40,7 +40,7 @@ class Sources:
 
 
 def read_sources(path: Path) -> Sources:
-    """A file, or a directory with all that is in it but hidden files. Raises InvalidProblem, OSError."""
+    """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError."""
     if not path.is_file() and not path.is_dir():
         raise InvalidProblem(f"{path}: is no file and no directory")
     if path.is_file():
@@ -56,7 +56,7 @@ def read_sources(path: Path) -> Sources:
 
 
 def case_files(directory: Path | None) -> dict[str, bytes]:
-    """What a program finds beside it when it runs on a case; `directory` is the case's .files, where it has one."""
+    """Return the files that a program finds when it runs on a case; `directory` is the case's .files, if it has one."""
     return {} if directory is None else read_sources(directory).files
 
 
@@ -70,7 +70,7 @@ def check_links(root: Path) -> None:
                 continue
             try:
                 fine = path.resolve().is_relative_to(inside)
-            except (OSError, RuntimeError):  # it goes round in circles
+            except (OSError, RuntimeError):  # a cycle of links
                 fine = False
             if not fine:
                 raise InvalidProblem(f"{path}: is a symbolic link to {os.readlink(path)!r}, which is not below {root}")
@@ -83,7 +83,7 @@ def _read(path: Path) -> bytes:
 
 
 def language_of(sources: Sources, code: str = "") -> Language:
-    """By the format's code where one is given, or else by the endings of the files. Raises Unsupported."""
+    """Return the language by the format's code if given, else by the file suffixes. Raises Unsupported."""
     if code:
         if (named := by_package_code(code)) is None:
             known = ", ".join(sorted(language.package_code for language in LANGUAGES.values()))
@@ -157,7 +157,7 @@ def _decode(content: bytes, language: Language, name: str) -> str:
             coding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
             return content.decode(coding)
         except (SyntaxError, UnicodeDecodeError, LookupError):
-            pass  # as text of unknown letters, which the compiler refuses
+            pass  # decoded as bytes, which the compiler refuses
     return content.decode("utf-8", "surrogateescape")
 
 

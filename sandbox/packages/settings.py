@@ -1,4 +1,4 @@
-"""problem.yaml of the four versions of the format, as one noun.
+"""problem.yaml of the four versions of the format, as one data type.
 
 legacy, legacy-icpc      validation, validator_flags, grading, limits.time_multiplier ...
 2023-07-draft, 2025-09   type, limits.time_limit, limits.time_multipliers, constants, languages ...
@@ -34,7 +34,7 @@ _LANGUAGES: Final = (
 )
 """All languages that the format names; a language of the table may be one more."""
 _CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
+_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # irrelevant for judging
 _TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
 
 
@@ -69,7 +69,7 @@ class Settings:
     timing: Timing
     bounds: SubmissionLimits
     custom_validator: bool | None
-    """Legacy says so; None: custom where there is one."""
+    """Set by legacy packages; None: custom where there is one."""
     custom_score: bool
     validator_flags: tuple[str, ...]
     minimise: bool
@@ -79,7 +79,7 @@ class Settings:
     old_group_keys: dict[str, object]
     """Keys of test groups that the oldest packages have in problem.yaml."""
     notes: tuple[str, ...] = field(default=())
-    """What is in the package and has no effect here."""
+    """Parts of the package that have no effect here."""
 
     @property
     def legacy(self) -> bool:
@@ -91,7 +91,7 @@ class Settings:
 
     @property
     def talks(self) -> bool:
-        """One output alone does not say what the verdict is."""
+        """Whether one output alone does not decide the verdict."""
         return not self.types.isdisjoint(("interactive", "multi-pass"))
 
     @property
@@ -166,7 +166,9 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
-    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values())))
+    languages = _distinct(
+        keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values()))
+    )
     constants = keys.inner("constants")
     values = {name: constants.text(name) for name in list(constants.left)}
     if wrong := next((name for name in values if not _CONSTANT.fullmatch(name)), None):

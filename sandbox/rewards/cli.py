@@ -1,6 +1,6 @@
-"""`sandbox zoo` and `sandbox check-reward`: somebody's reward function, put to the test.
+"""The commands `sandbox zoo` and `sandbox check-reward`.
 
-Exit 0: nothing was found. 1: something was. 2: bad input, or the function cannot be called.
+Exit code 0: no findings. 1: findings. 2: bad input, or the function cannot be called.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Finished:
     ended: Ended | None
     """A limit or a signal was its end."""
     cause: str
-    """Of that end, or of a run that never began, in words."""
+    """The cause of that end, or why the program never ran, in words."""
     wall_s: float
 
 
@@ -44,7 +44,7 @@ def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
     try:
         find_language(language)
         return Program(files=tuple(files.items()), language=language, entry=entry)
-    except SandboxError as error:  # of its words, the caller's: no failure of ours
+    except SandboxError as error:  # the caller's mistake, not a failure of the sandbox
         raise ValueError(str(error)) from error
 
 

@@ -1,7 +1,7 @@
-"""`sandbox verify PACKAGE`, and `sandbox judge PACKAGE SUBMISSION`.
+"""The commands `sandbox verify PACKAGE` and `sandbox judge PACKAGE SUBMISSION`.
 
-Exit 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or our failure. Imports what reads and
-judges packages only when it is asked to.
+Exit code 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or the sandbox failed. The modules
+that read and judge packages are imported on first use.
 """
 
 from __future__ import annotations
