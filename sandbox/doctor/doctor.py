@@ -19,13 +19,12 @@ from subprocess import PIPE, TimeoutExpired
 from typing import Any, Final
 
 from sandbox.build import Builder
-from sandbox.core import Isolation
-from sandbox.doctor.selftest import self_test
+from sandbox.core import Isolation, Verdict
 from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.jail import TIERS, Jail, start_process
-from sandbox.judging import Judge
+from sandbox.judging import Judge, control
 from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
-from sandbox.languages import LANGUAGES
+from sandbox.languages import LANGUAGES, Language
 from sandbox.zygote import namespaces
 
 _PROBE_S: Final = 30.0
@@ -166,7 +165,7 @@ def _filter() -> None:
         linux.unshare(linux.CLONE_NEWUSER)
     except PermissionError:
         return
-    raise AssertionError("the filter was loaded, and does not filter")
+    raise AssertionError("the filter was loaded, but does not filter")
 
 
 def _listener() -> None:
@@ -198,7 +197,7 @@ def _landlock() -> None:
         os.listdir("/etc")
     except PermissionError:
         return
-    raise AssertionError("the rules were loaded, and do not rule")
+    raise AssertionError("the rules were loaded, but have no effect")
 
 
 def _scoped() -> None:
@@ -215,7 +214,7 @@ def _cgroup() -> None:
     name = f"{os.path.basename(reserve_directory())}.probe"
     group = cgroup.make(name)
     if group is None:
-        raise OSError("no cgroup with memory and pids that we may make a group in")
+        raise OSError("no cgroup with memory and pids in which a group can be created")
     cgroup.remove_cgroups(name)
 
 
@@ -233,3 +232,15 @@ _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
     "landlock signal scope": (_scoped, _KERNEL, False),
     "cgroup": (_cgroup, _CGROUP, False),
 }
+
+
+def self_test(judge: Judge, language: Language) -> tuple[bool, str]:
+    """Return whether it passed, with the toolchain's version or what went wrong.
+
+    Raises SandboxError (ToolchainMissing).
+    """
+    done = judge.judge(*control.sample(language))
+    if done.verdict is Verdict.AC:
+        return True, done.toolchain
+    reason = done.compile_log or (done.cases[0].message if done.cases else "")
+    return False, f"{done.toolchain}: its self-test ended with {done.verdict}: {reason.strip()[:300]}"

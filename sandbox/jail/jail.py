@@ -127,7 +127,7 @@ class Jail:
     def start(self, run: JailedRun) -> None:
         """Queue a run; `finish` returns the results in order. Raises WorkerDied when the jail fails."""
         if self.broken:
-            raise WorkerDied("the jail failed before; start another")
+            raise WorkerDied("the jail has failed; start another")
         self.runs += 1
         sent = Sent(run)
         self._under_way.append(sent)
@@ -140,7 +140,7 @@ class Jail:
     def finish(self, *, cancel_fd: int | None = None) -> RunResult:
         """Return the result of the earliest queued run. Raises like `run`; a cancel ends all queued runs."""
         if self.broken:
-            raise WorkerDied("the jail failed before; start another")
+            raise WorkerDied("the jail has failed; start another")
         limits = self._under_way[0].run.limits
         try:
             deadline = time.monotonic() + limits.wall_limit_s * WALL_STRETCH + _GRACE_S
@@ -232,6 +232,6 @@ def package_paths(name: str) -> list[str]:
         return []
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
-        raise ToolchainMissing(f"packages={name!r} is no package of {sys.executable}; install it there")
+        raise ToolchainMissing(f"packages={name!r} is not a package of {sys.executable}; install it there")
     home = os.path.realpath(spec.submodule_search_locations[0])
     return [path for path in (home, f"{home}.libs") if os.path.isdir(path)]

@@ -41,7 +41,7 @@ def _ticking(cancel_fd: int) -> Iterator[None]:
 
     def tick(*_: object) -> None:
         if not over and poller.poll(0):
-            raise Cancelled("the job was cancelled while its result was looked at")
+            raise Cancelled("the job was cancelled while its result was compared")
 
     before = signal.signal(signal.SIGVTALRM, tick)
     try:

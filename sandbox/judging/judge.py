@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail
-from sandbox.judging import apart, interactive, multipass, python_asserts, referee
+from sandbox.jail import Jail, RunResult
+from sandbox.judging import apart, interactive, python_asserts, referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import cancellable
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.referee import NEXT_PASS, Referee
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -140,7 +141,7 @@ class _Course:
             return self._run(index)
         self.decider.begin()
         if self.problem.passes > 1:
-            return multipass.run_all_passes(self.problem, self.prepared, self.decider, index)
+            return run_all_passes(self.problem, self.prepared, self.decider, index)
         return replace(self._run(index), feedback=self.decider.notes())
 
     def _run(self, index: int) -> CaseResult:
@@ -282,9 +283,13 @@ def _check_kind(problem: Problem, program: Program, language: Language) -> None:
             f"use {' or '.join(language.kinds)}"
         )
     if program.files and problem.kind not in ("stdio", "interactive"):
-        raise InvalidProblem(f"problem {problem.id!r}: a program of several files cannot be asked for {problem.kind!r}")
+        raise InvalidProblem(
+            f"problem {problem.id!r}: kind={problem.kind!r} does not support programs of several files"
+        )
     if problem.kind == "assert" and find_language(problem.language) is not language:
-        raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
+        raise InvalidProblem(
+            f"problem {problem.id!r}: language={problem.language!r}: its tests do not fit a program in {language.name}"
+        )
 
 
 def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
@@ -299,3 +304,40 @@ def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee, index: int) -> CaseResult:
+    """Run all passes of a case.
+
+    Raises CompileError, CheckerError, SandboxError. A referee that asks for too many runs may have been led to it by
+    the program, like a crash: see referee.py.
+    """
+    case = problem.cases[index]
+    runs: list[CaseResult] = []
+    for left in reversed(range(problem.passes)):
+        referee.left = left
+        runs.append(case_result(index, *_pass(problem, prepared, referee, case)))
+        following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
+        if following is None:
+            return _together(runs, referee)
+        referee.again = True
+        case = replace(case, input=following.decode("utf-8", "surrogateescape"))
+    raise AssertionError("a referee that asks for another run in the last one has failed")
+
+
+def _pass(problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
+    if problem.kind == "interactive":
+        return interactive.run_interactive(prepared, referee, problem.limits, case)
+    files = encode_files(case.files)
+    stdin = case.input.encode("utf-8", "surrogateescape")
+    done, frame = prepared.run(problem.limits, stdin, arguments=case.arguments, files=files)
+    ending = decide_ending(done, frame, problem.limits, prepared.language)
+    return done, ending or referee.check(case, done.stdout)
+
+
+def _together(runs: list[CaseResult], referee: Referee) -> CaseResult:
+    most = {name: max(getattr(run, name) for run in runs) for name in ("cpu_s", "wall_s", "memory_bytes")}
+    message = runs[-1].message
+    if message and len(runs) > 1:
+        message = f"run {len(runs)}: {message}"
+    return replace(runs[-1], **most, message=message, feedback=referee.notes())

@@ -12,7 +12,7 @@ A referee is trusted but limited. One that does not compile is its author's faul
 that crashes, exceeds a limit or ends without a decision may have been led there by the output. So a checker is asked
 again, about the expected answer (without one: about a few plain outputs): if it fails again, CheckerError, else the
 output is wrong. testlib's exit code 3 always is CheckerError. The harness distinguishes a Python traceback from exit
-code 1. In a later run of a case (multipass.py) the referee has read the program's earlier output, so a failure there is
+code 1. In a later run of a case (judge.py) the referee has read the program's earlier output, so a failure there is
 the program's fault.
 """
 
@@ -187,7 +187,7 @@ class Referee:
             raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
         verdict = EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
-            raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
+            raise self._crash(f"ended with exit code {done.exit_code}, which has no meaning", f"; {tail}")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
             raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
         if NEXT_PASS in self.feedback and self.left == 0:

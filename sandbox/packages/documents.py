@@ -95,7 +95,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise
     except (yaml.YAMLError, RecursionError, ValueError, AttributeError, LookupError) as error:
         # PyYAML answers a tag that does not fit its value (!!bool maybe, !!int "") with what happens to go wrong in it
-        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())[:300]}") from error
+        raise InvalidProblem(f"{path}: is not YAML: {' '.join(str(error).split())[:300]}") from error
     if data is None:
         return {}
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):

@@ -107,7 +107,7 @@ class Grader:
             if not self.settings.custom_score:
                 raise CheckerError(f"{part.name}: the validator wrote score.txt, but the package has no scores from it")
             if not accepted and found.verdict == "WA":
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, and rejected")
+                raise CheckerError(f"{part.name}: the validator wrote score.txt, but rejected the output")
             score = read_score(part.name, "score.txt", found.feedback["score.txt"]) if accepted else score
         return Grade(found.verdict, score)
 
@@ -189,7 +189,7 @@ class Grader:
         wrote = [name for name in ("score.txt", "score_multiplier.txt") if name in found.feedback]
         if found.verdict != "AC":
             if wrote and found.verdict == "WA":
-                raise CheckerError(f"{case.name}: the validator wrote {wrote[0]}, and rejected")
+                raise CheckerError(f"{case.name}: the validator wrote {wrote[0]}, but rejected the output")
             return 0.0
         if rules.aggregation == "pass-fail":
             if wrote:

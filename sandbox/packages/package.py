@@ -127,9 +127,9 @@ def read_package(path: Path) -> Package:
     if (static := path / "static_validator").exists():
         raise InvalidProblem(f"{static}: static validators are not supported")
     if settings.interactive and validator is None:
-        raise InvalidProblem(f"{path}: is interactive, and has no output validator to talk to")
+        raise InvalidProblem(f"{path}: is interactive, but has no output validator")
     if "multi-pass" in settings.types and validator is None:
-        raise InvalidProblem(f"{path}: is multi-pass, and has no output validator that asks for more passes")
+        raise InvalidProblem(f"{path}: is multi-pass, but has no output validator")
     grader = _only_program(path / "graders", settings, "grader") if isinstance(data.tree.rules, OldRules) else None
     notes = (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data))
     package = Package(path, settings, data, validator, input_validators, grader, notes)
@@ -154,7 +154,7 @@ def _validator(path: Path, settings: Settings) -> tuple[Program | None, list[str
         return None, [f"{folder.name}/ is not used: validation is default" for folder in folders]
     if not folders:
         if settings.custom_validator:
-            raise InvalidProblem(f"{path}: validation is custom, and there is no output_validators/")
+            raise InvalidProblem(f"{path}: validation is custom, but there is no output_validators/")
         return None, []
     if len(folders) > 1:
         raise InvalidProblem(f"{path}: has output_validator/ and output_validators/; keep one")

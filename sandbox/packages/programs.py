@@ -42,7 +42,7 @@ class Sources:
 def read_sources(path: Path) -> Sources:
     """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError."""
     if not path.is_file() and not path.is_dir():
-        raise InvalidProblem(f"{path}: is no file and no directory")
+        raise InvalidProblem(f"{path}: is neither a file nor a directory")
     if path.is_file():
         return Sources(path, {path.name: _read(path)})
     found = {}
@@ -87,7 +87,7 @@ def language_of(sources: Sources, code: str = "") -> Language:
     if code:
         if (named := by_package_code(code)) is None:
             known = ", ".join(sorted(language.package_code for language in LANGUAGES.values()))
-            raise Unsupported(f"no language here is called {code!r}; there are {known}")
+            raise Unsupported(f"the language {code!r} is not supported; use one of {known}")
         return named
     counts: dict[str, int] = {}
     for name, content in sources.files.items():
@@ -99,8 +99,8 @@ def language_of(sources: Sources, code: str = "") -> Language:
             raise Unsupported("it is an empty directory")
         endings = sorted({Path(name).suffix for name in sources.files})
         if any(by_suffix(ending) for ending in endings):
-            raise Unsupported("Python 2 is not here")
-        raise Unsupported(f"no language here has the ending {', '.join(map(repr, endings))}")
+            raise Unsupported("Python 2 is not supported")
+        raise Unsupported(f"no supported language has the suffix {', '.join(map(repr, endings))}")
     if len(counts) > 1 and max(counts.values()) == sorted(counts.values())[-2]:
         raise Unsupported(
             f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"

@@ -74,7 +74,7 @@ def load_function(target: str) -> Function:
     for part in name.split("."):
         function = getattr(function, part)
     if not callable(function):
-        raise TypeError(f"{name} is no function")
+        raise TypeError(f"{name} is not a function")
     return function
 
 

@@ -40,7 +40,7 @@ class Finished:
 def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
     """Raises ValueError where the files cannot lie in one directory, or are of a language that nobody knows."""
     if not files:
-        raise ValueError("files: there are none, and nothing can be run")
+        raise ValueError("files: there are none, so nothing can be run")
     try:
         find_language(language)
         return Program(files=tuple(files.items()), language=language, entry=entry)

@@ -15,6 +15,8 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import socket
+import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +24,6 @@ from typing import Any, Final, NoReturn
 
 from sandbox.kernel import linux
 from sandbox.pyharness import _runner
-from sandbox.zygote import escape_selftest
 from sandbox.zygote.confine import HIGH, STREAMS, Confinement, confine_program, restrain
 
 Request = dict[str, Any]
@@ -100,7 +101,7 @@ def turn(request: Request, fds: list[int], setting: ChildSetup, code: types.Code
         linux.let_watch()
         _check_files(request)
         if request["mode"] == "probe":
-            escape_selftest.try_to_escape(setting.how.tier)
+            try_to_escape(setting.how.tier)
             os._exit(0)
         os.closerange(STREAMS, setting.how.library)
         _runner.make_ready()
@@ -115,7 +116,7 @@ def _check_files(request: Request) -> None:
     for name, _, size in request.get("files", ()):  # a spare's run has none but a runtime's
         found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if os.fstat(found).st_size != size:
-            raise OSError(errno.EIO, f"{name} is not as it was placed")
+            raise OSError(errno.EIO, f"{name} differs from what was written")
         os.close(found)
 
 
@@ -149,3 +150,34 @@ def _execute(request: Request, fds: list[int], setting: ChildSetup) -> NoReturn:
     except OSError as error:
         os.write(2, f"cannot be run: {error.strerror}\n".encode())
         os._exit(NOT_RUN)
+
+
+def try_to_escape(tier: str) -> None:
+    """Attempts of `RequestLoop.prove`: each must fail in a confined child."""
+    if 0 in (*os.getresuid(), *os.getresgid(), *os.getgroups()):
+        raise AssertionError("the program would run as root")
+    for what, attempt in (
+        ("open a socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+        ("write to /", lambda: os.open("/escape", os.O_CREAT | os.O_WRONLY)),
+        ("read /etc/passwd", lambda: os.open("/etc/passwd", os.O_RDONLY)),
+        ("signal the zygote", lambda: _signal_zygote(tier)),
+        ("see the zygote", lambda: os.listdir("/proc/1/task") if tier == "A" else _refuse()),
+        ("time its keeper", lambda: time.clock_gettime((~os.getppid() << 3) | 2)),
+        ("unshare", lambda: linux.unshare(linux.CLONE_NEWUSER)),
+    ):
+        try:
+            attempt()
+        except OSError:
+            continue
+        raise AssertionError(f"a confined program could {what}")
+
+
+def _signal_zygote(tier: str) -> None:
+    """pid 1 of a namespace takes no signal from inside; elsewhere the kernel must refuse."""
+    if tier == "A":
+        _refuse()
+    os.kill(os.getppid(), 0)
+
+
+def _refuse() -> None:
+    raise OSError(errno.EPERM, "refused")

@@ -210,7 +210,7 @@ class RequestLoop:
         if self._look() != self.untouched or os.listdir(work):
             self.renew()
             if os.listdir(work) or self._look()[:2] != self.untouched[:2]:
-                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was")
+                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was before the run")
         self.untouched = self._look()
 
     def _look(self) -> tuple[int, ...]:

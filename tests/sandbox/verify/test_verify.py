@@ -55,7 +55,7 @@ def test_submissions_that_do_what_is_said_of_them_are_as_expected(
     assert "time limit 1 s (.timelimit)" in shown
     assert [line for line in shown if line.startswith("skipped")] == [
         "skipped   mixed/unknown.py             nobody says what is expected of submissions/mixed/",
-        "skipped   accepted/other.kt            no language here has the ending '.kt'",
+        "skipped   accepted/other.kt            no supported language has the suffix '.kt'",
     ]
     assert shown[-1] == "4 submissions judged, 2 skipped, 0 surprises"
 
