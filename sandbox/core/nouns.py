@@ -82,12 +82,7 @@ class Limits:
 
 
 COMPILE_LIMITS: Final = Limits(
-    cpu_s=15.0,
-    wall_s=40.0,
-    memory_bytes=1536 * MIB,
-    output_bytes=1 * MIB,
-    file_bytes=96 * MIB,
-    open_files=256,
+    cpu_s=15.0, wall_s=40.0, memory_bytes=1536 * MIB, output_bytes=1 * MIB, file_bytes=96 * MIB, open_files=256
 )
 
 REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)

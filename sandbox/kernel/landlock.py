@@ -44,11 +44,7 @@ def build(*, read: Iterable[str], write: Iterable[str], list_only: Iterable[str]
     attr = struct.pack("=QQQ", handled, 3 if version >= 4 else 0, 3 if version >= SIGNAL_SCOPE_ABI else 0)
     size = 8 if version < 4 else 16 if version < SIGNAL_SCOPE_ABI else 24
     ruleset = linux.syscall(
-        _CREATE,
-        ctypes.c_char_p(attr),
-        ctypes.c_size_t(size),
-        ctypes.c_uint32(0),
-        what="landlock_create_ruleset",
+        _CREATE, ctypes.c_char_p(attr), ctypes.c_size_t(size), ctypes.c_uint32(0), what="landlock_create_ruleset"
     )
     everything = handled & ~(_MAKE_SOCK | _MAKE_CHAR | _MAKE_BLOCK)
     for paths, access in ((read, READ), (write, everything), (list_only, READ_DIR)):

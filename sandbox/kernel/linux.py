@@ -31,10 +31,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 
-_NUMBERS: Final = {
-    "x86_64": {"pivot_root": 155, "capset": 126},
-    "aarch64": {"pivot_root": 41, "capset": 91},
-}
+_NUMBERS: Final = {"x86_64": {"pivot_root": 155, "capset": 126}, "aarch64": {"pivot_root": 41, "capset": 91}}
 _MOUNT_SETATTR: Final = 442
 _RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000

@@ -20,11 +20,7 @@ from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
 _TYPES: Final = ("pass-fail", "scoring", "multi-pass", "interactive", "submit-answer")
-_EXCLUDE: Final = (
-    ("pass-fail", "scoring"),
-    ("multi-pass", "submit-answer"),
-    ("interactive", "submit-answer"),
-)
+_EXCLUDE: Final = (("pass-fail", "scoring"), ("multi-pass", "submit-answer"), ("interactive", "submit-answer"))
 _LANGUAGES: Final = (
     *("ada", "algol68", "apl", "bash", "c", "cgmp", "cobol", "cpp", "cppgmp", "crystal", "csharp", "d", "dart"),
     *("elixir", "erlang", "forth", "fortran", "fsharp", "gerbil", "go", "haskell", "java", "javaalgs4"),

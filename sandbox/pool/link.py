@@ -78,12 +78,7 @@ class Link:
     """See the module. Starts its supervisor on construction; SandboxError when the machine has no resources left."""
 
     def __init__(
-        self,
-        arguments: list[str],
-        counts: Counts,
-        loop: asyncio.AbstractEventLoop,
-        places: Slots,
-        directory: str = "",
+        self, arguments: list[str], counts: Counts, loop: asyncio.AbstractEventLoop, places: Slots, directory: str = ""
     ) -> None:
         """`arguments`: workers, isolation, packages, nice. `directory`: where ours is made."""
         self.loop = loop

@@ -124,12 +124,7 @@ def _enter_namespaces(
     packages = show["packages"]
     late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if packages_are_moved(packages) else None
     namespaces.build_root(
-        root,
-        work_bytes=work_bytes,
-        tools=show["roots"],
-        packages=_paths(packages),
-        shared=show["shared"],
-        between=late,
+        root, work_bytes=work_bytes, tools=show["roots"], packages=_paths(packages), shared=show["shared"], between=late
     )
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     mechanisms += ["scattered pids"] * procfs.scattered()

@@ -111,13 +111,7 @@ class RequestLoop:
         """Run one child that tries to break out. Raises AssertionError that names what was possible."""
         if self.setting.how.tier == "C":
             return
-        limits = {
-            "cpu_s": 5,
-            "wall_s": 10,
-            "memory_bytes": 512 << 20,
-            "stack_bytes": 8 << 20,
-            "output_bytes": 1 << 20,
-        }
+        limits = {"cpu_s": 5, "wall_s": 10, "memory_bytes": 512 << 20, "stack_bytes": 8 << 20, "output_bytes": 1 << 20}
         limits |= {"headroom_bytes": 64 << 20, "address_space": True}
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
