@@ -191,22 +191,6 @@ def test_what_a_job_in_hand_needs_stays() -> None:
     asyncio.run(main())
 
 
-def test_a_problem_that_is_let_go_of_in_flight_is_judged_to_the_end() -> None:
-    slow = Program("import time\ntime.sleep(0.3)\nprint(sum(map(int, input().split())))")
-
-    async def main() -> None:
-        async with pool_of(2) as pool:
-            await pool.judge(SUM, RIGHT)
-            assert pool._link is not None
-            pool._link.store.kept_max = 1
-            others = [dataclasses.replace(SUM, id=f"p{number}") for number in range(6)]
-            done = await asyncio.gather(*(pool.judge(problem, slow) for problem in [SUM, *others]))
-            assert {one.verdict for one in done} == {Verdict.AC}
-            assert len(pool._link.store._entries) == 1
-
-    asyncio.run(main())
-
-
 def test_a_cancelled_job_takes_nobody_elses_problem_along() -> None:
     async def main() -> None:
         async with pool_of(1) as pool:

@@ -94,16 +94,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_a_program_that_does_not_compile_is_a_surprise_with_its_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    package = write_package(tmp_path, {"problem.yaml": LEGACY, **LIMIT, "submissions/accepted/a.py": "def f(:"})
-    assert main(["verify", str(package)]) == 1
-    shown = capsys.readouterr().out
-    assert "CE" in shown
-    assert "SyntaxError" in shown
-
-
 def test_the_time_limit_is_made_of_the_slowest_accepted_submission(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
