@@ -295,7 +295,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     from overlap.placement import memory_plan, memory_table
     from overlap.prepare import asked_for, check_place, plan_lines, prepare, seat
     from overlap.process import scratch_directory
-    from overlap.record import plain
+    from overlap.record import to_json_types
     from overlap.run import check_resume, open_rollouts
 
     check_place(cfg, resume=resume)
@@ -310,7 +310,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     memory = memory_plan(asked, seats)
     told = plan_lines(prepared, asked, seats, memory, kept) + seated.lines()
     lines = (f"{name:<11} {value}" for name, value in told)
-    show(yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
+    show(yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True), *lines)
     show("", *memory_table(memory))
     seated.check(asked)
     return 0
@@ -373,9 +373,9 @@ def _check_data(args: argparse.Namespace) -> int:
 
 def _filter(args: argparse.Namespace) -> int:
     from overlap.commands import filter_command
-    from overlap.evaluation import Bounds
+    from overlap.evaluation import SplitBounds
 
-    bounds = Bounds(args.low, args.high, args.train, args.heldout)
+    bounds = SplitBounds(args.low, args.high, args.train, args.heldout)
     return filter_command(_config(args), samples=args.samples, bounds=bounds, out=args.out)
 
 

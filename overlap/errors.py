@@ -141,3 +141,13 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """``text`` in one line of at most ``limit`` characters, for a message: each run of blanks becomes one."""
+    return " ".join(str(text).split())[:limit]
+
+
+def error_reason(error: BaseException, limit: int = 200) -> str:
+    """Why it failed, in one line: what the operating system says, or else the text of the error."""
+    return getattr(error, "strerror", None) or one_line(error, limit)

@@ -17,10 +17,10 @@ from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Scored, Verifier
 from overlap.errors import ConfigError
 from overlap.evaluation import (
-    Bounds,
     DataReport,
     Finding,
     PassRate,
+    SplitBounds,
     answers,
     check_in_parts,
     filter_problems,
@@ -39,8 +39,8 @@ from overlap.record import (
     check_out,
     data_digest,
     dialog_of,
-    plain,
     quiet,
+    to_json_types,
     trajectory_row,
     write_rollouts,
 )
@@ -185,7 +185,7 @@ def _write_rows(out: Path, scored: list[Scored], prepared: Prepared) -> None:
 
     def row(s: Scored) -> str:
         text, dialog = decode(s.trajectory.request.prompt), dialog_of(s.trajectory, decode)
-        return json.dumps(plain(trajectory_row(0, s, "", text, dialog)), ensure_ascii=False)
+        return json.dumps(to_json_types(trajectory_row(0, s, "", text, dialog)), ensure_ascii=False)
 
     write_atomic(out, "".join(f"{row(s)}\n" for s in scored))
 
@@ -245,7 +245,7 @@ class _NoTokens:
         return {"input_ids": []}
 
 
-def filter_command(cfg: Config, *, samples: int, bounds: Bounds, out: Path) -> int:
+def filter_command(cfg: Config, *, samples: int, bounds: SplitBounds, out: Path) -> int:
     """Measure pass@k of every training prompt and write the split file ``out``. Returns the exit code."""
     check_out(out, ours='"split": ')
     if not cfg.data.train:

@@ -48,9 +48,9 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
         critic = resolve_critic(cfg, policy, tokenizer)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__)
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_rollout(cfg, task)
-        if cfg.rollout.reads:
+        if cfg.episode.reads:
             check_parsers(cfg)
         intakes = {
             split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")
@@ -93,12 +93,12 @@ def load_tokenizer(policy: Path) -> Any:
 
 def check_place(cfg: Config, *, resume: bool) -> None:
     """Refuse a run directory that this run may not have, before anything is loaded. Raises ConfigError."""
-    from overlap.record import check_free, resolve, stored_config
+    from overlap.record import check_run_dir_free, resolve, stored_config
 
     if resume:
         stored_config(cfg.run.dir)
     else:
-        check_free(resolve(cfg.run.dir), cfg.run.dir)
+        check_run_dir_free(resolve(cfg.run.dir), cfg.run.dir)
 
 
 def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:

@@ -15,7 +15,7 @@ from overlap.atomic import threaded, to_its_end
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
-from overlap.evaluation import Course, Evaluator
+from overlap.evaluation import EvaluationHistory, Evaluator
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepare import Prepared
@@ -23,7 +23,7 @@ from overlap.process import Reaper
 from overlap.record import (
     BEGINNING,
     LEARNER,
-    Carried,
+    Carryover,
     Console,
     LoopLag,
     Progress,
@@ -31,18 +31,19 @@ from overlap.record import (
     Resumed,
     Rollouts,
     RunDir,
+    RunFile,
     RunState,
     data_digest,
     is_complete,
     path_of,
-    save_carried,
+    save_carryover,
     save_state,
     stall_line,
     summary,
     write_picture,
     writing,
 )
-from overlap.replay import SavedGenerator, SavedVerifier, Unsent
+from overlap.replay import SavedGenerator, SavedVerifier, UnpublishedLearner
 from overlap.run.control import Steering
 from overlap.run.open_close import Door, open_doors
 from overlap.run.parts import Sites, before_starts, learner_of, rolling, sandbox_verifier, steady_engines
@@ -72,7 +73,7 @@ class Session:
     rollouts: Rollouts | None = None
     """Samples to train from in the place of an engine and a verifier."""
     reason: str = INTERRUPTED
-    course: Course = field(init=False)
+    course: EvaluationHistory = field(init=False)
     keeper: Keeper = field(init=False)
     restarts: Restarts = field(init=False)
     recorder: Recorder | None = None
@@ -82,7 +83,7 @@ class Session:
     """Seconds from each death of the engine to the next response."""
 
     def __post_init__(self) -> None:
-        self.course = Course.from_dict(self.resumed.state.evaluation)
+        self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
         self.keeper = Keeper(self.run, self.prepared.policy, self._save_policy)
         self.restarts = Restarts(self.run, self.prepared.cfg, self.console.print)
         self.sites = Sites(self.prepared, self.placement, self.console.print)
@@ -100,7 +101,7 @@ class Session:
         times (``Restarts``).
         """
         self._began_s = time.monotonic()
-        self.run.losses.say_to(self.console.print)
+        self.run.failures.report_to(self.console.print)
         async with self.steering.attached(self._about, self._on_save, self.console.print):
             while True:
                 try:
@@ -125,7 +126,7 @@ class Session:
             raise error
         self.keeper.kept = {"failure": str(death)}  # until there is a learner again
         self.resumed = await self.steering.unless_stopped(self.restarts.back(death), _STOPPED_ON_ITS_WAY_BACK)
-        self.course = Course.from_dict(self.resumed.state.evaluation)
+        self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
 
     async def _attempt(self) -> None:
         cfg, at = self.prepared.cfg, self.resumed.state
@@ -175,7 +176,7 @@ class Session:
     async def _rescue(self) -> None:
         """Keep what this session has learned, if that can be."""
         if self.taken:
-            await self.keeper.rescue(self._progress.say)
+            await self.keeper.rescue(self._progress.report_line)
 
     async def _open(self, stack: AsyncExitStack) -> Doors:
         """Make the doors, start them side by side, and see to it that all are closed."""
@@ -188,7 +189,7 @@ class Session:
             await learner.restore(self.resumed.folder / LEARNER)
         assert self.recorder is not None
         traffic = self.recorder.traffic
-        sent: Learner = learner if self.rollouts is None else cast(Learner, Unsent(learner))
+        sent: Learner = learner if self.rollouts is None else cast(Learner, UnpublishedLearner(learner))
         return Doors(traffic.generator(generator), traffic.verifier(verifier), sent)
 
     def _sources(self) -> tuple[Generator, Verifier]:
@@ -206,7 +207,7 @@ class Session:
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
         p, run = self.prepared, self.run
-        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
+        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.failures.add)
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -217,7 +218,7 @@ class Session:
             "seconds": round(self.seconds, 1),
             "checkpoint": self.restarts.goal,
             "restarts": len(self.restarts.told),
-            "not_written": list(self.run.losses),
+            "not_written": list(self.run.failures),
         }
 
     def _how_it_ended(self) -> str:
@@ -253,7 +254,7 @@ class Session:
         if given_up := self.resumed.given_up:
             self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
         carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
-        self.resumed = replace(self.resumed, carried=Carried())  # tens of MB, which nobody needs any more
+        self.resumed = replace(self.resumed, carried=Carryover())  # tens of MB, which nobody needs any more
         position = Position(at.step, at.version, at.groups, carried)
         await overlapped(
             self.doors,
@@ -319,28 +320,25 @@ class Session:
         root, step, best = self.run.checkpoints, self._step, self.course.best
         state = self._state(len(carried))
         spare = {best["step"]} if best else set()
-        with self.run.losses.spared("checkpoints"):
+        with self.run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
             if is_complete(folder := path_of(root, step)):  # the learner stands where it stood
-                await to_its_end(save_carried, folder, carried, now())
+                await to_its_end(save_carryover, folder, carried, now())
                 await to_its_end(save_state, folder, state)
             else:
                 made = writing(root, step, keep=self.prepared.cfg.run.keep_last, spare=spare)
                 async with threaded(made) as folder:
-                    await to_its_end(save_carried, folder, carried, now())
+                    await to_its_end(save_carryover, folder, carried, now())
                     await self.doors.learner.save(folder / LEARNER, kind="state")
                     await to_its_end(save_state, folder, state)
-            self.run.losses.made_good("checkpoints")
+            self.run.failures.recovered(str(RunFile.CHECKPOINTS))
 
     def _state(self, carried: int) -> RunState:
         assert self.recorder is not None
-        metrics, trajectories = self.run.offsets
         traced, traced_us = self.recorder.traced
         return RunState(
             step=self._step,
             version=self._version,
             groups=self._consumed,
-            metrics_offset=metrics,
-            trajectories_offset=trajectories,
             trace_offset=traced,
             trace_end_us=traced_us,
             config=self.prepared.cfg.to_dict(),
@@ -348,7 +346,7 @@ class Session:
             seconds=self.seconds,
             evaluation=self.course.to_dict(),
             carried=carried,
-            rollouts_offset=self.run.kept,
+            **self.run.offsets,
             solved=self._prompts.known,
         )
 
@@ -377,10 +375,10 @@ class Session:
         if self.taken:
             self.run.finish(figures)
             lost = len(figures["not_written"])
-            with self.run.losses.spared("picture.png"):
+            with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.prepared.cfg.model.policy}, {len(rows)} steps"
                 write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
-            figures["not_written"] = list(self.run.losses)
+            figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)
         return figures
@@ -393,5 +391,5 @@ class Session:
             "policy": self.keeper.figures(),
             "restarts": self.restarts.told,
             "engine_outages_s": self.outages,
-            "not_written": list(self.run.losses),
+            "not_written": list(self.run.failures),
         }

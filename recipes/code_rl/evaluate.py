@@ -24,12 +24,12 @@ from overlap.commands import Parts, check_engines, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation import AnswerFile, Draw, complete
+from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepare import Prepared, check_device, load_tokenizer
-from overlap.record import Progress, plain, quiet
+from overlap.record import Progress, quiet, to_json_types
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
 from recipes.code_rl.evaluation_sets import (
@@ -56,7 +56,7 @@ class Evaluation:
 
     cfg: Config
     sets: tuple[Asked, ...]
-    draw: Draw
+    draw: SamplingOptions
     ks: tuple[int, ...]
     out: Path | None
     limit: int | None
@@ -114,9 +114,9 @@ class Evaluation:
             told = _Told(progress, parts.console.tty)
             try:
                 doors, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
-                await complete(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
+                await complete_answers(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
             except (asyncio.CancelledError, KeyboardInterrupt):
-                progress.say("stopped: the same command goes on from here")
+                progress.report_line("stopped: the same command goes on from here")
                 raise
             finally:
                 self.seconds = time.monotonic() - began
@@ -141,10 +141,10 @@ class _Told:
         self._progress.live(f"judged {done}/{of}")
         if not self._live and done * 10 // of > self._tenth:
             self._tenth = done * 10 // of
-            self._progress.say(f"judged {done}/{of}")
+            self._progress.report_line(f"judged {done}/{of}")
 
 
-def law_of(cfg: Config, policy: Path, draw: Draw) -> dict[str, Any]:
+def law_of(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:
     """What answers are drawn by. How many there are is no part of it."""
     return {
         "policy": policy_digest(policy),
@@ -170,7 +170,8 @@ def with_room(cfg: Config, policy: Path, lengths: Sequence[int]) -> Config:
 def _with_model(cfg: Config, **fields: Any) -> Config:
     """Another model section; what a learner would need for it is of no account."""
     model = replace(cfg.model, **fields)
-    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, model.context_tokens))
+    context = model.prompt_tokens + max(model.response_tokens, cfg.episode.tokens)
+    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, context))
     return replace(cfg, model=model, learn=learn)
 
 
@@ -213,7 +214,7 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     cfg = _with_model(cfg, policy=policy or cfg.model.policy, response_tokens=tokens)
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         raise ConfigError("--out", str(args.out), "is a file; name a folder")
-    draw = Draw(args.samples, args.temperature, args.top_p)
+    draw = SamplingOptions(args.samples, args.temperature, args.top_p)
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
     if ks[-1] > draw.samples:
         raise ConfigError("--k", ks[-1], f"pass@k needs k samples: use at most --samples={draw.samples}")
@@ -271,7 +272,7 @@ def evaluate(args: argparse.Namespace) -> int:
         figures = asked.figures()
         assert asked.out is not None
         target = asked.out / "evaluation.json"
-        write_atomic(target, json.dumps(plain(figures), indent=2, ensure_ascii=False) + "\n")
+        write_atomic(target, json.dumps(to_json_types(figures), indent=2, ensure_ascii=False) + "\n")
         show(report.table(figures), f"written to {target}")
     finally:
         if asked.file is not None:

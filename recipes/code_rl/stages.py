@@ -19,7 +19,7 @@ from overlap.cli import ELSEWHERE, command, dry_run, ending_in_order, plan_elsew
 from overlap.commands import export_command
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError
-from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
+from overlap.record import RunDir, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
 from overlap.run import ALL_SOLVED, train
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
@@ -48,14 +48,14 @@ class Stage:
     @property
     def policy(self) -> Path:
         """What it leaves at its end."""
-        return self.folder / "policy"
+        return RunFile.POLICY.of(self.folder)
 
     @property
     def exported(self) -> Path:
         """The policy of a stage that was stopped behind its last step: of its checkpoint."""
-        checkpoint = latest(self.folder / "checkpoints")
+        checkpoint = latest(RunFile.CHECKPOINTS.of(self.folder))
         step = load_state(checkpoint).step if checkpoint is not None else self.cfg.run.steps
-        return self.folder / f"policy-step-{step:06d}"
+        return exported_policy(self.folder, step)
 
     def beginning_with(self, policy: Path) -> Stage:
         """This stage, from a policy."""
@@ -68,14 +68,14 @@ class Stage:
         Raises ConfigError for one that has ended, and left neither a policy nor a checkpoint to make it of.
         """
         try:
-            summary = json.loads((self.folder / "summary.json").read_bytes())
+            summary = json.loads(RunFile.SUMMARY.of(self.folder).read_bytes())
             enough = summary["exit"] == ALL_SOLVED or summary["steps"] >= self.cfg.run.steps
             ended = summary["exit"] in _DONE and enough
         except (OSError, ValueError, KeyError, TypeError):
             ended = False
         if ended and (self.policy / "config.json").is_file():
             return "finished"
-        checkpoint = latest(self.folder / "checkpoints")
+        checkpoint = latest(RunFile.CHECKPOINTS.of(self.folder))
         if checkpoint is None and ended:
             way_out = "holds a finished stage without its policy/: put that back, or give the folder another name"
             raise ConfigError("run.dir", str(self.folder), way_out)
@@ -113,7 +113,7 @@ def _check_order(files: Sequence[Path], overrides: Sequence[str]) -> None:
     ConfigError.
     """
     named = [load_config(file, overrides) for file in files]
-    made = [resolve(cfg.run.dir) / "policy" for cfg in named]
+    made = [RunFile.POLICY.of(resolve(cfg.run.dir)) for cfg in named]
     for number, cfg in enumerate(named):
         wanted = Path(cfg.model.policy).absolute()
         if wanted in made and made.index(wanted) != number - 1:
