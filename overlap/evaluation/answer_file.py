@@ -1,12 +1,13 @@
-"""Answers that an evaluation has drawn, each kept the moment it is there: JSON lines.
+"""The answers of an evaluation, each written when it arrives: JSON lines.
 
     {"answers": 1, "law": {"policy": "1f6c...", "temperature": 0.6, "top_p": 0.95, ...}}
     {"id": "humaneval+/HumanEval/3", "sample": 0, "asked": "9b1d...", "text": "...", "finish": "stop", "tokens": 212}
     {"id": "humaneval+/HumanEval/3", "sample": 0, "judged": "77aa...", "passed": true, "verdict": "AC"}
 
-``law`` is what the answers are drawn by: a file holds answers of one law. ``asked`` names the prompt and ``judged`` the
-problem with all of its tests, so that an answer to another prompt is drawn again, and one to a problem whose tests have
-changed is judged again. Later lines count. Answers by hand, or from elsewhere, need ``id``, ``sample`` and ``text``.
+``law`` are the settings of sampling, the same for all answers of a file. ``asked`` is a digest of the prompt and
+``judged`` one of the problem with its tests: an answer to another prompt is sampled again, and one to a problem whose
+tests have changed is judged again. Later lines replace earlier ones. Answers from
+elsewhere need ``id``, ``sample`` and ``text``.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from overlap.record import JsonLines, data_digest, parse_json_lines, solved, to_
 
 FORMAT = 1
 SamplingSettings = Mapping[str, Any]
-"""What answers are drawn by, as JSON types."""
+"""What decides how answers are sampled, as JSON types."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAnswer:
-    """One answer, and what became of it. ``passed`` is None as long as it was not judged."""
+    """One answer and its judgement. ``passed`` is None until it was judged."""
 
     text: str
     finish: Finish = "stop"
     tokens: int = 0
     asked: str = ""
-    """Digest of the prompt, "" where nobody said."""
+    """Digest of the prompt, "" where it is not known."""
     judged: str = ""
-    """Digest of the problem that it was judged by, "" where nobody said."""
+    """Digest of the problem by which it was judged, "" where it is not known."""
     passed: bool | None = None
     verdict: str = ""
 
 
 @dataclass
 class AnswerFile:
-    """The answers in a file, and the file itself: what is added stands in both. Use ``open``, and ``close``."""
+    """The answers in a file, in memory too; both get what is added. Use ``open``, and ``close``."""
 
     path: Path
-    law: SamplingSettings
+    settings: SamplingSettings
     known: dict[tuple[str, int], RecordedAnswer]
     """By prompt id and sample."""
     _lines: JsonLines
@@ -59,11 +60,11 @@ class AnswerFile:
     _digests: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, path: Path, law: SamplingSettings) -> AnswerFile:
-        """Go on with a file, or begin one. A line that a kill has torn is cut off.
+    def open(cls, path: Path, settings: SamplingSettings) -> AnswerFile:
+        """Open a file, or make one. A last line that a kill has torn is cut off.
 
-        Raises ConfigError where its answers were drawn by another law, another command writes there, or it is no such
-        file; RunDirError where it cannot be written.
+        Raises ConfigError where its answers were sampled with other settings, another command writes there, or it is no
+        such file; RunDirError where it cannot be written.
         """
         with guarded(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,23 +74,23 @@ class AnswerFile:
             rows, size = _rows(path)
             lines = JsonLines(path)
             lines.rewind(size)
-            law = to_json_types(law)
+            settings = to_json_types(settings)
             if not rows:
-                lines.append({"answers": FORMAT, "law": law})
+                lines.append({"answers": FORMAT, "law": settings})
             else:
-                _check_law(path, rows[0], law)
-            return cls(path, law, _answers(path, rows[1:]), lines, lock)
+                _check_settings(path, rows[0], settings)
+            return cls(path, settings, _answers(path, rows[1:]), lines, lock)
         except BaseException:
             os.close(lock)
             raise
 
     @classmethod
-    def read(cls, path: Path, law: SamplingSettings) -> AnswerFile:
-        """The answers in a file, or in none; nothing may be added, and nothing is written. Raises ConfigError."""
+    def read(cls, path: Path, settings: SamplingSettings) -> AnswerFile:
+        """Read the answers of a file, if there is one; nothing may be added or is written. Raises ConfigError."""
         rows = _rows(path)[0] if path.is_file() else []
         if rows:
-            _check_law(path, rows[0], to_json_types(law))
-        return cls(path, law, _answers(path, rows[1:]), JsonLines(path), -1)
+            _check_settings(path, rows[0], to_json_types(settings))
+        return cls(path, settings, _answers(path, rows[1:]), JsonLines(path), -1)
 
     def close(self) -> None:
         self._lines.close()
@@ -103,14 +104,14 @@ class AnswerFile:
         return found if found is not None and found.asked in ("", self._digest(prompt)[0]) else None
 
     def result(self, prompt: Prompt, sample: int) -> RecordedAnswer | None:
-        """The same, when it was judged by the problem as it is."""
+        """The answer to this prompt, if it was judged by the problem as it is now."""
         found = self.drawn(prompt, sample)
         if found is None or found.passed is None:
             return None
         return found if found.judged in ("", self._digest(prompt)[1]) else None
 
     def missing(self, prompts: Sequence[Prompt], samples: int) -> tuple[int, int]:
-        """How many answers must be drawn, and how many of those that are there must be judged."""
+        """How many answers must be sampled, and how many of the others must be judged."""
         places = [(prompt, sample) for prompt in prompts for sample in range(samples)]
         undrawn = sum(self.drawn(*place) is None for place in places)
         return undrawn, sum(self.result(*place) is None for place in places) - undrawn
@@ -125,7 +126,7 @@ class AnswerFile:
         self._lines.append({"id": prompt.id, "sample": sample, **row})
 
     def note(self, scored: Scored) -> None:
-        """Write down how an answer was judged; our own failure to judge is no verdict. Raises RunDirError."""
+        """Write how an answer was judged, unless it could not be judged. Raises RunDirError."""
         if scored.reward is None:
             return
         prompt, sample = scored.trajectory.request.prompt, scored.trajectory.request.sample
@@ -137,7 +138,7 @@ class AnswerFile:
         self._lines.append({"id": prompt.id, "sample": sample, **row})
 
     def tally(self, prompt: Prompt, samples: int) -> ProblemTally:
-        """What became of the first ``samples`` answers to a prompt."""
+        """The results of the first ``samples`` answers to a prompt."""
         found = [self.result(prompt, sample) for sample in range(samples)]
         judged_ones = [answer for answer in found if answer is not None]
         return ProblemTally(
@@ -150,7 +151,7 @@ class AnswerFile:
         )
 
     def _digest(self, prompt: Prompt) -> tuple[str, str]:
-        """Of the prompt, and of the problem."""
+        """Digests of the prompt, and of the problem."""
         if prompt.id not in self._digests:
             text = json.dumps([list(prompt.token_ids), prompt.prefill]).encode()
             self._digests[prompt.id] = hashlib.sha256(text).hexdigest()[:16], data_digest([prompt])
@@ -177,14 +178,16 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     return rows, size
 
 
-def _check_law(path: Path, head: Any, law: SamplingSettings) -> None:
+def _check_settings(path: Path, head: Any, settings: SamplingSettings) -> None:
     if not isinstance(head, dict) or head.get("answers") != FORMAT or not isinstance(head.get("law"), dict):
         wanted = f'its first line must be {{"answers": {FORMAT}, "law": ...}}'
         raise ConfigError("--out", str(path), f"is no file of answers, {wanted}; name another folder")
     was = head["law"]
-    if other := sorted(name for name in {**was, **law} if was.get(name) != law.get(name)):
-        shown = ", ".join(f"{name} {was.get(name)!r} (asked for: {law.get(name)!r})" for name in other)
-        raise ConfigError("--out", str(path), f"holds answers drawn by another law: {shown}; name another folder")
+    if other := sorted(name for name in {**was, **settings} if was.get(name) != settings.get(name)):
+        shown = ", ".join(f"{name} {was.get(name)!r} (asked for: {settings.get(name)!r})" for name in other)
+        raise ConfigError(
+            "--out", str(path), f"holds answers sampled with other settings: {shown}; name another folder"
+        )
 
 
 def _answers(path: Path, rows: Sequence[Any]) -> dict[tuple[str, int], RecordedAnswer]:

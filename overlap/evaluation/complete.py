@@ -1,4 +1,4 @@
-"""The answers that a file of them still lacks: drawn, judged, and written down one by one, so that none is done twice.
+"""Samples and judges the answers that an answer file lacks; each is written at once, so that none is done twice.
 
 AnswerFile ──▶ requests that have no result ──▶ generator (or the file) ──▶ verifier ──▶ AnswerFile
 """
@@ -17,7 +17,7 @@ from overlap.evaluation.sampling import STALL_S, answers
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How many answers to each prompt, and by what law."""
+    """How many answers to each prompt, and how they are sampled."""
 
     samples: int = 16
     temperature: float = 0.6
@@ -45,11 +45,11 @@ async def complete_answers(
     progress: OnScored | None = None,
     stall_s: float = STALL_S,
 ) -> None:
-    """Draw and judge what ``file`` lacks; recorded answers are not drawn again, nor judged when they were.
+    """Sample and judge what ``file`` lacks; recorded answers are not sampled again, and judged ones not judged again.
 
-    The doors must be started, with a version loaded, but the generator only where an answer is missing; ``stall_s``:
-    see ``answers``. Raises StageError for what the doors raise and RunDirError; what was there until then is in the
-    file.
+    The verifier must be started; the generator too, with a version loaded, where an answer is missing. ``stall_s``: see
+    ``answers``. Raises StageError for what generator and verifier raise, and RunDirError; the file has all that was
+    found until then.
     """
     places = [(g, s) for g, prompt in enumerate(prompts) for s in range(draw.samples) if not file.result(prompt, s)]
     # Negative groups: ids that no training sample has.
@@ -67,7 +67,7 @@ async def complete_answers(
 
 
 class _Kept:
-    """A generator whose answers are written down, and that gives those again that were."""
+    """A generator that writes its answers into the file, and returns those that are in it already."""
 
     def __init__(self, generator: Generator, file: AnswerFile) -> None:
         self._generator, self._file = generator, file

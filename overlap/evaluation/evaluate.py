@@ -1,9 +1,9 @@
-"""How good is a policy: pass@k over a set of problems, with an interval that says how much to believe it.
+"""Measures a policy: pass@k over a set of problems, with a confidence interval.
 
     Prompts x samples ──▶ generator ──▶ verifier ──▶ Tally per problem ──▶ PassRate ──▶ Estimate(value, low, high)
 
-The samples are drawn as in training, through the same doors: same prompts and stop strings, at a temperature of their
-own. A sample that could not be judged is in no figure, neither as passed nor as failed, and is counted.
+Samples are generated and judged as in training, with the same prompts and stop strings, at a temperature of their own.
+A sample that could not be judged counts neither as passed nor as failed; how many there were is reported.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PassRate:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> PassRate:
-        """What ``to_dict`` gave."""
+        """The PassRate that ``to_dict`` stored."""
         return cls(**{**stored, "tallies": tuple(ProblemTally(**t) for t in stored["tallies"])})
 
 
@@ -125,8 +125,8 @@ async def measure_pass_rate(
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
-    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises StageError for what
-    the doors raise, and when no sample ends for ``stall_s`` seconds.
+    Generator and verifier must be started, with a version loaded. ``record.solved`` says what a pass is. Raises
+    StageError for what these two raise, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -1,4 +1,4 @@
-"""Generate, then score: the one way from requests to scored samples outside the training loop."""
+"""Generates and scores requests outside the training loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STALL_S = RunConfig().stall_s
 
 
 class AnswerSource(Protocol):
-    """What is needed of a Generator."""
+    """The part of a Generator that is used here."""
 
     async def generate(self, request: Request) -> Trajectory: ...
 
@@ -30,8 +30,8 @@ async def answers(
 ) -> list[Scored]:
     """The scored samples of ``requests``, in their order; each is verified the moment it is generated.
 
-    Both doors must be started and a version loaded. ``on_scored`` is called as each one ends. Raises StageError, which
-    names the sample, for what the doors raise, and when no sample ends for ``stall_s`` seconds.
+    Generator and verifier must be started, with a version loaded. ``on_scored`` is called as each one ends. Raises
+    StageError for what these two raise, naming the sample, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     ended = 0
