@@ -10,16 +10,25 @@ from typing import TYPE_CHECKING
 
 from overlap.cluster.addresses import check_address, own_addresses
 from overlap.cluster.asking import NodeRow, Roll, call_roll
-from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, start_node
-from overlap.cluster.far_peer import Host, start_far
+from overlap.cluster.by_hand import NodeStartOptions, await_node, end_node, owned_node, start_node
+from overlap.cluster.far_peer import ProcessAgent, start_far
 from overlap.cluster.node_state import NodeState, token_path
-from overlap.cluster.nodes import Answer, Facts, Job, Members, Node, NodeLost, NodeRefused, Parcel, code_digest
+from overlap.cluster.nodes import (
+    Facts,
+    JobParcel,
+    Members,
+    Node,
+    NodeAnswer,
+    NodeJob,
+    NodeLost,
+    NodeRefused,
+    code_digest,
+)
 from overlap.cluster.pool import ClusterPool
 from overlap.cluster.rank_site import RankSite
 from overlap.cluster.sites import Berths, FarSite, Fleet
 
 if TYPE_CHECKING:
-    from overlap.cluster.fake_nodes import FakeMembers, FakeNode
     from overlap.cluster.ray_cluster import RayCluster
     from overlap.cluster.ray_hosts import RayFleet, RayHost, survey
     from overlap.cluster.ray_members import RayMembers
@@ -29,7 +38,6 @@ else:
     __getattr__ = names(
         __name__,
         {
-            "fake_nodes": ("FakeMembers", "FakeNode"),
             "ray_cluster": ("RayCluster",),
             "ray_hosts": ("RayFleet", "RayHost", "survey"),
             "ray_members": ("RayMembers",),
@@ -37,24 +45,22 @@ else:
     )
 
 __all__ = [
-    "Answer",
-    "Asked",
     "Berths",
     "ClusterPool",
     "Facts",
-    "FakeMembers",
-    "FakeNode",
     "FarSite",
     "Fleet",
-    "Host",
-    "Job",
+    "JobParcel",
     "Members",
     "Node",
+    "NodeAnswer",
+    "NodeJob",
     "NodeLost",
     "NodeRefused",
     "NodeRow",
+    "NodeStartOptions",
     "NodeState",
-    "Parcel",
+    "ProcessAgent",
     "RankSite",
     "RayCluster",
     "RayFleet",

@@ -20,7 +20,7 @@ from overlap.learner.saved_state import CRITIC_TAG, TAG, LearnerState, copy_besi
 from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
 from overlap.policy import policy_digest
-from overlap.weights import Sender, open_sender
+from overlap.weights import WeightSender, open_sender
 
 
 @contextmanager
@@ -60,13 +60,13 @@ class Commands:
         self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates)
         leaves = spec.placement.sleeps and spec.cfg.learn.offload != "none"
         self._turns = self._trainer.turns = take_turns(self._trainer, leaves=leaves)
-        self._sender: Sender | None = None
+        self._sender: WeightSender | None = None
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 
     def step(self, groups: Sequence[PromptGroup], version: int) -> dict[str, float]:
         """Learn from the groups; ``version`` is what the weights are called afterwards, so it counts the steps."""
-        metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.steps_alone)
+        metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.warmup_steps)
         self._version = version
         return metrics
 

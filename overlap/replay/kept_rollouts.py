@@ -21,7 +21,7 @@ from overlap.errors import ConfigError
 from overlap.pipeline import Assembler, PromptStream
 from overlap.record import Rollouts, RunFile, find_run_file, resolve
 
-NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.eval_k=0", "run.keep_rollouts=false", "verify.workers=1")
+NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "verify.workers=1")
 """Settings of a run without engine and verifier, whatever those of the run that kept the samples were."""
 
 

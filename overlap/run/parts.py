@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +15,7 @@ from overlap.record import RunFile
 
 if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
-    from overlap.generate import Site
+    from overlap.generate import EngineSite
     from overlap.learner import DeepSpeedLearner
     from overlap.server import HarnessTask
     from overlap.verify import SandboxVerifier
@@ -32,26 +32,37 @@ def steady_engines(
     went_on: Callable[[float], None],
     sites: Sites | None = None,
 ) -> Generator:
-    """Engines for a trainer, each of which comes up again after a death; see ``SteadyGenerator`` for the rest."""
-    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+    """Engines for a trainer, each of which comes up again after a death.
 
-    cfg, policy, where = prepared.cfg, prepared.policy, sites or Sites(prepared, placement, tell)
+    ``tell``, ``watch`` and ``went_on``: see ``Engines``, as ``notify``, ``watch`` and ``on_recovered``.
+    """
+    from overlap.generate import Engines
 
-    def steady(engine: int, alone: bool) -> Generator:
-        own, site = engine_log(log, engine, alone), where.of_engine(engine)
-        return SteadyGenerator(
-            lambda: VllmGenerator(cfg, policy, scratch, log=own, placement=placement, engine=engine, site=site),
-            alone=alone,
-            sleeps=placement.sleeps,
-            tell=tell,
-            watch=watch,
-            went_on=went_on,
-        )
+    makes = _makers(prepared, placement, scratch, log, sites or Sites(prepared, placement, tell), standalone=False)
+    return Engines(makes, sleeps=placement.sleeps, notify=tell, watch=watch, on_recovered=went_on)
+
+
+def _makers(
+    prepared: Prepared, placement: Placement, scratch: Path, log: Path, sites: Sites, *, standalone: bool
+) -> Sequence[Callable[[], Generator]]:
+    """One function for each seat, which makes an engine there."""
+    from overlap.generate import EngineClient
 
     count = len(placement.engines)
-    if count == 1:
-        return steady(0, True)
-    return Replicas([steady(engine, False) for engine in range(count)], sleeps=placement.sleeps)
+    return [
+        partial(
+            EngineClient,
+            prepared.cfg,
+            prepared.policy,
+            scratch,
+            standalone=standalone,
+            log=engine_log(log, engine, alone=count == 1),
+            placement=placement,
+            engine=engine,
+            site=sites.of_engine(engine),
+        )
+        for engine in range(count)
+    ]
 
 
 def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
@@ -74,26 +85,12 @@ def serving_engines(
     watch: Callable[[int], None] = lambda pid: None,
 ) -> Generator:
     """Engines that serve the policy's own weights, without a trainer. Over nodes, which may be lost, each comes up
-    again after a death; ``tell`` and ``watch``: see ``SteadyGenerator``.
+    again after a death; ``tell`` and ``watch``: see ``Engines``, as ``notify`` and ``watch``.
     """
-    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+    from overlap.generate import RESTARTS, Engines
 
-    cfg, policy, where = prepared.cfg, prepared.policy, Sites(prepared, placement, tell)
-
-    def serving(engine: int, alone: bool) -> Generator:
-        own, site = engine_log(log, engine, alone), where.of_engine(engine)
-
-        def make() -> Generator:
-            return VllmGenerator(
-                cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
-            )
-
-        return SteadyGenerator(make, alone=alone, serving=True, tell=tell, watch=watch) if placement.nodes else make()
-
-    count = len(placement.engines)
-    if count == 1:
-        return serving(0, True)
-    return Replicas([serving(engine, False) for engine in range(count)], serving=True)
+    makes = _makers(prepared, placement, scratch, log, Sites(prepared, placement, tell), standalone=True)
+    return Engines(makes, policy=RESTARTS if placement.nodes else None, serving=True, notify=tell, watch=watch)
 
 
 class Sites:
@@ -102,7 +99,7 @@ class Sites:
     def __init__(self, prepared: Prepared, placement: Placement, tell: Callable[[str], None]) -> None:
         self._prepared, self._placement, self._tell = prepared, placement, tell
 
-    def of_engine(self, engine: int) -> Site | None:
+    def of_engine(self, engine: int) -> EngineSite | None:
         """None: on this machine."""
         if not self._placement.engines[engine].node:
             return None
@@ -161,15 +158,15 @@ def rolling(prepared: Prepared, engines: Generator, verifier: SandboxVerifier, s
     """The engines themselves, or, for a task of episodes, behind what rolls them out."""
     cfg, task = prepared.cfg, prepared.task
     rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
-    if rollout is None and not cfg.rollout.command:
+    if rollout is None and not cfg.episode.command:
         return engines
     from overlap.server import ChatTemplate, Gateway, Harness, episodes  # imports a web server
 
-    if cfg.rollout.command:
-        gateway, name = Gateway(), "rollout.command"
+    if cfg.episode.command:
+        gateway, name = Gateway(), "episode.command"
         decode = prepared.tokenizer.decode
         owing = cast("HarnessTask", task)
-        rollout = Harness(cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids)))
+        rollout = Harness(cfg.episode.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids)))
     template, packages = ChatTemplate(prepared.tokenizer), tuple(task.packages)
     return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)
 

@@ -67,7 +67,7 @@ def sent(info) -> dict:
         wide(1, 2, {"checkpointing": "always"}),
         wide(1, 3, {}),
         wide(2, 1, {}),
-        wide(2, 2, {"sequence_ranks": 2}),
+        wide(2, 2, {"sequence_parallel": 2}),
         (2, 3, {"checkpointing": "always"}),
         wide(2, 3, {"updates_per_step": 2}),
     ],
@@ -179,7 +179,7 @@ def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, g
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype):
     """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
-    from overlap.generate import VllmGenerator
+    from overlap.generate import EngineClient
     from overlap.pipeline.parity import check_parity
 
     cfg = adapted(dtype=dtype, ranks=2, zero_stage=3, lr=3e-3)
@@ -188,7 +188,7 @@ def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype)
     async def use(learner):
         scratch = tmp_path / "engine"
         scratch.mkdir()
-        generator = VllmGenerator(cfg, policy, scratch)
+        generator = EngineClient(cfg, policy, scratch)
         gaps = []
         try:
             await generator.start()

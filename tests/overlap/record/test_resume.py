@@ -61,7 +61,7 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
         ("run.seed=1", "run.seed was 0, is 1"),
         ("rollout.samples_per_group=4", "rollout.samples_per_group was 8, is 4"),
         ("model.policy=other", "model.policy was 'smollm2-135m-instruct', is 'other'"),
-        ("data.tests_per_problem=3", "data.tests_per_problem was 15, is 3"),
+        ("data.options.tests_per_problem=3", "data.options was {}, is {'tests_per_problem': 3}"),
     ],
 )
 def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, override, told):

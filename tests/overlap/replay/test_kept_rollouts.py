@@ -77,7 +77,7 @@ def again(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
     """``overlap train --from-rollouts folder/run`` into folder/name, where nothing but a learner can be started."""
     made = staged(folder, monkeypatch)
     _prepared(monkeypatch, folder)
-    for door in ("overlap.generate.VllmGenerator", "overlap.verify.SandboxVerifier"):
+    for door in ("overlap.generate.EngineClient", "overlap.verify.SandboxVerifier"):
         monkeypatch.setattr(door, None)
     assert cli.main(["train", "--from-rollouts", str(folder / "run"), *words]) == 0
     return [_whole(batch) for batch in made.learner.batches]
@@ -252,11 +252,11 @@ def test_samples_of_a_rollout_alone_are_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     made, file = staged(tmp_path, monkeypatch, "run.steps=1"), tmp_path / "kept.jsonl"
-    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: _Serving())
+    monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: _Serving())
     sizes = ["rollout.samples_per_group=4", "rollout.groups_per_step=2", "run.seed=5"]
     for _ in range(2):  # what the same command wrote may be written over
         assert cli.main(["rollout", "--split", "train", "--limit", "4", "--rollouts", str(file), *sizes]) == 0
-    for door in ("overlap.generate.VllmGenerator", "overlap.verify.SandboxVerifier"):
+    for door in ("overlap.generate.EngineClient", "overlap.verify.SandboxVerifier"):
         monkeypatch.setattr(door, None)
     command = ["train", "--from-rollouts", str(file), *sizes, f"run.dir={tmp_path / 'a'}"]
     assert cli.main([*command, "run.steps=1"]) == 0

@@ -30,7 +30,7 @@ class Troupe:
         self.learners: list[Learner] = []
         self.engines: list[Generator] = []
         self._dies = dies
-        monkeypatch.setattr("overlap.generate.VllmGenerator", self._engine)
+        monkeypatch.setattr("overlap.generate.EngineClient", self._engine)
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
         monkeypatch.setattr("overlap.learner.DeepSpeedLearner", self._learner)
         monkeypatch.setattr(restarts, "PAUSE_S", 0.001)

@@ -77,7 +77,7 @@ def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatc
         seats.append(placement)
         return made.learner
 
-    monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
+    monkeypatch.setattr("overlap.generate.EngineClient", engine)
     monkeypatch.setattr("overlap.learner.DeepSpeedLearner", learner)
     session = made.session()
     session.placement = Placement(engines=(EngineSeat(0, seed=7),))
@@ -92,7 +92,7 @@ def test_a_run_with_two_engines_has_the_figures_of_one(
     one = read_json_lines(session.run.metrics)
     made, engines = stage("rollout.replicas=2", f"run.dir={tmp_path / 'two'}"), list[Generator]()
     monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
-    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *_, **__: engines.append(Generator()) or engines[-1])
+    monkeypatch.setattr("overlap.generate.EngineClient", lambda *_, **__: engines.append(Generator()) or engines[-1])
     session = made.session()
     assert play(session)["exit"] == "finished"
     rows = read_json_lines(session.run.metrics)
@@ -150,11 +150,11 @@ def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
 ) -> None:
     made = stage()
 
-    def dies_once(make: Callable[[], Any], *, went_on: Callable[[float], None], **_: Any) -> Any:
-        made.learner.on_step = lambda batch: went_on(21.5) if batch.step == 2 else None
-        return make()
+    def dies_once(makes: list[Callable[[], Any]], *, on_recovered: Callable[[float], None], **_: Any) -> Any:
+        made.learner.on_step = lambda batch: on_recovered(21.5) if batch.step == 2 else None
+        return makes[0]()
 
-    monkeypatch.setattr("overlap.generate.SteadyGenerator", dies_once)
+    monkeypatch.setattr("overlap.generate.Engines", dies_once)
     session = made.session()
     assert play(session)["engine_outages_s"] == [21.5]
     assert written(session)["engine_outages_s"] == [21.5]

@@ -1,0 +1,208 @@
+"""Doubles of nodes: they judge nothing, answer after a time, and die, freeze and come back as they are told.
+
+For studies of the driver and for tests; they need no more than an event loop, so a virtual clock will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from overlap.clock import now
+from overlap.cluster.nodes import (
+    BEAT_S,
+    NOTHING,
+    Facts,
+    JobParcel,
+    Node,
+    NodeAnswer,
+    NodeJob,
+    NodeLost,
+    NodeRefused,
+    NodeReply,
+)
+from sandbox.core import Judgement, Verdict
+from sandbox.errors import ProblemLost, to_wire
+
+Seconds = Callable[[NodeJob], float]
+
+
+class FakeNode:
+    """A :class:`~overlap.cluster.nodes.Node` that judges ``workers`` programs at a time, the lowest turns first; each
+    takes ``seconds``. ``judged`` are the numbers of the jobs that ended there, ``received`` its problems by how often
+    they were sent. Its clock is ``ahead_s`` ahead.
+    """
+
+    def __init__(self, name: str, workers: int, seconds: Seconds, *, refused: str = "", ahead_s: float = 0.0) -> None:
+        self.name, self._workers, self._seconds, self._refused = name, workers, seconds, refused
+        self.ahead_s, self.drains = ahead_s, False
+        self.judged: list[int] = []
+        self.received = Counter[str]()
+        self.closed = False
+        self._dead = False
+        self._thaws = asyncio.Event()
+        self._thaws.set()
+        self._problems: set[str] = set()
+        self._waiting: list[NodeJob] = []
+        self._epoch = self._opened = 0
+        self._running: dict[int, tuple[NodeJob, float, bool]] = {}
+        self._ends: list[tuple[float, int, int]] = []
+        """When which job ends, and of which attempt; what was taken back is skipped."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._answers: list[NodeAnswer] = []
+        self._asks: asyncio.Future[None] | None = None
+
+    def die(self) -> None:
+        """It is gone for good."""
+        self._dead = True
+        self._stop()
+        self._thaws.set()
+
+    def freeze(self) -> None:
+        """It answers no call until it thaws; what it judges goes on."""
+        self._thaws.clear()
+
+    def thaw(self) -> None:
+        """It answers what it was asked meanwhile, in order."""
+        self._thaws.set()
+
+    async def hello(self) -> Facts:
+        await self._reached()
+        if self._refused:
+            raise NodeRefused(self._refused)
+        return Facts(self.name, self._workers, self._workers, "A", "fake", self.ahead_s)
+
+    async def send(self, parcel: JobParcel) -> None:
+        await self._reached()
+        self._accept(parcel)
+
+    def _accept(self, parcel: JobParcel) -> None:
+        if parcel.epoch != self._epoch:
+            return
+        self._opened = max(self._opened, parcel.order)
+        self.received.update(parcel.problems.keys())
+        self._problems |= parcel.problems.keys()
+        for number in parcel.withdrawn:
+            self._running.pop(number, None)
+            self._waiting = [job for job in self._waiting if job.number != number]
+        self._waiting += parcel.jobs
+        self._waiting.sort(key=lambda job: (job.turn, job.number))
+        self._begin()
+        self._problems -= set(parcel.forgotten)
+
+    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
+        await self._reached()
+        asked_s = self._clock()
+        if parcel.order:
+            self._accept(parcel)
+        if parcel.epoch != self._epoch:
+            return NodeReply((), asked_s, self._clock())
+        if not self._answers:
+            loop = asyncio.get_running_loop()
+            asks = self._asks = loop.create_future()
+            beat = loop.call_later(BEAT_S, _end, asks)
+            try:
+                await asks
+            finally:
+                beat.cancel()
+            await self._reached()
+            if asks is not self._asks:
+                return NodeReply((), asked_s, self._clock())
+        answers, self._answers = self._answers, []
+        return NodeReply(answers, asked_s, self._clock(), len(self._running) + len(self._waiting), self._opened)
+
+    def _clock(self) -> float:
+        return now() + self.ahead_s
+
+    async def reset(self, epoch: int) -> None:
+        await self._reached()
+        if epoch <= self._epoch:
+            return
+        self._epoch, self._opened = epoch, 0
+        self._stop()
+        self._problems.clear()
+
+    async def close(self) -> None:
+        self.closed = True
+        self._stop()
+
+    async def _reached(self) -> None:
+        await self._thaws.wait()
+        if self._dead:
+            raise NodeLost("it was told to die")
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._ends.clear()
+        self._running.clear()
+        self._waiting.clear()
+        self._answers.clear()
+        asks, self._asks = self._asks, None
+        _end(asks)
+
+    def _begin(self) -> None:
+        at_s = now()
+        while self._waiting and len(self._running) < self._workers:
+            job = self._waiting.pop(0)
+            took = self._seconds(job)
+            self._running[job.number] = job, took, job.problem in self._problems
+            heapq.heappush(self._ends, (at_s + took, job.number, job.attempt))
+        if self._ends and (self._timer is None or self._ends[0][0] < self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(self._ends[0][0], self._due)
+
+    def _due(self) -> None:
+        """One timer for all of its jobs: a driver has none for them, and a thousand nodes would fill its loop."""
+        self._timer, at_s = None, now()
+        while self._ends and self._ends[0][0] <= at_s:
+            _, number, attempt = heapq.heappop(self._ends)
+            running = self._running.get(number)
+            if running is not None and running[0].attempt == attempt:
+                self._end(*running)
+        self._begin()
+
+    def _end(self, job: NodeJob, took: float, known: bool) -> None:
+        del self._running[job.number]
+        if known:
+            self.judged.append(job.number)
+            answer = NodeAnswer(job.number, job.attempt, _judgement(job, took), None, self._clock())
+        else:
+            answer = NodeAnswer(job.number, job.attempt, None, to_wire(ProblemLost(job.problem)), self._clock())
+        self._answers.append(answer)
+        _end(self._asks)
+
+
+def _end(waits: asyncio.Future[None] | None) -> None:
+    if waits is not None and not waits.done():
+        waits.set_result(None)
+
+
+def _judgement(job: NodeJob, took: float) -> Judgement:
+    language = job.program.language
+    return Judgement(job.problem, Verdict.AC, (), 1, 1, False, "A", language, "", job.program.source, 0.0, took)
+
+
+class FakeMembers:
+    """:class:`~overlap.cluster.nodes.Members`: those that it is made with, and those that ``add`` brings."""
+
+    def __init__(self, nodes: Sequence[Node] = ()) -> None:
+        self._coming: asyncio.Queue[Node] = asyncio.Queue()
+        self.closed = False
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: Node) -> None:
+        """It joins now."""
+        self._coming.put_nowait(node)
+
+    async def joined(self) -> AsyncIterator[Node]:
+        while True:
+            yield await self._coming.get()
+
+    async def close(self) -> None:
+        self.closed = True
