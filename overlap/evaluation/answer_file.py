@@ -1,4 +1,4 @@
-"""The answers of an evaluation, each written when it arrives: JSON lines.
+"""The answers of an evaluation, each written when it arrives: JSON lines. ``complete_answers`` adds what is missing.
 
     {"answers": 1, "law": {"policy": "1f6c...", "temperature": 0.6, "top_p": 0.95, ...}}
     {"id": "humaneval+/HumanEval/3", "sample": 0, "asked": "9b1d...", "text": "...", "finish": "stop", "tokens": 212}
@@ -6,8 +6,8 @@
 
 ``law`` are the settings of sampling, the same for all answers of a file. ``asked`` is a digest of the prompt and
 ``judged`` one of the problem with its tests: an answer to another prompt is sampled again, and one to a problem whose
-tests have changed is judged again. Later lines replace earlier ones. Answers from
-elsewhere need ``id``, ``sample`` and ``text``.
+tests have changed is judged again. Later lines replace earlier ones. Answers from elsewhere need ``id``, ``sample`` and
+``text``.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from overlap.atomic import guarded
-from overlap.core import Finish, Prompt, Scored, Trajectory
+from overlap.core import Finish, Generator, Prompt, Request, Scored, Trajectory, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import ProblemTally
+from overlap.evaluation.evaluate import STALL_S, OnScored, ProblemTally, answers
 from overlap.record import JsonLines, data_digest, parse_json_lines, solved, to_json_types
 
 FORMAT = 1
@@ -217,3 +217,69 @@ def _judged(row: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(row["passed"], bool):
         raise ValueError("passed must be true or false")
     return {"judged": str(row.get("judged", "")), "passed": row["passed"], "verdict": str(row.get("verdict", ""))}
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How many answers to each prompt, and how they are sampled."""
+
+    samples: int = 16
+    temperature: float = 0.6
+    """0 for the likeliest tokens."""
+    top_p: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ConfigError("--samples", self.samples, "use 1 or more")
+        if not 0 <= self.temperature <= 2:
+            raise ConfigError("--temperature", self.temperature, "use a number from 0 to 2")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError("--top-p", self.top_p, "use a share above 0 and at most 1")
+        if self.temperature == 0 and self.samples > 1:
+            raise ConfigError("--samples", self.samples, "greedy answers to a problem are all the same: use 1")
+
+
+async def complete_answers(
+    generator: Generator,
+    verifier: Verifier,
+    prompts: Sequence[Prompt],
+    draw: SamplingOptions,
+    file: AnswerFile,
+    *,
+    progress: OnScored | None = None,
+    stall_s: float = STALL_S,
+) -> None:
+    """Sample and judge what ``file`` lacks; recorded answers are not sampled again, and judged ones not judged again.
+
+    The verifier must be started; the generator too, with a version loaded, where an answer is missing. ``stall_s``: see
+    ``answers``. Raises StageError for what generator and verifier raise, and RunDirError; the file has all that was
+    found until then.
+    """
+    places = [(g, s) for g, prompt in enumerate(prompts) for s in range(draw.samples) if not file.result(prompt, s)]
+    # Negative groups: ids that no training sample has.
+    asked = [Request(-1 - g, s, prompts[g], draw.temperature, draw.top_p) for g, s in places]
+    done = len(prompts) * draw.samples - len(asked)
+
+    def on_scored(scored: Scored) -> None:
+        nonlocal done
+        done += 1
+        file.note(scored)
+        if progress is not None:
+            progress(done, len(prompts) * draw.samples)
+
+    await answers(_Kept(generator, file), verifier, asked, on_scored, stall_s=stall_s)
+
+
+class _Kept:
+    """A generator that writes its answers into the file, and returns those that are in it already."""
+
+    def __init__(self, generator: Generator, file: AnswerFile) -> None:
+        self._generator, self._file = generator, file
+
+    async def generate(self, request: Request) -> Trajectory:
+        if (known := self._file.drawn(request.prompt, request.sample)) is not None:
+            return Trajectory(request, (), (), known.text, known.finish, (), 0.0, 0.0)
+        trajectory = await self._generator.generate(request)
+        if trajectory.finish != "abort":
+            self._file.keep(trajectory)
+        return trajectory

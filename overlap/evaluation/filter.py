@@ -20,8 +20,7 @@ from pathlib import Path
 from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import PassRate, ProblemTally, tally
-from overlap.evaluation.sampling import STALL_S
+from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, tally
 from overlap.record import check_out
 
 MARK = '"split": '

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from overlap.atomic import write_atomic
 from overlap.core import Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 from sandbox.core import Judgement
 
 CARRIED = "carried.jsonl"
@@ -69,11 +69,16 @@ class Carryover:
             raise _unreadable(self._path, exc) from exc
 
 
-def _unreadable(path: Path, exc: Exception) -> ConfigError:
-    if isinstance(exc, ConfigError):
-        return exc
-    reason = f"{type(exc).__name__}: {exc}"
-    return ConfigError("checkpoint", str(path), f"cannot be read ({reason}); remove its checkpoint to use an older one")
+def unreadable(field: str, path: Path, error: Exception, way_out: str) -> ConfigError:
+    """The error for a file of samples that cannot be read; ``error`` itself where it is a ConfigError."""
+    if isinstance(error, ConfigError):
+        return error
+    reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return ConfigError(field, str(path), f"cannot be read ({one_line(reason)}); {way_out}")
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return unreadable("checkpoint", path, error, "remove its checkpoint to use an older one")
 
 
 def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.core import Prompt, Request, Scored
-from overlap.errors import ConfigError, one_line
-from overlap.record.carryover import sample_of, sample_row
+from overlap.errors import ConfigError
+from overlap.record.carryover import sample_of, sample_row, unreadable
 from overlap.record.json_lines import whole_lines
 
 FORMAT = 1
@@ -90,9 +90,4 @@ _SHORT = {"token_ids": "", "logprobs": "", "text": "", "judgement": None}
 
 
 def _unreadable(path: Path, exc: Exception) -> ConfigError:
-    if isinstance(exc, ConfigError):
-        return exc
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
-    return ConfigError(
-        "--from-rollouts", str(path), f"cannot be read ({one_line(reason)}); name what run.keep_rollouts has kept"
-    )
+    return unreadable("--from-rollouts", path, exc, "name what run.keep_rollouts has kept")

@@ -12,8 +12,7 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, StageError
-from overlap.evaluation.answer_file import AnswerFile
-from overlap.evaluation.complete import SamplingOptions, complete_answers
+from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.fakes import fake_prompts
 
 LAW = {"policy": "abc", "temperature": 0.6}

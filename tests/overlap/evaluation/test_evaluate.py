@@ -13,9 +13,16 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k, tally
+from overlap.evaluation.evaluate import (
+    PassRate,
+    ProblemTally,
+    answers,
+    measure_pass_rate,
+    paired_change,
+    pass_at_k,
+    tally,
+)
 from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
-from overlap.evaluation.sampling import answers
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 
 # --- pass@k ---------------------------------------------------------------------------------------------------
