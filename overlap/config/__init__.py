@@ -8,7 +8,7 @@ from overlap.config.earlier import Change, changes
 from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
 from overlap.config.import_path import import_function, import_named, refuse_result
 from overlap.config.learn import CriticConfig, LearnConfig, Truncated
-from overlap.config.load import HISTORY, config_from_dict, load_config, section_from
+from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, section_from, without_override
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import at_least
 
@@ -33,7 +33,9 @@ __all__ = [
     "field_lines",
     "import_function",
     "import_named",
+    "last_override",
     "load_config",
     "refuse_result",
     "section_from",
+    "without_override",
 ]

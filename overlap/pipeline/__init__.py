@@ -5,7 +5,6 @@ Waits for a lease, a lane of the engine or of the verifier, a full batch, the le
 Woken by  the end of any of them: all run in one task group, and the first failure ends it
 """
 
-from overlap.errors import naming_stage
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState, OnSave
@@ -28,7 +27,6 @@ __all__ = [
     "StepResult",
     "check_intake",
     "estimator",
-    "naming_stage",
     "overlapped",
     "serial",
     "take_in",
