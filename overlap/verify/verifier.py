@@ -40,8 +40,6 @@ from sandbox.errors import (
 if TYPE_CHECKING:
     from overlap.config import Config
 
-RETRIES = 2
-"""A sample that met a fault of ours is judged so many times more."""
 WINDOW, WINDOW_MIN = 200, 20
 """The share of failures is taken over the last ``WINDOW`` samples, once there are ``WINDOW_MIN``."""
 CLOSE_S = 10.0
@@ -182,25 +180,30 @@ class SandboxVerifier:
         return replace(blank, reward=reward, judgement=judgement, started_s=started, finished_s=finished)
 
     async def _judge(self, problem: Problem, program: Program, turn: int = 0) -> tuple[float, Judgement]:
-        """Time at which the try that succeeded was begun, and the judgement. Raises SandboxError after the last."""
-        for attempt in range(1 + RETRIES):
-            asked = time.monotonic()
-            try:
-                return asked, await (await self._sandbox()).judge(problem, program, turn=turn)
-            except InvalidProblem as error:
-                raise DataError("problem", problem.id, str(error)) from error
-            except IsolationUnavailable as error:
-                raise ConfigError("verify.isolation", self._cfg.verify.isolation, str(error)) from error
-            except ToolchainMissing as error:
-                raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
-            except CheckerError:  # it was asked twice by now
+        """When the try that succeeded began, and its judgement. The sandbox has found out whose fault a failure is; one
+        of ours is tried once more, in another worker, pool or node. Raises SandboxError after that.
+        """
+        try:
+            return await self._judge_now(problem, program, turn)
+        except CheckerError:  # the fault of the problem
+            raise
+        except SandboxError as error:
+            if self._closing is not None:
                 raise
-            except SandboxError as error:
-                if isinstance(error, PoolClosed):
-                    self._forget_pool()
-                if attempt == RETRIES or self._closing is not None:
-                    raise
-        raise AssertionError("the last try returns or raises")
+            if isinstance(error, PoolClosed):
+                self._forget_pool()
+        return await self._judge_now(problem, program, turn)
+
+    async def _judge_now(self, problem: Problem, program: Program, turn: int) -> tuple[float, Judgement]:
+        began = time.monotonic()
+        try:
+            return began, await (await self._sandbox()).judge(problem, program, turn=turn)
+        except InvalidProblem as error:
+            raise DataError("problem", problem.id, str(error)) from error
+        except IsolationUnavailable as error:
+            raise ConfigError("verify.isolation", self._cfg.verify.isolation, str(error)) from error
+        except ToolchainMissing as error:
+            raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
 
     async def _sandbox(self) -> Watched:
         if self._opening is None or (self._opening.done() and self._open_pool() is None):

@@ -76,7 +76,7 @@ def test_a_task_can_mask_a_sample() -> None:
 
 
 def test_our_failure_is_tried_again() -> None:
-    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("1"), WorkerDied("2"), Verdict.AC))
+    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("1"), Verdict.AC))
     assert (scored.reward, scored.failure) == (1.0, "")
 
 
@@ -87,7 +87,7 @@ def test_after_the_last_try_the_sample_is_masked_and_says_why() -> None:
 
 def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
     async def run() -> None:
-        outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 3 + [WorkerDied("b")] * 6
+        outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 2 + [WorkerDied("b")] * 4
         async with opened(Judged(), says(*outcomes), max_failure_share=0.1) as verifier:
             assert [(await verifier.score(trajectory("x"))).reward for _ in range(21)] == [1.0] * 19 + [None] * 2
             with pytest.raises(
