@@ -14,11 +14,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from sandbox import judge, packages, terminal
+from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
 from sandbox.languages import by_suffix, find
 from sandbox.rewards import cli as cli_reward
+from sandbox.verify import cli as cli_verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,8 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     bench = actions.add_parser("bench", help="milliseconds per program on this machine, and the tier")
     bench.add_argument("--rounds", type=int, default=30, help="programs per figure (default %(default)s)")
     bench.set_defaults(action=_bench)
-    packages.cli.add_time_limit(verdict)
-    verify = packages.cli.add_parser(actions)
+    cli_verify.add_time_limit(verdict)
+    verify = cli_verify.add_parser(actions)
     cli_reward.add_parsers(actions)
     for part in (run, verdict):
         part.add_argument("--language", help="default: by the file's suffix")
@@ -87,8 +88,8 @@ def _program(options: argparse.Namespace) -> Program:
 
 
 def _judge(options: argparse.Namespace) -> int:
-    if packages.cli.is_package(options.problem):
-        return packages.cli.judge(options)
+    if cli_verify.is_package(options.problem):
+        return cli_verify.judge(options)
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; problem.json has limits")
     try:

@@ -95,7 +95,7 @@ def remove_token() -> None:
 
 def forget(state: NodeState) -> None:
     """Remove all that is kept of a node that has ended, and the folders that are empty then."""
-    from sandbox.jail import remove, remove_tree
+    from sandbox.kernel import remove, remove_tree
 
     for left in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # of a killed one; with its cgroup
         remove(str(left))

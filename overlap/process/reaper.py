@@ -31,12 +31,12 @@ _TRACKER_S = 2.0  # so long may a resource tracker take to remove the shared mem
 # Stand-ins for the packages keep their __init__.py and what these import out of the bare interpreter.
 _BOOT = """
 import sys, types
-for name in "overlap", "overlap.process", "sandbox", "sandbox.jail":
+for name in "overlap", "overlap.process", "sandbox", "sandbox.kernel":
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
 from overlap.process import reaper
-from sandbox.jail import clear
-sys.modules["sandbox.jail"].remove_tree = clear.remove_tree
+from sandbox.kernel import clear
+sys.modules["sandbox.kernel"].remove_tree = clear.remove_tree
 reaper.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
 """
 
@@ -288,7 +288,7 @@ def _unlink(files: set[File]) -> None:
 
 def _remove(path: str) -> bool:
     """Remove a file, link or tree; True when nothing is left of it."""
-    from sandbox.jail import remove_tree  # a judged program may have been at work there
+    from sandbox.kernel import remove_tree  # a judged program may have been at work there
 
     if os.path.isdir(path) and not os.path.islink(path):
         remove_tree(path)

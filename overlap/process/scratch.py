@@ -15,7 +15,7 @@ from overlap.errors import ConfigError, OverlapError
 from overlap.process.interrupts import Interrupts
 from overlap.process.reaper import Reaper
 from overlap.process.run_environment import run_name
-from sandbox.jail import remove_tree
+from sandbox.kernel import remove_tree
 
 LOOK_S = 0.5
 """A thread that waits for another one looks so often for signals."""

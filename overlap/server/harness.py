@@ -27,7 +27,7 @@ from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_process import HarnessProcess
 from overlap.server.workdir_cleanup import settle
-from sandbox.jail import remove_tree
+from sandbox.kernel import remove_tree
 
 GRACE_S = 2.0
 """A program whose budget is used up has so long to end by itself."""

@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox.jail import remove_tree
+from sandbox.kernel import remove_tree
 
 FILE_BYTES = 256 << 20
 """A longer file, which may take no room on the disk, is not for one read into memory."""

@@ -3,6 +3,7 @@
 What for: what every room speaks of. Knows nothing of how a program is judged.
 """
 
+from sandbox.core.checks import Convention, Isolation, Kind
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -10,10 +11,7 @@ from sandbox.core.nouns import (
     SOURCE_BYTES_MAX,
     Case,
     CaseResult,
-    Convention,
-    Isolation,
     Judgement,
-    Kind,
     Limits,
     Problem,
     Program,

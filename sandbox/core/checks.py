@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from sandbox.compare import CHECKER, check_mode, loads
 from sandbox.errors import InvalidProblem, InvalidProgram, SandboxError
@@ -16,6 +16,9 @@ from sandbox.errors import InvalidProblem, InvalidProgram, SandboxError
 if TYPE_CHECKING:
     from sandbox.core.nouns import Case, Problem, Program
 
+Kind = Literal["stdio", "function", "assert", "interactive"]
+Convention = Literal["testlib", "kattis"]
+Isolation = Literal["auto", "A", "B", "C"]
 
 FILES_MAX: Final = 1000
 NAMES_BYTES_MAX: Final = 24 << 10
@@ -45,8 +48,6 @@ def shown(value: object) -> str:
 
 
 def check_problem(problem: Problem) -> None:
-    from sandbox.core.nouns import Convention, Kind
-
     check_texts("problem", problem, "id")
     where = f"problem {problem.id!r}"
     check_texts(where, problem, "preamble", "compare", "language", *(["fn_name"] if problem.fn_name else []))
@@ -133,14 +134,12 @@ def _check_choice(where: str, field: str, value: object, known: Collection[str])
 
 def _check_referee(where: str, problem: Problem) -> None:
     """A checker and an interactor are there exactly where somebody asks them."""
-    from sandbox.core.nouns import Program
-
     asked = {"checker": problem.compare == CHECKER, "interactor": problem.kind == "interactive"}
     if asked["checker"] and problem.kind != "stdio":
         raise InvalidProblem(f"{where}: compare='checker' judges the output of stdio problems, not {problem.kind!r}")
     for field, needed in asked.items():
         value = getattr(problem, field)
-        if needed and not isinstance(value, Program):
+        if needed and not hasattr(value, "source"):
             raise InvalidProblem(f"{where}: {field}={shown(value)}: give the {field} as a Program")
         if needed and not (value.source or value.files):
             raise InvalidProblem(f"{where}: {field}: has neither a source nor files; give it one of them")

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from sandbox.core.checks import check_keys, check_problem, check_program, shown
+from sandbox.core.checks import Convention, Kind, check_keys, check_problem, check_program, shown
 from sandbox.errors import InvalidProblem
-
-Kind = Literal["stdio", "function", "assert", "interactive"]
-Convention = Literal["testlib", "kattis"]
-Isolation = Literal["auto", "A", "B", "C"]
 
 MIB: Final = 1 << 20
 SOURCE_BYTES_MAX: Final = 4 * MIB

@@ -22,20 +22,11 @@ from sandbox.build import Builder
 from sandbox.core import Isolation
 from sandbox.doctor.selftest import self_test
 from sandbox.errors import IsolationUnavailable, SandboxError
-from sandbox.jail import (
-    TIERS,
-    Jail,
-    cgroup,
-    landlock,
-    linux,
-    namespaces,
-    reserve_directory,
-    seccomp,
-    start_process,
-    uids,
-)
+from sandbox.jail import TIERS, Jail, start_process
 from sandbox.judging import Judge
+from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
 from sandbox.languages import LANGUAGES
+from sandbox.zygote import namespaces
 
 _PROBE_S: Final = 30.0
 _USERNS: Final = (

@@ -4,36 +4,27 @@ Consumes  runs, with descriptors for all data; produces one RunResult each
 Waits for the control socket of the process inside
 Woken by  its answer, the end of the jail, or a limit
 
-The names below are imported when they are asked for: what runs inside the jail imports its own modules of this room,
-and every page that the rest would add costs each fork.
+The one face of kernel, pyharness and zygote together. The names below are imported when they are asked for: a pool's
+supervisor needs the fewest.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sandbox.jail import cgroup, landlock, linux, namespaces, seccomp, uids, watch
-    from sandbox.jail.clear import remove_tree
-    from sandbox.jail.guard import end_children
     from sandbox.jail.jail import TIERS, Jail, find_packages
-    from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
     from sandbox.jail.run import Run, RunResult
     from sandbox.jail.spawn import start_process
-    from sandbox.jail.sweep import remove, reserve_directory
-    from sandbox.jail.watch import WALL_STRETCH
+    from sandbox.zygote import WALL_STRETCH, descendants, end_children
 else:
     from sandbox.lazy import names
 
     __getattr__ = names(
         __name__,
         {
-            "clear": ("remove_tree",),
-            "guard": ("end_children",),
             "jail": ("TIERS", "Jail", "find_packages"),
             "run": ("Run", "RunResult"),
-            "memfd": ("make_memfd", "new_memfd", "seal_memfd"),
             "spawn": ("start_process",),
-            "sweep": ("remove", "reserve_directory"),
-            "watch": ("WALL_STRETCH",),
+            ".zygote": ("WALL_STRETCH", "descendants", "end_children"),
         },
     )
 
@@ -43,20 +34,8 @@ __all__ = [
     "Jail",
     "Run",
     "RunResult",
-    "cgroup",
+    "descendants",
     "end_children",
     "find_packages",
-    "landlock",
-    "linux",
-    "make_memfd",
-    "namespaces",
-    "new_memfd",
-    "remove",
-    "remove_tree",
-    "reserve_directory",
-    "seal_memfd",
-    "seccomp",
     "start_process",
-    "uids",
-    "watch",
 ]

@@ -22,12 +22,11 @@ from typing import Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail import namespaces, uids
-from sandbox.jail.inbox import CANCEL, FORGET
 from sandbox.jail.run import Run, RunResult, Sent
 from sandbox.jail.tree import Tree
-from sandbox.jail.watch import WALL_STRETCH
+from sandbox.kernel import uids
 from sandbox.languages import toolchain
+from sandbox.zygote import CANCEL, FORGET, WALL_STRETCH, namespaces
 
 _GRACE_S: Final = 15.0  # a zygote answers this long after the last possible end of a run, or counts as dead
 Packages = Sequence[str] | Mapping[str, list[str]]

@@ -21,11 +21,9 @@ from typing import Any, Final
 
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
-from sandbox.jail import cgroup, linux, uids, watch
-from sandbox.jail.clear import remove_tree
-from sandbox.jail.inbox import CANCEL
 from sandbox.jail.spawn import start_process
-from sandbox.jail.sweep import group_name, reserve_directory
+from sandbox.kernel import cgroup, group_name, linux, remove_tree, reserve_directory, uids
+from sandbox.zygote import CANCEL, descendants, is_ending
 
 _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8
@@ -64,7 +62,7 @@ class Tree:
                 tail = [str(theirs.fileno()), tier, self.directory, str(os.getpid()), str(work_bytes)]
                 tail += [json.dumps({**show, "group": self.group}), "given" if run_dir else "own"]
                 self.guarded = tail[-1] == "own"
-                self.process = start_process("jail.zygote", tail, [theirs.fileno()], seed_hashes=True)
+                self.process = start_process("zygote.zygote", tail, [theirs.fileno()], seed_hashes=True)
             ready, _ = self.receive(time.monotonic() + _START_S)
             if "error" in ready:
                 raise IsolationUnavailable(f"tier {tier}: {ready['error']}")
@@ -107,8 +105,8 @@ class Tree:
         """A program's process is alive, and has not begun to end."""
         assert self.process is not None
         ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
-        below = watch.descendants(self.process.pid)[ours:]
-        return not all(map(watch.is_ending, below))
+        below = descendants(self.process.pid)[ours:]
+        return not all(map(is_ending, below))
 
     def close(self) -> None:
         """End all of it; at most a few seconds. Safe to call twice."""

@@ -20,7 +20,7 @@ from sandbox.build import Builder
 from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
-from sandbox.judging import apart, interactive, passes, python_asserts, referee
+from sandbox.judging import apart, interactive, multipass, python_asserts, referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import interruptible
 from sandbox.judging.prepared import CompileError, Prepared, encode_files
@@ -140,7 +140,7 @@ class _Course:
             return self._run(index)
         self.decider.begin()
         if self.problem.passes > 1:
-            return passes.run(self.problem, self.prepared, self.decider, index)
+            return multipass.run(self.problem, self.prepared, self.decider, index)
         return replace(self._run(index), feedback=self.decider.notes())
 
     def _run(self, index: int) -> CaseResult:

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from sandbox.build import Builder, units
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
-from sandbox.jail import Jail, Run, RunResult, make_memfd, new_memfd, seal_memfd
+from sandbox.jail import Jail, Run, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
+from sandbox.kernel import make_memfd, new_memfd, seal_memfd
 from sandbox.languages import Layout, NoEntry, find, lay_out
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program

@@ -15,7 +15,7 @@ One that crashes, breaks a limit or ends in a way that says nothing may have bee
 checker is asked once more, about the expected answer (where there is none: about a few plain outputs). If it fails
 there as well, that is CheckerError, else the output is wrong. testlib's exit code 3 is the author's word for his own
 fault, and always CheckerError. A Python traceback is told from exit code 1 by the harness. In a later run of a case
-(passes.py) it has read what the program said before: what fails then is the program's doing.
+(multipass.py) it has read what the program said before: what fails then is the program's doing.
 """
 
 from __future__ import annotations

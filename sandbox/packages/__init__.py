@@ -1,32 +1,39 @@
-"""Contest packages (Kattis/ICPC problem package format), judged as their authors wrote them.
+"""Reads contest packages (Kattis/ICPC problem package format).
 
 Consumes  a directory with problem.yaml, data/, submissions/; versions legacy, legacy-icpc, 2023-07-draft, 2025-09
-Produces  a Problem; of submissions, what was expected against what was found
-Waits for the jail, submission by submission
-Woken by  the end of a run
+Produces  a Package: its Problem, its test data and settings, and what its authors expect of each submission
 
 What is not supported is refused by name. PyYAML is imported when a package is read, and by nothing else in the sandbox.
-The names below are imported when they are asked for: the command line has more to do than packages.
 """
 
-from typing import TYPE_CHECKING
+from sandbox.packages import inputs
+from sandbox.packages.expectations import Author, Expected, Outcome, Rule, matches, surprises
+from sandbox.packages.grading import Found, Grade, Grader
+from sandbox.packages.inputs import Inputs
+from sandbox.packages.package import ANSWER_FILE, Package, read
+from sandbox.packages.programs import CODES, Sources, Unsupported, check_links, read_sources
+from sandbox.packages.tree import NewRules, OldRules
 
-from sandbox.packages import cli
-
-if TYPE_CHECKING:
-    from sandbox.packages.package import Package, read
-    from sandbox.packages.runner import Judged, Runner
-    from sandbox.packages.verify import TimeLimit, Verifier, judge_one
-else:
-    from sandbox.lazy import names
-
-    __getattr__ = names(
-        __name__,
-        {
-            "package": ("Package", "read"),
-            "runner": ("Judged", "Runner"),
-            "verify": ("TimeLimit", "Verifier", "judge_one"),
-        },
-    )
-
-__all__ = ["Judged", "Package", "Runner", "TimeLimit", "Verifier", "cli", "judge_one", "read"]
+__all__ = [
+    "ANSWER_FILE",
+    "CODES",
+    "Author",
+    "Expected",
+    "Found",
+    "Grade",
+    "Grader",
+    "Inputs",
+    "NewRules",
+    "OldRules",
+    "Outcome",
+    "Package",
+    "Rule",
+    "Sources",
+    "Unsupported",
+    "check_links",
+    "inputs",
+    "matches",
+    "read",
+    "read_sources",
+    "surprises",
+]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
-    from sandbox.pool.once import Once
-    from sandbox.pool.places import Places
+    from sandbox.pool.judgement_cache import Once
     from sandbox.pool.pool import Pool
     from sandbox.pool.quotas import cores
     from sandbox.pool.schedule import longest_s
+    from sandbox.pool.slots import Places
 else:
     from sandbox.lazy import names
 
@@ -25,8 +25,8 @@ else:
         {
             "quotas": ("cores",),
             "counts": ("Histogram", "PoolStats"),
-            "once": ("Once",),
-            "places": ("Places",),
+            "judgement_cache": ("Once",),
+            "slots": ("Places",),
             "pool": ("Pool",),
             "schedule": ("longest_s",),
         },

@@ -18,12 +18,13 @@ from typing import Any, Final
 
 from sandbox.core import Judgement, Problem
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
-from sandbox.jail import remove, reserve_directory, start_process
-from sandbox.pool import wire
-from sandbox.pool.board import Board
+from sandbox.jail import start_process
+from sandbox.kernel import remove, reserve_directory
+from sandbox.pool import messages
 from sandbox.pool.counts import Counts
-from sandbox.pool.parcel import Written
-from sandbox.pool.places import Places
+from sandbox.pool.problem_memfd import Written
+from sandbox.pool.shared_flags import Board
+from sandbox.pool.slots import Places
 from sandbox.pool.store import KEPT_MAX, Store, room
 
 _CLOSE_S: Final = 5.0
@@ -136,9 +137,9 @@ class Link:
                 raise self._gone() from None
             yield written
 
-    async def ask(self, head: wire.Head, body: bytes, ticket: Ticket) -> Judgement:
+    async def ask(self, head: messages.Head, body: bytes, ticket: Ticket) -> Judgement:
         key = self.next_id = self.next_id + 1
-        packed = wire.pack({"id": key, **head}, body)
+        packed = messages.pack({"id": key, **head}, body)
         asked = self.asked[key] = _Asked(key, self.loop.create_future(), ticket)
         try:
             if self.dead:
@@ -150,7 +151,7 @@ class Link:
             return await asked.answer
         except asyncio.CancelledError:
             if not self.dead and self.writer.done():
-                self.writer.result().write(wire.pack({"cancel": key}))
+                self.writer.result().write(messages.pack({"cancel": key}))
             raise
         finally:
             del self.asked[key]
@@ -164,9 +165,9 @@ class Link:
     async def _listen(self) -> None:
         writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=self.sock)
+            reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=self.sock)
             self.writer.set_result(writer)
-            while (message := await wire.read(reader)) is not None:
+            while (message := await messages.read(reader)) is not None:
                 self._handle(message[0])
         finally:
             self.dead = True
@@ -178,7 +179,7 @@ class Link:
             if not self.closing:
                 self.kill()
 
-    def _handle(self, message: wire.Head) -> None:
+    def _handle(self, message: messages.Head) -> None:
         if "ends" in message:
             self.why = message["ends"]
             return

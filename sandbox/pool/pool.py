@@ -36,12 +36,12 @@ from sandbox.judging import control
 from sandbox.languages import Language, find
 from sandbox.pool import split
 from sandbox.pool.counts import Counts, PoolStats
+from sandbox.pool.judgement_cache import Once
 from sandbox.pool.link import Link, SupervisorGone, Ticket
-from sandbox.pool.once import Once
-from sandbox.pool.parcel import Written
-from sandbox.pool.places import Places
+from sandbox.pool.problem_memfd import Written
 from sandbox.pool.quotas import cores
 from sandbox.pool.schedule import History, longest_s
+from sandbox.pool.slots import Places
 from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]

@@ -24,8 +24,8 @@ from typing import Any, Final
 
 from sandbox.core import MIB, Case, Problem
 from sandbox.errors import ProblemLost, SandboxError
-from sandbox.jail import linux
-from sandbox.pool.parcel import Parcel, Written, write
+from sandbox.kernel import linux
+from sandbox.pool.problem_memfd import Parcel, Written, write
 
 KEPT_MAX: Final = 1024
 _OWN_FILES: Final = 64

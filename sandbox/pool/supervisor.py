@@ -28,11 +28,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
-from sandbox.jail import end_children, linux, remove, start_process
-from sandbox.pool import wire
-from sandbox.pool.board import Board
-from sandbox.pool.parcel import Parcel
+from sandbox.jail import end_children, start_process
+from sandbox.kernel import linux, remove
+from sandbox.pool import messages
+from sandbox.pool.problem_memfd import Parcel
 from sandbox.pool.schedule import Backlog
+from sandbox.pool.shared_flags import Board
 from sandbox.pool.store import Shelf
 
 _CANCEL_S: Final = 5.0
@@ -41,7 +42,7 @@ _CANCEL_S: Final = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    head: wire.Head
+    head: messages.Head
     body: bytes
     problem: Parcel
     deaths: Deaths = field(default_factory=Deaths)
@@ -111,7 +112,7 @@ class Supervisor:
         loop.add_reader(pidfd, gone.set)
         loop.add_reader(self.shelf, self._look)
         loop.add_signal_handler(signal.SIGTERM, gone.set)
-        reader, self.caller = await asyncio.open_connection(limit=wire.BUFFER, sock=sock)
+        reader, self.caller = await asyncio.open_connection(limit=messages.BUFFER, sock=sock)
         try:
             os.mkdir(self.run_dir, 0o711 if os.geteuid() == 0 else 0o700)  # a jail's programs may have another uid
         except OSError as error:
@@ -134,7 +135,7 @@ class Supervisor:
             end_children(set())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while (message := await wire.read(reader)) is not None:
+        while (message := await messages.read(reader)) is not None:
             head, body = message
             if "cancel" in head:
                 self._cancel(head["cancel"])
@@ -163,7 +164,7 @@ class Supervisor:
         self.queue.drop(key)
         for worker in self.workers:
             if worker.job is job:
-                worker.writer.write(wire.pack({"cancel": key}))
+                worker.writer.write(messages.pack({"cancel": key}))
                 if worker.patience is not None and not worker.patience.expired():
                     soon = asyncio.get_running_loop().time() + _CANCEL_S
                     worker.patience.reschedule(min(worker.patience.when() or soon, soon))
@@ -199,7 +200,7 @@ class Supervisor:
             if job.key not in self.jobs:
                 return  # cancelled
             socket.send_fds(worker.problems, [b"+"], [job.problem.fd])
-            worker.writer.write(wire.pack(job.head, job.body))
+            worker.writer.write(messages.pack(job.head, job.body))
             async with asyncio.timeout(job.head["deadline_s"]) as worker.patience:  # wait_for could swallow our own end
                 reply = await self._reply(worker)
         except TimeoutError:
@@ -217,9 +218,9 @@ class Supervisor:
             self.isolation = reply["judgement"]["tier"]  # what `auto` found: a later worker may not come up weaker
         await self._tell(reply)
 
-    async def _reply(self, worker: _Worker) -> wire.Head:
+    async def _reply(self, worker: _Worker) -> messages.Head:
         await worker.writer.drain()
-        message = await wire.read(worker.reader)
+        message = await messages.read(worker.reader)
         if message is None:
             raise WorkerDied("a worker died")
         worker.retires = message[0].pop("retires", False)
@@ -239,9 +240,9 @@ class Supervisor:
         self.jobs.pop(job.key, None)
         await self._tell({"id": job.key, "error": to_wire(last)})
 
-    async def _tell(self, head: wire.Head) -> None:
+    async def _tell(self, head: messages.Head) -> None:
         with suppress(ConnectionError):  # a caller that is gone ends us by its pid
-            self.caller.write(wire.pack(head))
+            self.caller.write(messages.pack(head))
             await self.caller.drain()
 
     async def _hire(self) -> _Worker:
@@ -267,7 +268,7 @@ class Supervisor:
             self.hired.add(process.pid)
             undo.callback(self._end, process)
             problems.setblocking(False)  # it has one job at a time, so there is always room
-            reader, writer = await asyncio.open_connection(limit=wire.BUFFER, sock=mine)
+            reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=mine)
             undo.pop_all()
         return _Worker(process, reader, writer, problems)
 

@@ -26,11 +26,12 @@ from typing import Any, Final, NoReturn, cast
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Isolation, Judgement, Problem, Program, Verdict
 from sandbox.errors import ProblemLost, SandboxError, WorkerDied, to_wire
-from sandbox.jail import Jail, linux
+from sandbox.jail import Jail
 from sandbox.judging import Judge
-from sandbox.pool import wire
-from sandbox.pool.board import Board
-from sandbox.pool.parcel import Parcel, read
+from sandbox.kernel import linux
+from sandbox.pool import messages
+from sandbox.pool.problem_memfd import Parcel, read
+from sandbox.pool.shared_flags import Board
 
 RECYCLE_AFTER_RUNS: Final = 5000
 JAIL_BYTES_MAX: Final = 256 * MIB
@@ -58,10 +59,10 @@ def main() -> None:
     sockets = socket.socket(fileno=int(fd)), socket.socket(fileno=int(problems))
     worker = Worker(*sockets, Board(int(board)), isolation, run_dir, json.loads(packages))
     try:
-        while (message := wire.receive(worker.sock)) is not None:
+        while (message := messages.receive(worker.sock)) is not None:
             head, body = message
             if "cancel" not in head:  # a cancel here was meant for a job that has ended
-                worker.sock.sendall(wire.pack({"id": head["id"], **worker.answer(head, body)}))
+                worker.sock.sendall(messages.pack({"id": head["id"], **worker.answer(head, body)}))
     finally:
         worker.close()
 
@@ -96,23 +97,23 @@ class Worker:
         self.problems: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
         self.problem_bytes = 0
 
-    def answer(self, head: wire.Head, body: bytes) -> wire.Head:
+    def answer(self, head: messages.Head, body: bytes) -> messages.Head:
         """A judgement, or our error: whatever it is, it is told to the caller and never scored."""
         self.jobs += 1
         try:
-            reply: wire.Head = {"judgement": self._judge(head, body).to_json()}
+            reply: messages.Head = {"judgement": self._judge(head, body).to_json()}
         except Exception as error:
             if isinstance(error, WorkerDied):
                 self.close()
             return {"error": to_wire(error)}
         return {**reply, **self._refresh()}
 
-    def _judge(self, head: wire.Head, body: bytes) -> Judgement:
+    def _judge(self, head: messages.Head, body: bytes) -> Judgement:
         _, fds = linux.recv_fds(self.parcels, 16, 1)
         if not fds:
             raise ProblemLost("a problem did not arrive")
         problem = self._problem(head["problem"], Parcel(fds[0]))
-        job: dict[str, Any] = wire.parse(body)
+        job: dict[str, Any] = messages.parse(body)
         for _ in range(2):
             judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
             self.board.hand(head["id"])
@@ -148,9 +149,9 @@ class Worker:
             self.problem_bytes -= self.problems.popitem(last=False)[1][1]
         return problem
 
-    def _refresh(self) -> wire.Head:
+    def _refresh(self) -> messages.Head:
         """Let go of a jail that is worn out; what to tell of it."""
-        notes: wire.Head = {"recycled": self.replaced} if self.replaced else {}
+        notes: messages.Head = {"recycled": self.replaced} if self.replaced else {}
         self.replaced = 0
         jail = self.jail
         weigh = self.jobs % WEIGH_EVERY == 0

@@ -27,7 +27,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import linux, remove_tree, watch
+from sandbox.jail import descendants
+from sandbox.kernel import linux, remove_tree
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
 _ANSWER_MAX: Final = 1 << 20
@@ -51,7 +52,7 @@ def main() -> None:
         _send(stream, {"error": f"{target}: {type(error).__name__}: {error}"})
         return
     _send(stream, {"ready": True})
-    ours = set(watch.descendants())
+    ours = set(descendants())
     for line in stream:
         _send(stream, _call(function, json.loads(line), float(deadline_s), ours, control.fileno()))
 
@@ -97,7 +98,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
     try:
         text = _read(receive, child, nonce, time.monotonic() + deadline_s)
         ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
-        left = [pid for pid in watch.descendants() if pid not in ours and pid != child and _lives(pid)]
+        left = [pid for pid in descendants() if pid not in ours and pid != child and _lives(pid)]
         _kill_all(ours)
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
@@ -196,7 +197,7 @@ def _lives(pid: int) -> bool:
 def _kill_all(ours: set[int]) -> None:
     """Kill and reap everything that a call started; what the module itself started at its import stays."""
     while True:
-        left = [pid for pid in watch.descendants() if pid not in ours]
+        left = [pid for pid in descendants() if pid not in ours]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with suppress(ProcessLookupError, PermissionError):

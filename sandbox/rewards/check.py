@@ -27,7 +27,7 @@ from typing import Any, Final
 from sandbox import environment
 from sandbox.core import Problem, Program
 from sandbox.errors import SandboxError, not_started
-from sandbox.jail import remove_tree, reserve_directory
+from sandbox.kernel import remove_tree, reserve_directory
 from sandbox.zoo import Sample
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library

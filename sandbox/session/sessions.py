@@ -17,11 +17,12 @@ from typing import Any, Final, TypeVar
 
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
-from sandbox.jail import find_packages, remove, reserve_directory
+from sandbox.jail import find_packages
+from sandbox.kernel import remove, reserve_directory
 from sandbox.pool import Places
 from sandbox.session.files import FilesRun, Finished, as_program
+from sandbox.session.live_program import State
 from sandbox.session.output import Output
-from sandbox.session.state import State
 
 IDLE_S: Final = 120.0
 _T = TypeVar("_T")

@@ -275,6 +275,7 @@ def test_an_interrupted_run_closes_everything_in_order_and_keeps_what_it_learned
     assert not list(r.dir.glob(".*"))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("moment", "number", "code", "message"),
     [
@@ -297,6 +298,7 @@ def test_an_end_while_the_engine_starts_is_one_line_and_leaves_nothing(run, mome
     assert "Traceback" not in err
 
 
+@pytest.mark.wide
 def test_a_second_ctrl_c_ends_at_once_and_still_leaves_nothing(run) -> None:
     r = run()
     r.until_step()

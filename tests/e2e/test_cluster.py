@@ -103,6 +103,7 @@ def test_programs_are_judged_on_every_node_and_nothing_stays_there(machines, dri
     clean(machines.all)
 
 
+@pytest.mark.wide
 def test_what_judges_programs_knows_no_token_and_nothing_else_of_ray(machines, driver) -> None:
     run = driver("--count", "60")
     run.until(lambda: len(run.find("judged")) > 5)
@@ -168,6 +169,7 @@ def test_an_agent_that_is_killed_loses_its_jobs_to_others_and_its_node_gets_anot
     clean([node])
 
 
+@pytest.mark.wide
 def test_a_frozen_node_loses_its_jobs_to_others_and_gets_new_ones_when_it_thaws(machines, driver) -> None:
     run, frozen = driver("--count", "150"), machines.all[1]
     run.until(lambda: len(run.find("judged")) > 5)
@@ -193,6 +195,7 @@ def test_a_node_that_is_cut_off_and_comes_back_changes_nothing(machines, driver)
     clean(machines.all, ORPHAN_S + CLEAN_S)  # Ray may hold its agent for dead, and not end it
 
 
+@pytest.mark.wide
 def test_a_driver_that_is_killed_leaves_nothing_on_any_node(machines, driver) -> None:
     run = driver("--count", "400", "--nodes", "2")
     run.until(lambda: len(run.find("judged")) > 5)

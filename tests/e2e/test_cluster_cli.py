@@ -82,6 +82,7 @@ def up(machine: Machine, *words: str) -> str:
     return machine.run([*OVERLAP, "up", *words, *FEW], 100.0)
 
 
+@pytest.mark.wide
 def test_a_person_starts_a_cluster_uses_it_and_ends_it_and_nothing_is_left(machines: Bare, tmp_path: Path) -> None:
     head, other = machines.all
     said = up(head)  # its only address

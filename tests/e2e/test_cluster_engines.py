@@ -57,6 +57,7 @@ def check_books(run: Path, steps: int) -> None:
     assert all(row["reward"] is not None for row in found)
 
 
+@pytest.mark.wide
 def test_a_plan_says_which_engine_sits_on_which_node(machines, train, tmp_path) -> None:
     dry = train("--dry-run", "rollout.replicas=2", f"run.dir={tmp_path / 'run'}")
     assert dry.end() == 0, dry.text

@@ -127,6 +127,7 @@ def test_a_restored_learner_goes_on_with_its_critic(policy, tmp_path, wrote, goe
         read_state(tmp_path / "state", config(dtype=dtype))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("ranks", "zero_stage"), [wide(1, 2), (2, 3)])
 def test_while_the_critic_is_alone_the_published_weights_stay_bit_for_bit(policy, tmp_path, ranks, zero_stage):
     cfg = ppo(ranks=ranks, zero_stage=zero_stage, critic={"steps_alone": 2})
@@ -154,6 +155,7 @@ def test_while_the_critic_is_alone_the_published_weights_stay_bit_for_bit(policy
     assert read_state(tmp_path / "state", cfg).updates == 0
 
 
+@pytest.mark.wide
 def test_a_smaller_critic_values_what_the_policy_says(policy, tmp_path):
     small = make_tiny_policy(tmp_path / "small")
     cfg = ppo()

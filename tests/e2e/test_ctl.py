@@ -88,6 +88,7 @@ def until(run: Path, holds: Callable[[dict[str, Any]], bool], alive: Callable[[]
     raise AssertionError(f"the moment did not come: {status}")
 
 
+@pytest.mark.wide
 def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subprocess.Popen[str]) -> None:
     run = folder / "out"
 

@@ -198,6 +198,7 @@ def test_cancelling_takes_the_request_out_of_the_engine(bench):
     assert bench.run(main()) == 0
 
 
+@pytest.mark.wide
 def test_two_engines_share_a_scratch_each_closes_alone_and_a_killed_one_is_reported(policy, tmp_path, monkeypatch):
     fds, before = len(os.listdir("/proc/self/fd")), dict(os.environ)
 
@@ -259,6 +260,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.wide
 def test_the_engine_dies_with_a_script_that_is_killed_and_never_wrote_to_its_terminal(policy, tmp_path):
     scratch = tmp_path / "s"
     scratch.mkdir()

@@ -55,6 +55,7 @@ def clean(node: Machine, began: dict[str, Any], seconds: float = CLEAN_S) -> Non
         raise AssertionError(f"left: {left()} {[str(path) for path in scratch.rglob('*')]}") from None
 
 
+@pytest.mark.wide
 def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its_life(machines, driver) -> None:
     node = machines.all[1]
     run = driver(node, 10)
@@ -68,6 +69,7 @@ def test_a_process_on_a_node_is_called_knows_nothing_of_ray_and_is_gone_with_its
     clean(node, began)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("victim", ["far_child", "ray::RayHosted"])
 def test_a_process_that_dies_or_its_agent_is_noticed_and_leaves_nothing(machines, driver, victim: str) -> None:
     node = machines.all[1]
@@ -84,6 +86,7 @@ def test_a_process_that_dies_or_its_agent_is_noticed_and_leaves_nothing(machines
     clean(node, began)
 
 
+@pytest.mark.wide
 def test_a_driver_that_is_killed_leaves_nothing_on_the_node(machines, driver) -> None:
     node = machines.all[1]
     run = driver(node)
@@ -107,6 +110,7 @@ def test_a_node_that_is_frozen_is_noticed_and_ends_the_process_when_it_thaws(mac
     clean(node, began, ORPHAN_S + 2 * CLEAN_S)
 
 
+@pytest.mark.wide
 def test_a_node_that_dies_is_noticed(machines, driver) -> None:
     node = machines.add()
     run = driver(node)

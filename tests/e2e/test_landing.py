@@ -21,8 +21,8 @@ PROMPT = tuple(range(40, 90))  # a whole block of it is shared
 RUNNING, TRIES = 3, 60
 ROOM = 78  # so long are three responses when the memory is full: later ones may have been put back and read anew
 GROUPS = itertools.count()
-in_flight = pytest.mark.parametrize("bench", ["recompute", "keep"], indirect=True)
-kept = pytest.mark.parametrize("bench", ["keep"], indirect=True)
+in_flight = pytest.mark.parametrize("bench", ["recompute", wide("keep")], indirect=True)
+kept = pytest.mark.parametrize("bench", [wide("keep")], indirect=True)
 drained = pytest.mark.parametrize("bench", [wide("drain")], indirect=True)
 
 
@@ -33,7 +33,7 @@ def policy(tmp_path_factory):
     return make_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
 
 
-@pytest.fixture(scope="module", params=["recompute", "keep", "drain"])
+@pytest.fixture(scope="module", params=["recompute", wide("keep"), wide("drain")])
 def bench(request, policy, tmp_path_factory):
     cfg = Config(
         model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=200),

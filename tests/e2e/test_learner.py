@@ -208,6 +208,7 @@ def test_a_restored_learner_goes_on_as_if_it_had_never_stopped(policy, tmp_path,
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.wide
 def test_steps_too_small_for_bfloat16_weights_add_up_in_float32(policy, tmp_path):
     cfg = config(dtype="bfloat16", lr=1e-5, weight_decay=0.0)
 
@@ -274,6 +275,7 @@ def test_a_file_that_cannot_be_written_ends_no_rank(policy, tmp_path, ranks, zer
     assert run(policy, tmp_path, config(ranks=ranks, zero_stage=zero_stage), use).version == 1
 
 
+@pytest.mark.wide
 def test_a_shard_that_one_rank_cannot_write_is_refused_by_all(policy, tmp_path, monkeypatch):
     """Rank 1's file lies where a folder is: rank 0 has written its own, and none waits for the other."""
 
@@ -290,6 +292,7 @@ def test_a_shard_that_one_rank_cannot_write_is_refused_by_all(policy, tmp_path, 
     run(policy, tmp_path, config(ranks=2), use)
 
 
+@pytest.mark.wide
 def test_a_policy_that_cannot_be_loaded_ends_the_start_with_its_reason(tmp_path):
     async def main():
         learner = DeepSpeedLearner(config(), tmp_path / "nowhere", tmp_path, total_updates=1)
@@ -303,6 +306,7 @@ def test_a_policy_that_cannot_be_loaded_ends_the_start_with_its_reason(tmp_path)
     asyncio.run(main())
 
 
+@pytest.mark.wide
 def test_close_does_not_wait_for_a_step(policy, tmp_path):
     async def use(learner):
         pending = asyncio.create_task(learner.step(make_batch(0)))
@@ -314,6 +318,7 @@ def test_close_does_not_wait_for_a_step(policy, tmp_path):
     run(policy, tmp_path, config(), use)
 
 
+@pytest.mark.wide
 def test_ranks_die_with_a_killed_driver(policy, tmp_path):
     script = textwrap.dedent(f"""
         import asyncio, sys, time

@@ -66,6 +66,7 @@ def test_a_model_in_partitions_is_the_whole_one_bit_for_bit(checkpoints, tmp_pat
         assert [(checkpoint, what) for checkpoint, of in found.items() for what, holds in of.items() if not holds] == []
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("ranks", [wide(1), 2])
 def test_steps_after_it_are_those_after_a_plain_load_bit_for_bit(checkpoints, tmp_path, ranks):
     for found in run_ranks(ranks, "steps", checkpoints / "tied", tmp_path):
@@ -129,6 +130,7 @@ def large(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.wide
 def test_a_rank_that_loads_has_at_most_its_part_and_one_and_a_half_buckets(large, tmp_path):
     """From files in the model's number type, which are cut as they are."""
     for seen in run_ranks(2, "peak bfloat16", large, tmp_path):

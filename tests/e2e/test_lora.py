@@ -132,6 +132,7 @@ def distance(one, other) -> float:
     return sum((one[name] - other[name]).pow(2).sum().item() for name in one) ** 0.5
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("wrote", "goes_on", "dtype"),
     [
@@ -174,7 +175,8 @@ def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, g
             read_state(tmp_path / "state", other)
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.wide), "bfloat16"])
+@pytest.mark.wide
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype):
     """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
     from overlap.generate import VllmGenerator

@@ -133,6 +133,7 @@ def test_a_learner_that_sleeps_has_its_states_bit_for_bit_again_and_takes_the_st
     assert sent - max(held) > weights / (2 if zero_stage == 3 else 1) * 0.9
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("zero_stage", "dtype", "learn"), [wide(*CASES[0]), CASES[2], wide(*CASES[1]), wide(*CASES[3])]
 )

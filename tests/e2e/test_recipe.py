@@ -29,6 +29,7 @@ def recipe(command: str, *args: object) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.wide
 def test_an_evaluation_draws_what_is_missing_and_then_nothing(policy: Path, tmp_path: Path) -> None:
     source = jsonl(tmp_path / "own.jsonl", *({**OWN, "id": f"inc{n}"} for n in range(3)))
     (file := tmp_path / "config.yaml").write_text(

@@ -70,6 +70,7 @@ def cores_of(pids):
     return bound
 
 
+@pytest.mark.wide
 def test_two_engines_share_the_work_with_one_set_of_weights_and_go_on_when_one_is_killed(tmp_path, monkeypatch):
     from overlap.policy import make_tiny_policy
 

@@ -119,6 +119,7 @@ def test_the_best_policy_is_a_policy_with_the_figures_of_its_evaluation(run_dir:
     assert record == json.loads((run_dir / "summary.json").read_text())["pass_at_1"]["best"]
 
 
+@pytest.mark.wide
 def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, policy: Path, tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(config_of(run_dir / "policy", tmp_path / "unused")))
@@ -128,6 +129,7 @@ def test_the_engine_serves_the_trained_policy_standalone(run_dir: Path, policy: 
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 12
 
 
+@pytest.mark.wide
 def test_a_run_goes_on_from_its_checkpoint(run_dir: Path, policy: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -171,6 +173,7 @@ def test_the_schedule_of_a_run_can_be_studied(run_dir: Path) -> None:
     assert all(float(cell) > 0 for cell in seconds[1:])
 
 
+@pytest.mark.wide
 def test_train_works_from_a_running_loop_with_a_task_of_ones_own(policy: Path, tmp_path: Path) -> None:
     """What a notebook does: a loop runs already, and the task is an object that no module can be asked for."""
     import overlap as api

@@ -48,7 +48,7 @@ def run_directories() -> set[str]:
     """Ours, and our cgroups."""
     import tempfile
 
-    from sandbox.jail import cgroup
+    from sandbox.kernel import cgroup
 
     prefix = f"overlap-sandbox-{os.getpid()}-"
     return {name for name in {*os.listdir(tempfile.gettempdir()), *cgroup.names()} if name.startswith(prefix)}

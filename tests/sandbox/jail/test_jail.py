@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 
 from sandbox.build import Builder, compose
-from sandbox.core import MIB, Case, Limits, Problem
+from sandbox.core import Case, Limits, Problem
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail import watch
-from sandbox.jail.inbox import Inbox
 from sandbox.jail.jail import Jail
-from sandbox.jail.memfd import make_memfd, new_memfd, seal_memfd
 from sandbox.jail.run import Run
 from sandbox.judging.python_asserts import plan
+from sandbox.kernel.memfd import make_memfd, new_memfd, seal_memfd
 from sandbox.languages import find
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
@@ -338,40 +336,6 @@ def test_a_compiler_is_jailed_and_limited_as_well(jail: Jail, tmp_path: object) 
         build = builder.build(jail, compose(find("cpp"), problem, source, problem.cases[0]))
         assert build.artefact is None
         assert 0 < len(build.log) <= 66 << 10
-
-
-def cause_of(program: str, starved_s: float) -> str:
-    """What the watcher alone says of a shell program under a wall limit of 0.1 s, in a process of its own."""
-    limits = {"cpu_s": 5.0, "wall_s": 0.1, "memory_bytes": 1 << 40, "output_bytes": MIB, "processes": 64}
-    receive, send = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            watch._starved_s = lambda members: starved_s
-            ours, theirs = socket.socketpair()
-            child = os.posix_spawn(SHELL, [SHELL, "-c", program], {"PATH": "/bin:/usr/bin"})
-            tribe = watch.Tribe(lambda: [child], lambda: watch._kill(child), atomic=False)
-            os.write(send, str(watch.watch(watch.Child(child, tribe), limits, [], Inbox(theirs)).cause).encode())
-            ours.close()
-        finally:
-            os._exit(0)
-    os.close(send)
-    with open(receive, encoding="ascii") as stream:
-        cause = stream.read()
-    os.waitpid(pid, 0)
-    return cause
-
-
-def test_a_sleeper_meets_the_wall_limit() -> None:
-    assert cause_of("exec sleep 60", starved_s=0.0) == "wall"
-
-
-def test_time_without_a_core_is_not_on_the_wall_clock() -> None:
-    assert cause_of("exec sleep 0.3", starved_s=50.0) == "None"
-
-
-def test_even_a_starved_run_ends() -> None:
-    assert cause_of("exec sleep 60", starved_s=50.0) == "wall"
 
 
 def test_an_assert_plan_never_puts_the_expected_value_into_the_jail() -> None:

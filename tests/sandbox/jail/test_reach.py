@@ -23,9 +23,9 @@ from toolchains import need
 
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.jail.jail import Jail
-from sandbox.jail.memfd import new_memfd
 from sandbox.jail.run import Run
 from sandbox.judging import Judge
+from sandbox.kernel.memfd import new_memfd
 
 LIMITS = Limits(cpu_s=8, wall_s=40)
 x86_64 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="system-call numbers of x86_64")
@@ -248,9 +248,9 @@ def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open
     home.mkdir()
     (home / "old.py").write_text("x = 1\n")
     code = (
-        "import os, sys\nfrom sandbox.jail import landlock, linux, shown\n"
+        "import os, sys\nfrom sandbox.zygote import readable_paths\nfrom sandbox.kernel import landlock, linux\n"
         f"os.__file__ = {str(home / 'os.py')!r}\n"
-        "rules = landlock.build(read=shown.interpreter(), write=(), list_only=shown.listed())\n"
+        "rules = landlock.build(read=readable_paths.interpreter(), write=(), list_only=readable_paths.listed())\n"
         f"open({str(home / 'answers.txt')!r}, 'w').write('42')\n"
         "linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\nlandlock.restrict(rules)\n"
         f"assert sorted(os.listdir({str(home)!r})) == ['answers.txt', 'old.py']\n"

@@ -9,7 +9,7 @@ from toolchains import need
 
 from sandbox import Case, InvalidProblem, Problem, Program
 from sandbox.judging import Judge
-from sandbox.pool.parcel import read, write
+from sandbox.pool.problem_memfd import read, write
 
 
 def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 
 from sandbox import Case, CheckerError, Judgement, Limits, Problem, Program, Verdict
 from sandbox.core import MIB
-from sandbox.jail.child import _check_files
 from sandbox.judging.judge import Judge
+from sandbox.zygote.become_program import _check_files
 
 LIMITS = Limits(cpu_s=3, wall_s=60)
 NAIVE = Program("import sys\nout, ans = (int(open(n).read().split()[0]) for n in sys.argv[2:])\nsys.exit(out != ans)")

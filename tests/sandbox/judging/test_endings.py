@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import Case, InvalidProblem, Limits, Problem, Program, Verdict
-from sandbox.core.nouns import Kind
+from sandbox.core import Kind
 from sandbox.judging.judge import Judge
 
 LIMITS = Limits(cpu_s=2, wall_s=20)

@@ -12,9 +12,9 @@ import sandbox
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, SandboxError, ToolchainMissing, Verdict
 from sandbox.core import MIB
 from sandbox.jail import Jail, Run
-from sandbox.jail.inbox import AHEAD
 from sandbox.judging.judge import Judge
 from sandbox.languages import LANGUAGES
+from sandbox.zygote.inbox import AHEAD
 
 LIMITS = Limits(cpu_s=2, wall_s=30)
 

@@ -11,8 +11,9 @@ from toolchains import need
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run, make_memfd
+from sandbox.jail import Jail, Run
 from sandbox.judging.judge import Judge
+from sandbox.kernel import make_memfd
 
 LIMITS = Limits(cpu_s=3, wall_s=60, memory_bytes=128 * MIB)
 TWO = Problem("p", "stdio", (Case("", "1"), Case("", "1")), limits=LIMITS)

@@ -13,8 +13,8 @@ from pooling import RIGHT, SUM, pool_of, until
 from sandbox import Judgement, Pool, Verdict
 from sandbox.errors import HANGS_MAX, TRIES_MAX, Deaths, HeldUp, TookDown, WorkerDied, WorkerHung
 from sandbox.pool import supervisor as module
-from sandbox.pool.board import Board
-from sandbox.pool.parcel import write
+from sandbox.pool.problem_memfd import write
+from sandbox.pool.shared_flags import Board
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job, _Worker
 

@@ -229,8 +229,8 @@ def test_a_killed_caller_leaves_no_process_and_no_file(number: signal.Signals, t
 def test_directories_of_dead_owners_are_swept_and_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
-    from sandbox.jail import reserve_directory
-    from sandbox.jail.sweep import sweep
+    from sandbox.kernel import reserve_directory
+    from sandbox.kernel.orphan_cleanup import sweep
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     mine = Path(reserve_directory())

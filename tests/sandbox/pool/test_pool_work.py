@@ -19,8 +19,8 @@ from toolchains import need
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
-from sandbox.pool.board import Board
-from sandbox.pool.parcel import write
+from sandbox.pool.problem_memfd import write
+from sandbox.pool.shared_flags import Board
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job
 from sandbox.pool.worker import Worker

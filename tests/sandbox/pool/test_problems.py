@@ -21,8 +21,8 @@ from pooling import RIGHT, SUM, WRONG, family, pool_of
 
 from sandbox import Case, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
-from sandbox.pool import parcel, store, wire, worker
-from sandbox.pool.board import Board
+from sandbox.pool import messages, problem_memfd, store, worker
+from sandbox.pool.shared_flags import Board
 from sandbox.pool.store import Shelf, Store
 
 A, B, C = (Problem(name, "stdio", (Case("1", name * 100),)) for name in "abc")
@@ -71,7 +71,7 @@ def test_a_problem_is_written_once_for_all_who_ask_for_it() -> None:
             assert len(set(digests)) == kept.written == 2
             held = shelf.find(digests[0])
             assert held is not None
-            assert parcel.read(held) == A
+            assert problem_memfd.read(held) == A
 
     asyncio.run(main())
 
@@ -104,7 +104,7 @@ def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(other:
             assert digests[0] != digests[1]
             held = shelf.find(digests[1])
             assert held is not None
-            assert parcel.read(held) == two
+            assert problem_memfd.read(held) == two
 
     asyncio.run(main())
 
@@ -141,8 +141,8 @@ def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.Mon
     ends = socket.socketpair()
     with ends[0], ends[1]:
         one = worker.Worker(*ends, Board(), "A", str(tmp_path), {})
-        held, written = parcel.write(A)
-        other, there = parcel.write(B)
+        held, written = problem_memfd.write(A)
+        other, there = problem_memfd.write(B)
         assert one._problem(written.digest, held) is one._problem(written.digest, held)
         monkeypatch.setattr(worker, "PROBLEM_BYTES_MAX", written.size)
         kept = one._problem(there.digest, other)
@@ -153,7 +153,7 @@ def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.Mon
 
 def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    read = wire.read
+    read = messages.read
 
     async def weigh(reader: Any) -> Any:
         message = await read(reader)
@@ -162,7 +162,7 @@ def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.Monkey
         return message
 
     async def main() -> None:
-        monkeypatch.setattr(wire, "read", weigh)
+        monkeypatch.setattr(messages, "read", weigh)
         large = Problem("large", "stdio", tuple(Case("x" * (1 << 20), "y" * (1 << 20)) for _ in range(4)))
         async with pool_of(1) as pool:
             assert (await pool.judge(large, Program("print(input())"))).verdict is Verdict.WA

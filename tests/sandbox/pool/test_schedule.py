@@ -13,7 +13,7 @@ from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdi
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
 from sandbox.pool.counts import Counts, Histogram
-from sandbox.pool.once import Once, repeatable
+from sandbox.pool.judgement_cache import Once, repeatable
 from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, longest_s
 from sandbox.pool.split import judge_apart, lanes, merge
 

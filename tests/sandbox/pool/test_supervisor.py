@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sandbox import Case, Problem
-from sandbox.pool.board import Board
-from sandbox.pool.parcel import write
+from sandbox.pool.problem_memfd import write
+from sandbox.pool.shared_flags import Board
 from sandbox.pool.store import Shelf
 from sandbox.pool.supervisor import Supervisor, _Job
 

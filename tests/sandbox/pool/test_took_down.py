@@ -129,8 +129,8 @@ def test_a_program_is_suspected_after_so_many_deaths_under_it_whoever_died_befor
 def test_such_a_verdict_is_handed_to_nobody_else() -> None:
     error = TookDown("gone")
     fine = sandbox.judge(*control.sample(find("python")))
-    assert not sandbox.pool.once.repeatable(control.take_down(SUM, fine, error), SUM.limits)
-    assert sandbox.pool.once.repeatable(fine, SUM.limits)
+    assert not sandbox.pool.judgement_cache.repeatable(control.take_down(SUM, fine, error), SUM.limits)
+    assert sandbox.pool.judgement_cache.repeatable(fine, SUM.limits)
 
 
 def test_workers_that_die_under_it_by_chance_cost_a_program_nothing() -> None:

@@ -1,0 +1,180 @@
+"""The end of a Python program as the interpreter itself would make it, in a process that is not to be torn down.
+
+    exit_status   of a SystemExit
+    print_error   of any other exception, by the program's own hook if it has one
+    finish        joins threads, runs exit handlers, flushes; drops what the program has left, where that can matter
+
+A real finalization would clear every module that the template has loaded, which costs more than most programs. What it
+does that can be seen is flushing files that were never closed and running `__del__`: only a program that has the words
+for that pays for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import gc
+import io
+import os
+import re
+import resource
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from sandbox.pyharness import _processes
+
+_LINGERING: Final = frozenset(
+    {"__del__", "detach", "BufferedWriter", "BufferedRandom", "BufferedRWPair", "TextIOWrapper", "FileIO", "exec"}
+)
+_OPENING: Final = frozenset({"open", "fdopen"})
+_READING_ITSELF: Final = frozenset({"__file__", "argv", "getsource"})
+_STANDARD: Final = {
+    path: fd
+    for fd, name in ((1, "stdout"), (2, "stderr"))
+    for path in (f"/dev/{name}", f"/dev/fd/{fd}", f"/proc/self/fd/{fd}")
+}
+_FLUSH_FAILED: Final = 120
+WORDS: Final = re.compile(
+    r"__del__|detach|Buffered|TextIOWrapper|FileIO|exec|open|__file__|argv|getsource|/dev/|/proc/|multiprocessing|"
+    r"concurrent|setrlimit"
+)
+"""In the text of whatever `mark` would find something in."""
+
+
+_MARK: Final = "needs of the program"
+
+
+def mark(code: types.CodeType) -> types.CodeType:
+    """The code with what it needs as a last constant, if it needs anything: told by the words that it uses."""
+    names, texts, waiting = set[str](), set[str](), [code]
+    while waiting:
+        found = waiting.pop()
+        names.update(found.co_names)
+        texts.update(constant for constant in found.co_consts if type(constant) is str)
+        waiting += [constant for constant in found.co_consts if type(constant) is types.CodeType]
+    writes = any(len(text) < 5 and text.strip("rwaxbt+U") == "" and not text.startswith("r") for text in texts)
+    asked = {
+        "lingers": bool(names & _LINGERING) or (writes and bool(names & _OPENING)),
+        "itself": bool(names & _READING_ITSELF),
+        "streams": not texts.isdisjoint(_STANDARD),
+        "processes": any(name.startswith(("multiprocessing", "concurrent.")) for name in names),
+        "stack": "setrlimit" in names,
+    }
+    needs = tuple(name for name, needed in asked.items() if needed)
+    return code.replace(co_consts=(*code.co_consts, (_MARK, *needs))) if needs else code
+
+
+def meet_needs(code: types.CodeType, source: str) -> tuple[str, ...]:
+    """Give a program what `mark` found: its own file, and its streams as files, which are not cut when opened."""
+    last = code.co_consts[-1]
+    if type(last) is not tuple or last[:1] != (_MARK,):
+        return ()
+    needs: tuple[str, ...] = last[1:]
+    if "itself" in needs:
+        with suppress(OSError), open("main.py", "x", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(source)
+    if "streams" in needs:
+        builtins.open = io.open = _open
+    if "processes" in needs:
+        _processes.install()
+    if "stack" in needs:
+        resource.setrlimit = _setrlimit
+    return needs
+
+
+_plain_open: Final = open
+
+
+def _open(file: Any, *args: Any, **options: Any) -> Any:
+    """A stream by its path is a second descriptor of it: here output is a file, which its path would open anew."""
+    return _plain_open(os.dup(_STANDARD[file]) if type(file) is str and file in _STANDARD else file, *args, **options)
+
+
+_plain_setrlimit: Final = resource.setrlimit
+
+
+def _setrlimit(what: int, limits: Any) -> None:
+    """A larger stack than ours is granted in words: Python's own frames are not on it."""
+    try:
+        _plain_setrlimit(what, limits)
+    except (ValueError, OSError):
+        if what != resource.RLIMIT_STACK:
+            raise
+
+
+def exit_status(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        code = int(error.code or 0)
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def print_error(error: BaseException) -> int:
+    """Returns the exit status that is left: a hook may end the program itself."""
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    hook = getattr(sys, "excepthook", None)
+    if hook is sys.__excepthook__ or hook is None:
+        traceback.print_exception(type(error), error, frames, limit=-20)
+        return 1
+    try:
+        hook(type(error), error, frames)
+    except SystemExit as ended:
+        return exit_status(ended)
+    except BaseException as failed:
+        traceback.print_exception(type(failed), failed, failed.__traceback__, limit=-20)
+    return 1
+
+
+def finish(status: int, join_threads: Callable[[], object], needs: tuple[str, ...]) -> int:
+    """What the interpreter does at its end; 120 when a standard stream cannot be flushed."""
+    for step in (join_threads, atexit._run_exitfuncs):
+        try:
+            step()
+        except BaseException as error:
+            print_error(error)
+    try:
+        out, err = sys.stdout, sys.stderr
+        if out is sys.__stdout__ and err is sys.__stderr__ and out and err and not out.closed:
+            out.flush()
+            err.flush()
+            if not needs:
+                return status
+    except BaseException:
+        pass  # and again below, where it is told which
+    if not all([_flush("stdout"), _flush("stderr")]):
+        status = _FLUSH_FAILED
+    sys.stdout = sys.__stdout__
+    if "lingers" in needs:
+        _drop()
+    _flush("stdout")
+    return status
+
+
+def _drop() -> None:
+    """What the program has left. In a cycle a file may go before the buffer on it, so buffers are emptied first."""
+    sys.modules.pop("__main__", None)
+    for kind in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+        for found in gc.get_objects():
+            if type(found) is kind:
+                with suppress(BaseException):
+                    found.flush()
+    gc.collect()
+
+
+def _flush(name: str) -> bool:
+    stream = getattr(sys, name, None)
+    if stream is None:
+        return True
+    with suppress(BaseException):
+        if stream.closed:
+            return True
+    try:
+        stream.flush()
+    except BaseException:
+        return False
+    return True

@@ -1,0 +1,337 @@
+"""The Python harness inside the jail: runs one program in this (forked, confined) process and ends it.
+
+What is the same for every run is done once, before the fork (`prepare`), and the compiled program is kept for the runs
+that follow (descriptor 5, closed before the program's first line runs).
+The job is read from descriptor 3 (marshalled), the answer is written to descriptor 4 as `nonce + JSON`. No expected
+output is here. A function's result is sent as a value and compared elsewhere, so whoever forges a frame can only say
+what he could have returned. The nonce is fetched from the job after the last step: for an assert problem it is the
+completion token.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ast
+import ctypes
+import functools
+import gc
+import io
+import json
+import marshal
+import os
+import sys
+import types
+from _sitebuiltins import Quitter, _Helper, _Printer
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from sandbox.compare import Unencodable, encode, encode_lazy
+from sandbox.pyharness import _apart, _ending
+
+JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
+NONCE_BYTES = 32
+_SHORT = 32  # bytes of code; only what is shorter can be an empty program, so only that is parsed for it
+_dumps, _loads, _pread, _pwrite, _lseek, _close = json.dumps, marshal.loads, os.pread, os.pwrite, os.lseek, os.close
+_exit, _fstat = os._exit, os.fstat
+
+Job = dict[str, Any]
+_fork_hooks: Final[list[dict[str, Callable[[], object]]]] = []
+_join_threads: Callable[[], object] = int  # until `prepare`
+_at_thread_exit: list[object] = []
+
+
+def prepare(modules: str) -> None:
+    """In the zygote, once: import what programs import, and make the interpreter look freshly started.
+
+    Hooks that modules leave for a fork would cost every run a third of a millisecond, for nothing: one thread forks,
+    and chance is seeded. They are kept for the forks of the program itself, and registered when it makes its first.
+    """
+    register = os.register_at_fork
+    os.register_at_fork = lambda **hooks: _fork_hooks.append(hooks)
+    try:
+        for name in ("random", "threading", *modules.split()):
+            __import__(name)
+    finally:
+        os.register_at_fork = register
+    global _join_threads, _at_thread_exit
+    _join_threads = sys.modules["threading"]._shutdown
+    _at_thread_exit = sys.modules["threading"]._threading_atexits
+    _fresh_interpreter()
+    _hide_counters()
+    code = _compile("pass")  # the first call of a kind makes what all later ones use
+    marshal.loads(marshal.dumps(code))
+    _dumps(json.loads("{}"))
+
+
+def _hooked(fork: Callable[[], Any]) -> Callable[[], Any]:
+    @functools.wraps(fork)
+    def forking() -> Any:
+        while _fork_hooks:
+            os.register_at_fork(**_fork_hooks.pop(0))
+        return fork()
+
+    return forking
+
+
+_fork, _forkpty = _hooked(os.fork), _hooked(os.forkpty)
+
+
+def make_ready() -> None:
+    """What a program finds in the place of what we use ourselves: before the last fork, or after it."""
+    os.fork, os.forkpty = _fork, _forkpty
+
+
+def run(codes: list[types.CodeType | None]) -> NoReturn:
+    """Run the job and exit; never returns, whatever the program does. `codes`: what `kept` returned, or None.
+
+    It is taken out of the list, so that what the frames below hold is the same in every run.
+    """
+    try:
+        job = _loads(_pread(JOB_FD, _lseek(JOB_FD, 0, 2) - NONCE_BYTES, 0))
+        if argv := job.get("argv"):
+            sys.argv += argv
+        if digits := job.get("digits"):
+            sys.set_int_max_str_digits(digits)
+        loaded = codes.pop() or _load(job["source"])
+        _close(CODE_FD)
+        if isinstance(loaded, str):
+            _answer(False, error=loaded, stage="compile")
+            _exit(1)
+        kind = job["kind"]
+        _KINDS.get(kind, _values)(job, loaded, _module("__main__" if kind == "stdio" else "solution"))
+    finally:
+        _exit(1)
+
+
+def _fresh_interpreter() -> None:
+    """Streams on the new descriptors, and what `site` would have added."""
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(_raw(0, "r"), "utf-8", "surrogateescape")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = io.TextIOWrapper(_raw(1, "w"), "utf-8", "surrogateescape")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = io.TextIOWrapper(  # type: ignore[misc]
+        _raw(2, "w"), "utf-8", "backslashreplace", line_buffering=True
+    )
+    for number, stream in enumerate((sys.stdin, sys.stdout, sys.stderr)):
+        stream.mode = "r" if number == 0 else "w"  # type: ignore[misc]
+        stream.buffer.raw.name = ("<stdin>", "<stdout>", "<stderr>")[number]  # type: ignore[attr-defined]
+    sys.argv = ["main.py"]
+    sys.set_int_max_str_digits(0)
+    sys.modules["random"].seed(0)  # one program, one verdict: chance is the same in every run
+    sys.setrecursionlimit, sys.getrecursionlimit = _set_recursion_limit, _get_recursion_limit
+    builtins = sys.modules["builtins"].__dict__
+    builtins["exit"] = Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins["quit"] = Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins["help"] = _Helper()
+    for name in ("copyright", "credits", "license"):
+        builtins[name] = _Printer(name, sys.copyright if name == "copyright" else "See www.python.org.")
+
+
+def _hide_counters() -> None:
+    """The interpreter counts in a function's code how often it ran. Ours counts runs, and programs can find it."""
+    (attributes,) = gc.get_referents(vars(types.CodeType))
+    if "_co_code_adaptive" in attributes:
+        attributes["_co_code_adaptive"] = attributes["co_code"]
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(types.CodeType))
+
+
+_plain_set_limit: Final = sys.setrecursionlimit
+_LIMIT_MAX: Final = (1 << 31) - 1
+_below = 0  # frames of ours under the program's: it is not to pay for them out of its limit
+_limit = 1000  # as the program knows it
+
+
+def _set_recursion_limit(limit: int, /) -> None:
+    global _limit
+    _plain_set_limit(limit if limit < 1 or limit > _LIMIT_MAX else min(limit + _below, _LIMIT_MAX))
+    _limit = limit
+
+
+def _get_recursion_limit() -> int:
+    return _limit
+
+
+def count_below() -> None:
+    """Called, once, by the frame on which `run` will lie, and on that one more function and `exec`.
+
+    A call of a class counts twice: as what makes the object, and as its `__init__`.
+    """
+    global _below
+    _below = 3
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        _below, frame = _below + 1 + (frame.f_code.co_name == "__init__"), frame.f_back
+    _set_recursion_limit(_limit)
+
+
+def _raw(fd: int, mode: str) -> Any:
+    return open(fd, mode + "b", closefd=False)
+
+
+def kept(fd: int) -> types.CodeType | None:
+    """The program's code as an earlier run compiled it."""
+    data = _pread(fd, _fstat(fd).st_size, 0)
+    if len(data) > 8 and len(data) - 8 == int.from_bytes(data[-8:], "little"):  # else its writer was ended midway
+        return marshal.loads(data[:-8])  # type: ignore[no-any-return]
+    return None
+
+
+def _load(source: str) -> types.CodeType | str:
+    """The program's code: kept, or compiled now and kept for the next; or why there is none."""
+    if (code := kept(CODE_FD)) is not None:
+        return code
+    compiled = _compile(source)
+    if not isinstance(compiled, str):
+        data = marshal.dumps(compiled)
+        with suppress(OSError):  # longer than a file may be, or sealed: then the next run compiles again
+            os.write(CODE_FD, data + len(data).to_bytes(8, "little"))
+    return compiled
+
+
+def _compile(source: str) -> types.CodeType | str:
+    """The program's code, or why there is none."""
+    source = source.removeprefix("\ufeff")
+    try:
+        code = compile(source, "main.py", "exec", dont_inherit=True)
+        if len(code.co_code) <= _SHORT and _is_empty(ast.parse(source)):
+            return "the program is empty"
+        return _ending.mark(code) if _ending.WORDS.search(source) else code
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _is_empty(tree: ast.Module) -> bool:
+    return all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body)
+
+
+def _module(name: str) -> dict[str, Any]:
+    module = types.ModuleType(name)
+    module.__dict__.update(
+        __file__="main.py", __cached__=None, __annotations__={}, __builtins__=sys.modules["builtins"]
+    )
+    sys.modules[name] = module
+    return module.__dict__
+
+
+def _set_up(job: Job, module: dict[str, Any]) -> None:
+    """What the problem's author has put before the program."""
+    try:
+        exec(compile(job["preamble"], "preamble.py", "exec", dont_inherit=True), module)
+    except BaseException as error:
+        _report(error, "preamble")
+        _exit(1)
+
+
+def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    status = 0
+    needs: tuple[str, ...] = ()
+    if type(code.co_consts[-1]) is tuple:
+        needs = _ending.meet_needs(code, job["source"])
+    if job["preamble"]:
+        _set_up(job, module)
+    try:
+        exec(code, module)
+    except SystemExit as error:
+        status = _ending.exit_status(error)
+    except BaseException as error:
+        _report(error, "program")
+        status = _ending.print_error(error)
+    del module, code
+    join = _join_threads if _thread._count() or _at_thread_exit else int
+    _exit(_ending.finish(status, join, needs))
+
+
+def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """function: call it once. assert: run the steps in order, each a statement or an expression whose value is sent."""
+    values: list[Any] = []
+    stage = "program"
+    try:
+        _ending.meet_needs(code, job["source"])
+        args = json.loads(job["args"]) if job["kind"] == "function" else None
+        if job["preamble"]:
+            _set_up(job, module)
+        exec(code, module)
+        stage = "call"
+        if args is not None:
+            values.append(encode(_function(job["fn_name"], module)(*args)))
+        for mode, text in job["steps"]:
+            step = compile(text, "test.py", mode, dont_inherit=True)
+            if mode == "eval":
+                values.append(encode(eval(step, module), 0, encode_lazy))
+            else:
+                exec(step, module)
+    except BaseException as error:
+        _report(error, stage)
+        _exit(1)
+    _answer(True, values=values)
+    _exit(0)
+
+
+def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """The program, for a test in another jail."""
+    stage = "program"
+    try:
+        streams = _apart.take_streams()
+        _ending.meet_needs(code, job["source"])
+        if job["preamble"]:
+            _set_up(job, module)
+        exec(code, module)
+        stage = "call"
+        _apart.serve(module, job["classes"], streams)
+    except BaseException as error:
+        _report(error, stage)
+        _exit(1)
+    _answer(True, values=())
+    _exit(0)
+
+
+def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
+    """A test, about a program in another jail."""
+    caller = _apart.Caller(module, job["classes"], _apart.take_streams())
+    try:
+        if job["preamble"]:
+            _set_up(job, module)
+        module.update((name, __import__(name)) for name in job["modules"])
+        for name in job["names"]:
+            if name in job["entry"] or name not in module:
+                module[name] = caller.proxy(name)
+        exec(code, module)
+    except BaseException as error:
+        if not caller.lost:
+            _report(error, "call" if error is caller.raised or type(error) is AssertionError else "test")
+            _exit(1)
+    _answer(not caller.lost and caller.calls > 0, **caller.lost)
+    _exit(0)
+
+
+def _function(name: str, module: dict[str, Any]) -> Any:
+    cls, _, method = name.rpartition(".")
+    if cls:
+        return getattr(module[cls](), method)
+    if name not in module and "Solution" in module:
+        return getattr(module["Solution"](), name)
+    return module[name]
+
+
+def _report(error: BaseException, stage: str) -> None:
+    if isinstance(error, Unencodable):
+        text = f"returned {error}, which has no JSON form"
+        _answer(False, error=text, stage="value")
+        return
+    try:
+        text = f"{type(error).__name__}: {error}"[:300]
+    except BaseException:
+        text = type(error).__name__
+    kind = "memory" if type(error) is MemoryError else "assertion" if type(error) is AssertionError else "error"
+    _answer(False, error=text, stage=stage, kind=kind)
+
+
+def _answer(ok: bool, **rest: Any) -> None:
+    body = _dumps({"ok": ok, **rest}).encode()
+    size = _fstat(JOB_FD).st_size
+    frame = memoryview(_pread(JOB_FD, NONCE_BYTES, size - NONCE_BYTES) + body)
+    offset = 0
+    while offset < len(frame):
+        offset += _pwrite(RESULT_FD, frame[offset:], offset)
+
+
+_KINDS: Final = {"stdio": _stdio, "serve": _serve, "ask": _ask}

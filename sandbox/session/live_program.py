@@ -1,0 +1,246 @@
+"""One program and its state, in a jail of its own: asked over a socket, heard over pipes, ended by the jail's watcher.
+
+    us ── a word, with descriptors for code, stdout, stderr ──▶ program
+       ◀── the word, value, error ──────────────────────────────
+       ◀── stdout, stderr: a pipe each, new for each call ──────
+
+consumes  the code of a call; produces its Output
+waits for the answer, the end of the program, a limit, or `cancel`; woken by each
+
+The program is hostile, and everything in its jail is the program: it may say of a call what it likes, as it may print
+what it likes. Whoever does not know the call's word says nothing: words are new for each call, and one that comes when
+none was asked, or is wrong, ends the program. What is said of its end is the watcher's and ours.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import marshal
+import os
+import select
+import socket
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from sandbox.core import Isolation, Limits
+from sandbox.errors import Cancelled, WorkerDied
+from sandbox.jail import WALL_STRETCH, Jail, Run
+from sandbox.kernel import make_memfd
+from sandbox.session.output import Ended, Output, Stream, read_end
+
+_KERNEL: Final = Path(__file__).with_name("_kernel.py")
+_WORD_BYTES: Final = 16
+_REPLY_MAX: Final = 128 << 10
+_CHUNK: Final = 1 << 16
+_GRACE_S: Final = 15.0
+_WHOLE_S: Final = 7200.0  # CPU and wall time of a state, however many calls it answers
+_NONCE_BYTES: Final = 32
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """One call that is under way."""
+
+    word: bytes
+    streams: dict[int, Stream] = field(default_factory=dict)
+    """By our end of its pipe; one that has ended is in here no more."""
+    shown: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
+    value: str | None = None
+    error: str | None = None
+    answered: bool = False
+
+    def drain(self, fd: int) -> bool:
+        """Take in what is there. False where that was all that will come, or is all for now."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            del self.streams[fd]
+            return False
+        self.streams[fd].add(data)
+        return True
+
+    def floods(self, limit: int) -> bool:
+        return any(stream.size > limit for stream in self.shown)
+
+    def take(self, message: bytes) -> bool:
+        """Is this the answer?"""
+        if not hmac.compare_digest(message[:_WORD_BYTES], self.word):
+            return False
+        try:
+            value, error = json.loads(message[_WORD_BYTES:])
+        except (ValueError, TypeError, RecursionError):
+            return False
+        if not all(part is None or isinstance(part, str) for part in (value, error)):
+            return False
+        self.value, self.error = (None if part is None else _whole(part) for part in (value, error))
+        self.answered = True
+        return True
+
+
+class State:
+    """Nothing is started before the first call. For one thread at a time; `cancel` may come from any."""
+
+    def __init__(self, isolation: Isolation, limits: Limits, packages: Any, idle_s: float) -> None:
+        self._isolation, self._limits, self._packages, self._idle_s = isolation, limits, packages, idle_s
+        self._jail: Jail | None = None
+        self._channel: socket.socket | None = None
+        self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def call(self, code: str, timeout_s: float) -> Output:
+        """Run it in the state that is there, or in a new one. Raises SandboxError: Cancelled after `cancel`."""
+        start = time.monotonic()
+        try:
+            fresh = not self._goes_on()
+            jail, channel = self._begin() if fresh else self._held()
+            call, ending = self._ask(jail, channel, code, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+        ended, cause = ending or (None, "")
+        out, err = (stream.text() for stream in call.shown)
+        return Output(out, err, call.value, call.error, ended, cause, fresh, time.monotonic() - start)
+
+    def cancel(self) -> None:
+        """The call that is under way, or the next one, raises Cancelled."""
+        os.eventfd_write(self._cancel, 1)
+
+    def close(self) -> None:
+        """End the program and its jail; at most a few seconds. The next call starts both anew."""
+        channel, self._channel = self._channel, None
+        jail, self._jail = self._jail, None
+        if channel is not None:
+            channel.close()
+        if jail is not None:
+            jail.close()
+
+    def end(self) -> None:
+        """`close`, for good."""
+        self.close()
+        cancel, self._cancel = self._cancel, -1
+        if cancel >= 0:
+            os.close(cancel)
+
+    def _held(self) -> tuple[Jail, socket.socket]:
+        assert self._jail is not None
+        assert self._channel is not None
+        return self._jail, self._channel
+
+    def _goes_on(self) -> bool:
+        """There is a program that waits for a call. One that has ended, or spoken unasked, is done away with."""
+        if self._channel is None:
+            return False
+        jail, channel = self._held()
+        poller = select.poll()
+        poller.register(jail, select.POLLIN)
+        poller.register(channel, select.POLLIN)
+        if not poller.poll(0):
+            return True
+        self._stop()
+        return False
+
+    def _stop(self) -> None:
+        """End the program; the jail stays. Raises WorkerDied."""
+        jail, channel = self._held()
+        self._channel = None
+        channel.close()
+        jail.drop()
+
+    def _begin(self) -> tuple[Jail, socket.socket]:
+        """A new program. Raises SandboxError."""
+        if self._jail is None:
+            self._jail = Jail(self._isolation, packages=self._packages)
+            self._isolation = self._jail.tier  # what `auto` found: the next jail may not be weaker
+        plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": (), "preamble": ""}
+        job = marshal.dumps({**plain, "source": _KERNEL.read_text(encoding="utf-8")}) + os.urandom(_NONCE_BYTES)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs, open(os.devnull, "r+b", buffering=0) as null:
+            self._channel = ours
+            whole = replace(self._limits, cpu_s=_WHOLE_S, wall_s=_WHOLE_S)
+            self._jail.start(Run(whole, job=job, pipes=(theirs.fileno(), null.fileno())))
+        return self._jail, ours
+
+    def _ask(
+        self, jail: Jail, channel: socket.socket, code: str, timeout_s: float
+    ) -> tuple[_Call, tuple[Ended, str] | None]:
+        call = _Call(os.urandom(_WORD_BYTES))
+        with ExitStack() as stack:
+            with ExitStack() as sent:
+                fds = [make_memfd("call", code.encode("utf-8", "surrogatepass"), seal=True)]
+                sent.callback(os.close, fds[0])
+                for stream in call.shown:
+                    source, target = os.pipe()
+                    stack.callback(os.close, source)
+                    sent.callback(os.close, target)
+                    os.set_blocking(source, False)
+                    call.streams[source] = stream
+                    fds.append(target)
+                jail.lap(min(self._limits.cpu_s, timeout_s), timeout_s)
+                with suppress(BrokenPipeError, ConnectionResetError, BlockingIOError):
+                    socket.send_fds(channel, [call.word], fds)  # where nobody reads the watcher tells why, or ends it
+            ending = self._listen(jail, channel, call, time.monotonic() + timeout_s * WALL_STRETCH + _GRACE_S)
+            self._take_rest(call)
+        if ending is None and call.floods(self._limits.output_bytes):
+            ending = self._overflow()
+        if ending is None:
+            jail.lap(self._limits.cpu_s, self._idle_s)
+        return call, ending
+
+    def _listen(self, jail: Jail, channel: socket.socket, call: _Call, deadline: float) -> tuple[Ended, str] | None:
+        """Until the answer (None), or how the program ended."""
+        deaf = False
+        while True:
+            poller = select.poll()
+            for fd in (jail.fileno(), self._cancel, *call.streams, *([] if deaf else [channel.fileno()])):
+                poller.register(fd, select.POLLIN)
+            ready = {fd for fd, _ in poller.poll(max(0.0, deadline - time.monotonic()) * 1000)}
+            if not ready:
+                raise WorkerDied("a jail did not end its program in time")
+            if self._cancel in ready:
+                os.eventfd_read(self._cancel)
+                raise Cancelled("the call was cancelled")
+            for fd in ready & call.streams.keys():
+                call.drain(fd)
+            if call.floods(self._limits.output_bytes):
+                return self._overflow()
+            if channel.fileno() in ready:
+                message = _receive(channel)
+                if message and call.take(message):
+                    return None
+                if message:
+                    self._stop()
+                    return "killed", "an answer that is none"
+                deaf = True
+            if jail.fileno() in ready:
+                self._channel = None
+                channel.close()
+                return read_end(jail.finish())
+
+    def _overflow(self) -> tuple[Ended, str]:
+        self._stop()
+        return "killed", f"output limit of {self._limits.output_bytes} bytes"
+
+    def _take_rest(self, call: _Call) -> None:
+        """What is written already. A process that goes on writing is not waited for."""
+        for fd in list(call.streams):
+            while call.drain(fd) and not call.floods(self._limits.output_bytes):
+                pass
+
+
+def _whole(text: str) -> str:
+    """Half a character (a lone surrogate) as Python spells it: nobody could write the text down otherwise."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _receive(channel: socket.socket) -> bytes:
+    """A message; nothing where none will come any more."""
+    try:
+        return channel.recv(_REPLY_MAX)
+    except ConnectionResetError:
+        return b""

@@ -1,0 +1,166 @@
+"""`sandbox verify PACKAGE`, and `sandbox judge PACKAGE SUBMISSION`.
+
+Exit 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or our failure. Imports what reads and
+judges packages only when it is asked to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import CheckerError, InvalidProblem, SandboxError
+
+if TYPE_CHECKING:
+    from sandbox.packages import Inputs, Package
+    from sandbox.verify.outputs import Outputs
+    from sandbox.verify.runner import Judged
+    from sandbox.verify.verify import TimeLimit
+
+
+def add_parser(actions: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "verify", help="judge all submissions of a problem package, expected against found"
+    )
+    parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
+    parser.add_argument("--verbose", "-v", action="count", default=0, help="a line per case; -vv: with feedback")
+    add_time_limit(parser)
+    parser.add_argument("--packages", nargs="+", default=(), metavar="NAME", help="of our Python: numpy, for example")
+    parser.set_defaults(action=verify)
+    return parser
+
+
+def add_time_limit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--time-limit", type=float, metavar="S", help="CPU seconds, instead of the package's")
+
+
+def is_package(path: Path) -> bool:
+    """Raises InvalidProblem for an archive of one."""
+    if path.suffix.lower() in (".zip", ".kpp"):
+        raise InvalidProblem(f"{path}: archives are not supported; unpack it, and give the directory")
+    return path.is_dir()
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Raises SandboxError, OSError."""
+    from sandbox.packages import Inputs, read
+    from sandbox.verify import report
+    from sandbox.verify.outputs import Outputs
+    from sandbox.verify.runner import Runner
+    from sandbox.verify.verify import TimeLimit, Verifier
+
+    _check_time_limit(options)
+    if not is_package(options.package):
+        raise InvalidProblem(f"{options.package}: is no directory; give the directory of a problem package")
+    package = read(options.package)
+    scoring = package.settings.scoring
+    if not options.json:
+        report.show(report.head(package))
+    found: list[Judged] = []
+    inputs, outputs, limit = Inputs(), Outputs(), None
+    width = max((len(each) for each in _names(package)), default=0)
+    with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
+        for each in Verifier(package, runner).verify(options.time_limit):
+            if isinstance(each, TimeLimit):
+                limit = each
+                lines = [report.limit_line(each)]
+            elif isinstance(each, Inputs):
+                inputs = each
+                lines = list(report.input_lines(each, verbose=options.verbose))
+            elif isinstance(each, Outputs):
+                outputs = each
+                lines = list(report.output_lines(each))
+            else:
+                found.append(each)
+                lines = list(report.submission_lines(each, width, scoring=scoring, verbose=options.verbose))
+            if not options.json:
+                report.show(lines)
+    failed = [each for each in found if each.failed]
+    ran = [each for each in found if not each.skipped and not each.failed]
+    surprises = inputs.surprises + len(outputs.surprises) + sum(len(each.surprises) for each in found)
+    if options.json:
+        print(json.dumps(_verified(package, inputs, outputs, limit, found, surprises)))
+    else:
+        skipped = len(found) - len(ran) - len(failed)
+        more = f", {len(failed)} failed" if failed else ""
+        print(f"{len(ran)} submissions judged, {skipped} skipped{more}, {surprises} surprises")
+    if failed:
+        raise CheckerError(f"submissions/{failed[0].name}: {failed[0].failed}")
+    if not ran:
+        raise InvalidProblem(f"{options.package}: no submission could be judged")
+    return 1 if surprises else 0
+
+
+def _names(package: Package) -> list[str]:
+    return [f"{path.parent.name}/{path.name}" for path in (package.path / "submissions").glob("*/*")]
+
+
+def _verified(
+    package: Package, inputs: Inputs, outputs: Outputs, limit: TimeLimit | None, found: list[Judged], surprises: int
+) -> dict[str, Any]:
+    from sandbox.verify import report
+
+    settings = package.settings
+    return {
+        "package": package.name,
+        "version": settings.version,
+        "types": sorted(settings.types),
+        "notes": list(package.notes),
+        "time_limit_s": limit.seconds if limit else None,
+        "time_limit_from": limit.origin if limit else None,
+        "cases": [case.name for case in package.cases],
+        "inputs": asdict(inputs),
+        "outputs": asdict(outputs),
+        "surprises": surprises,
+        "submissions": [report.as_json(each, scoring=settings.scoring) for each in found],
+    }
+
+
+def judge(options: argparse.Namespace) -> int:
+    """`sandbox judge` with a directory for a problem. Raises SandboxError, OSError."""
+    from sandbox.packages import Unsupported, read
+    from sandbox.verify import report
+    from sandbox.verify.verify import judge_one
+
+    _check_time_limit(options)
+    if options.all:
+        raise SandboxError(
+            "--all is for problem.json; the settings of a package say which cases are run after one that fails"
+        )
+    package = read(options.problem)
+    scoring = package.settings.scoring
+    try:
+        judged, limit = judge_one(
+            package,
+            options.program,
+            time_limit_s=options.time_limit,
+            isolation=options.isolation,
+            packages=options.packages,
+            language=options.language or "",
+        )
+    except Unsupported as error:
+        raise SandboxError(f"{options.program}: {error}") from error
+    if options.json:
+        head = {"package": package.name, "time_limit_s": limit.seconds, "time_limit_from": limit.origin}
+        print(json.dumps(head | report.as_json(judged, scoring=scoring)))
+    else:
+        report.show(_judged_lines(judged, limit, scoring))
+    return 0 if judged.grade.verdict == "AC" else 1
+
+
+def _judged_lines(judged: Judged, limit: TimeLimit, scoring: bool) -> list[str]:
+    from sandbox.verify import report
+
+    log = judged.judgement.compile_log if judged.judgement else ""
+    lines = [*report.log_lines(log), *(f"note: {note}" for note in judged.notes)]
+    lines += [*report.case_lines(judged, feedback=False), *report.group_lines(judged, scoring=scoring)]
+    return [*lines, report.final_line(judged, limit, scoring=scoring)]
+
+
+def _check_time_limit(options: argparse.Namespace) -> None:
+    limit = options.time_limit
+    if limit is not None and not 0 < limit < 1e6:
+        raise SandboxError(f"--time-limit {limit:g}: must be a number of seconds above 0")

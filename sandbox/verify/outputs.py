@@ -1,0 +1,39 @@
+"""Outputs of which the author knows what the output validator must say: valid_output/, invalid_output/, the samples'.
+
+OutputTest ── as the output of a program that says what it finds ─▶ Judge ─▶ AC, or not
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox.core import Program, Verdict
+from sandbox.judging import Judge
+from sandbox.packages import ANSWER_FILE, Package
+
+SAYS_ITS_ANSWER = Program(f"import sys\nsys.stdout.buffer.write(open({ANSWER_FILE!r}, 'rb').read())")
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What the output validator made of them."""
+
+    valid: int = 0
+    invalid: int = 0
+    surprises: tuple[str, ...] = ()
+    """A line for each that it judges otherwise than its author."""
+
+
+def check(package: Package, judge: Judge) -> Outputs:
+    """`judge`: one that runs all cases. Raises SandboxError."""
+    tests = package.outputs
+    if not tests:
+        return Outputs()
+    found = []
+    for test, result in zip(tests, judge.judge(package.output_problem(), SAYS_ITS_ANSWER).cases, strict=True):
+        if (result.verdict is Verdict.AC) != test.valid:
+            name = test.output.relative_to(package.path / "data")
+            message = f": {result.message}" if result.message else ""
+            found.append(f"{'rejects' if test.valid else 'accepts'} data/{name}{message}")
+    valid = sum(test.valid for test in tests)
+    return Outputs(valid, len(tests) - valid, tuple(found))

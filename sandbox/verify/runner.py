@@ -1,0 +1,218 @@
+"""One jail for all submissions of a package: a program runs, and its cases are graded at a time limit.
+
+Sources ─▶ Program ─▶ Judge ─▶ CaseResult per case ─▶ at the limit: Found per case ─▶ Grade per group
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Final
+
+from sandbox.build import Builder
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict
+from sandbox.errors import CheckerError
+from sandbox.jail import Jail
+from sandbox.judging import Judge, run_once
+from sandbox.kernel import remove_tree, reserve_directory
+from sandbox.packages import (
+    CODES,
+    Expected,
+    Found,
+    Grade,
+    Grader,
+    NewRules,
+    OldRules,
+    Outcome,
+    Package,
+    Sources,
+    Unsupported,
+    inputs,
+)
+from sandbox.verify import outputs
+
+_CODES: Final = {
+    **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
+    **{verdict: verdict.value for verdict in (Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.CE)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A submission's run, and what it came to."""
+
+    name: str
+    judgement: Judgement | None
+    """None when it was not run."""
+    outcome: Outcome | None
+    language: str = ""
+    expected: str = ""
+    surprises: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    skipped: str = ""
+    """Why it was not run."""
+    failed: str = ""
+    """Why the package has no verdict on it: validator or grader did not do their work."""
+    cases: tuple[tuple[str, CaseResult], ...] = ()
+    """By name; those that ran."""
+
+    @property
+    def slowest_s(self) -> float:
+        return max((result.cpu_s for _, result in self.cases), default=0.0)
+
+    @property
+    def grade(self) -> Grade:
+        return self.outcome.grades[""] if self.outcome and self.outcome.compiled else Grade("CE")
+
+
+class Runner:
+    """Use as a context manager."""
+
+    def __init__(self, package: Package, *, isolation: Isolation = "auto", packages: Sequence[str] = ()) -> None:
+        self.package = package
+        self.names = [case.name for case in package.cases]
+        self.grader = Grader(package.settings, package.tree, self._ask_grader)
+        self._how = (isolation, tuple(packages))
+        self._stack = ExitStack()
+        self._graded: dict[tuple[tuple[str, ...], str], str] = {}
+        self._problem = package.problem(1.0)
+
+    def __enter__(self) -> Runner:
+        isolation, packages = self._how
+        with ExitStack() as stack:
+            builds = reserve_directory()  # where we are killed, whoever starts a jail next removes it
+            stack.callback(remove_tree, builds)
+            os.mkdir(builds, 0o711)
+            self._builder = Builder(os.path.join(builds, "build"))
+            self._jail = stack.enter_context(Jail(isolation, packages=packages, shared=self._builder.shared))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def check_inputs(self) -> inputs.Inputs:
+        """Raises SandboxError."""
+        validators = self.package.input_validators
+        if not validators:
+            return inputs.Inputs()
+        bounds = self.package.settings.bounds
+        return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
+
+    def check_outputs(self) -> outputs.Outputs:
+        """Raises SandboxError."""
+        return outputs.check(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+
+    def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
+        """And what it is judged by. Raises Unsupported, InvalidProgram."""
+        if "submit-answer" in self.package.settings.types:
+            return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
+        program = self.package.submission(sources, code=said.language, entry=said.entry)
+        allowed = self.package.settings.languages
+        code = next(code for code, name in CODES.items() if name == program.language)
+        if allowed is not None and code not in allowed:
+            raise Unsupported(f"the package allows {', '.join(allowed)}, not {code}")
+        return program, self._problem
+
+    def _answers(self, sources: Sources) -> Iterator[tuple[str, str]]:
+        """Files called as the cases: secret/1.out or 1.out. One file alone is the answer of the one case."""
+        for name in self.names:
+            file = self._answer_file(name, sources)
+            yield name, sources.files[file].decode("utf-8", "surrogateescape") if file else ""
+
+    def _answer_file(self, name: str, sources: Sources) -> str | None:
+        if len(self.names) == 1 and len(sources.files) == 1:
+            return next(iter(sources.files))
+        called = (f"{stem}{ending}" for stem in (name, name.rpartition("/")[2]) for ending in (".out", ".ans"))
+        return next((each for each in called if each in sources.files), None)
+
+    def _answer_notes(self, sources: Sources) -> Iterator[str]:
+        files = {name: self._answer_file(name, sources) for name in self.names}
+        yield from (f"has no answer to {name}" for name, file in files.items() if file is None)
+        yield from (f"{file} answers no test case" for file in sources.files if file not in files.values())
+
+    def run(self, sources: Sources, said: Expected, cpu_s: float, limit_s: float) -> Judged:
+        """Run it under `cpu_s`, as long as its verdict at `limit_s` is open. Raises Unsupported, SandboxError."""
+        program, problem = self.program(sources, said)
+        if sources.size > self.package.settings.bounds.code_bytes and program is not outputs.SAYS_ITS_ANSWER:
+            return self._too_long(sources, program)
+        problem = replace(problem, limits=replace(problem.limits, cpu_s=cpu_s))
+
+        asked = ""
+
+        def wanted(index: int, results: Sequence[CaseResult]) -> bool:
+            nonlocal asked
+            asked = f"{self.names[index]}: "
+            if limit_s == math.inf and results and results[-1].verdict is Verdict.TLE:
+                return False  # nothing is learnt of the time limit, and all the others may take as long
+            return self.grader.wanted(self.names[index], self._found(results, limit_s))
+
+        try:
+            judgement = Judge(self._jail, self._builder, wanted=wanted).judge(problem, program)
+        except CheckerError as error:
+            raise CheckerError(f"{asked}{error}") from error
+        named = tuple((self.names[result.index], result) for result in judgement.cases)
+        notes = tuple(self._answer_notes(sources)) if "submit-answer" in self.package.settings.types else ()
+        return Judged("", judgement, None, program.language, cases=named, notes=notes)
+
+    def _too_long(self, sources: Sources, program: Program) -> Judged:
+        most = self.package.settings.bounds.code_bytes
+        note = f"its source of {sources.size} bytes is longer than the code limit of {most}"
+        return Judged("", None, None, program.language, notes=(note,))
+
+    def _found(self, results: Sequence[CaseResult], limit_s: float) -> dict[str, Found]:
+        return {
+            self.names[result.index]: Found(
+                "TLE" if result.cpu_s > limit_s else _CODES[result.verdict], dict(result.feedback)
+            )
+            for result in results
+        }
+
+    def outcome(self, judged: Judged, limit_s: float) -> Outcome:
+        """What a run comes to at a time limit. Raises CheckerError where validator or grader break a rule."""
+        best, minimise = _best_score(self.package), self.package.settings.minimise
+        done = judged.judgement
+        if done is None or done.verdict is Verdict.CE:
+            return Outcome({}, {}, best, minimise, compiled=False)
+        results = self._found(done.cases, limit_s)
+        return Outcome(results, self.grader.grade(results), best, minimise)
+
+    def out_of_range(self, outcome: Outcome) -> Iterator[str]:
+        """Scores of groups that testdata.yaml says cannot be."""
+        for group in self.package.tree.groups() if self.package.settings.scoring else ():
+            rules, grade = group.rules, outcome.grades.get(group.name)
+            if not isinstance(rules, OldRules) or grade is None or grade.verdict != "AC":
+                continue
+            if not rules.low - 1e-9 <= grade.score <= rules.high + 1e-9:
+                where = f"data/{group.name}".rstrip("/")
+                yield f"a score of {grade.score:g} in {where} is out of its range, {rules.low:g} to {rules.high:g}"
+
+    def _ask_grader(self, flags: Sequence[str], text: str) -> str:
+        key = (tuple(flags), text)
+        if key not in self._graded:
+            program = self.package.grader
+            if program is None:
+                raise CheckerError("grading is custom, and there is no program in graders/")
+            problem = Problem("grader", "stdio", (Case(text, "-", arguments=key[0]),))
+            result, output, errors, _ = run_once(problem, program, isolation=self._how[0])
+            if result.verdict is not Verdict.AC:
+                raise CheckerError(f"the grader failed: {result.message} {errors[-500:].decode('utf-8', 'replace')}")
+            self._graded[key] = output.decode("utf-8", "replace")
+        return self._graded[key]
+
+
+def _best_score(package: Package) -> tuple[float, float]:
+    """The lowest and the highest that a submission may reach."""
+    rules = package.tree.rules
+    if isinstance(rules, OldRules):
+        return rules.low, rules.high
+    for group in package.tree.groups():
+        if group.name == "secret" and isinstance(group.rules, NewRules) and group.rules.max_score is not None:
+            return 0.0, group.rules.max_score
+    return 0.0, math.inf

@@ -1,0 +1,26 @@
+"""The small process inside the jail: it confines itself once, forks a child per run, and watches it.
+
+Used through sandbox.jail alone, but that the doctor tries the namespaces. The names below are imported when they are
+asked for: every page that an import adds costs each fork.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandbox.zygote import namespaces
+    from sandbox.zygote.guard import end_children
+    from sandbox.zygote.inbox import CANCEL, FORGET
+    from sandbox.zygote.watch import WALL_STRETCH, descendants, is_ending
+else:
+    from sandbox.lazy import names
+
+    __getattr__ = names(
+        __name__,
+        {
+            "guard": ("end_children",),
+            "inbox": ("CANCEL", "FORGET"),
+            "watch": ("WALL_STRETCH", "descendants", "is_ending"),
+        },
+    )
+
+__all__ = ["CANCEL", "FORGET", "WALL_STRETCH", "descendants", "end_children", "is_ending", "namespaces"]

@@ -1,0 +1,169 @@
+"""The steps a forked child takes from trusted to confined: `restrain`, then `enter`. All succeed, or nothing runs.
+
+no_new_privs, the seccomp filter and the namespaces are the zygote's already, and inherited.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import resource
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sandbox.kernel import landlock, linux, procfs
+
+HIGH: Final = 200  # descriptors from here up are ours; the program's are 0 to 5
+STREAMS: Final = 6  # in, out, err, job, result, code: below this no descriptor of the zygote's may lie
+Rlimits = tuple[tuple[int, int], ...]
+_CAP_DAC_READ_SEARCH, _CAP_SETUID, _CAP_CHECKPOINT_RESTORE = 1 << 2, 1 << 7, 1 << 40
+_SIGNALS_PENDING: Final = 1024  # timers too; the kernel counts those of a whole uid
+_TASKS_TO_COME: Final = 512
+_LIMITED: Final = (
+    resource.RLIMIT_CPU, resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_STACK, resource.RLIMIT_FSIZE,
+    resource.RLIMIT_NPROC, resource.RLIMIT_NOFILE, resource.RLIMIT_MSGQUEUE,
+    resource.RLIMIT_MEMLOCK, resource.RLIMIT_SIGPENDING,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """How this jail confines a child; made once, when the jail is entered."""
+
+    tier: str
+    work: str
+    uid: int | None
+    """The uid a program gets, or None to keep ours (which is then not root, or the tier is C)."""
+    ruleset: int | None
+    """Landlock ruleset descriptor."""
+    hard: dict[int, int] = field(default_factory=lambda: {what: resource.getrlimit(what)[1] for what in _LIMITED})
+    """The limits that we are under ourselves: a program's cannot be higher."""
+    closed: tuple[str, ...] = ()
+    """Toolchains under a directory closed to other uids: these keep CAP_DAC_READ_SEARCH. Landlock still rules."""
+    library: int = 1 << 20
+    """Python programs keep the descriptors from here on, to import from."""
+    frozen: ctypes.Structure | None = None
+    """A filter that every run adds to the jail's."""
+
+
+def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
+    """The first half: what holds for every run of a program, and does not yet need its identity."""
+    _prefer_as_oom_victim()
+    for what, value in rlimits:
+        # A program may ask for more stack, as many do: it takes memory like any other.
+        resource.setrlimit(what, (value, how.hard[what] if what == resource.RLIMIT_STACK else value))
+    if how.ruleset is not None:
+        landlock.restrict(how.ruleset)
+    if how.frozen is not None:
+        linux.set_seccomp(how.frozen)
+    _reset_signals(native=native)
+
+
+def enter(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
+    """The second half, which makes the caller a program's process: `streams` become descriptors 0, 1, 2 and so on.
+
+    They lie above those. `tool`: what it executes, where that is a toolchain's.
+    """
+    os.setsid()
+    os.chdir(how.work)
+    for target, fd in enumerate(streams):
+        os.dup2(fd, target)
+    _drop_identity(how, tool)
+    if how.tier != "A":  # where pid 1 takes all along
+        linux.die_with_parent()  # after the uid change, which clears it
+
+
+def high(fd: int) -> int:
+    """The same descriptor out of the range that a child's own descriptors take."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
+    os.close(fd)
+    return moved
+
+
+def _prefer_as_oom_victim() -> None:
+    """Before the zygote, which lies in the same cgroup, and before everything else of this machine."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    except OSError:
+        return  # no /proc here; the limits stand without it
+    try:
+        os.write(fd, b"1000")
+    finally:
+        os.close(fd)
+
+
+def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> Rlimits:
+    """The resource limits of a run, worked out before the fork."""
+    memory, stack = limits["memory_bytes"], limits["stack_bytes"]
+    cpu = int(limits["cpu_s"]) + 2  # the backstop; the watcher's limit is exact and comes first
+    data = memory + limits["headroom_bytes"] + (stack if native else 0)
+    space = data + (1 << 30) if limits["address_space"] else resource.RLIM_INFINITY
+    wanted = (
+        (resource.RLIMIT_CPU, cpu),
+        (resource.RLIMIT_DATA, data),
+        (resource.RLIMIT_AS, space),
+        (resource.RLIMIT_STACK, stack),
+        (resource.RLIMIT_FSIZE, max(limits["file_bytes"], limits["output_bytes"] + 1)),
+        (resource.RLIMIT_NPROC, limits["processes"] + _tasks_beside(how)),
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_MEMLOCK, 64 << 10),
+        (resource.RLIMIT_SIGPENDING, _SIGNALS_PENDING),
+    )
+    return tuple((what, _at_most(value, how.hard[what])) for what, value in wanted)
+
+
+def _tasks_beside(how: Confinement) -> int:
+    """Tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its own.
+
+    With room for those that the user starts while it runs: they are no program's fault. So this is the backstop; what
+    caps such a run is the watcher.
+    """
+    user = os.geteuid()
+    if how.uid is not None or how.tier == "A" or user == 0:
+        return 0
+    count = _TASKS_TO_COME
+    with suppress(OSError), os.scandir("/proc") as entries:  # where it is not shown, the bare limit holds
+        for entry in entries:
+            with suppress(OSError):
+                if entry.name.isdigit() and entry.stat().st_uid == user:
+                    count += os.stat(f"/proc/{entry.name}/task").st_nlink - 2
+    return count
+
+
+def _at_most(value: int, hard: int) -> int:
+    if resource.RLIM_INFINITY in (value, hard):  # which is -1
+        return max(value, hard)
+    return min(value, hard)
+
+
+def _drop_identity(how: Confinement, tool: str) -> None:
+    """The zygote has the program's group already. Leaving uid 0 drops every capability, unless it is kept."""
+    keep = tool.startswith(tuple(f"{root}/" for root in how.closed)) or tool in how.closed
+    if keep:
+        linux.prctl(linux.PR_SET_KEEPCAPS, 1)
+    root = os.getuid() == 0
+    if how.uid is not None and root:
+        os.setresuid(how.uid, how.uid, how.uid)
+    if keep:
+        linux.set_capabilities(_CAP_DAC_READ_SEARCH, through_exec=True)
+    elif how.tier != "C" and not root:
+        linux.set_capabilities(0)
+
+
+def keep_only_identity(how: Confinement) -> None:
+    """Give up every capability but those that `enter` uses, and the one to choose where pids go on."""
+    pids = _CAP_CHECKPOINT_RESTORE if procfs.scattered() else 0
+    linux.set_capabilities(_CAP_SETUID | pids | (_CAP_DAC_READ_SEARCH if how.closed else 0))
+
+
+def _reset_signals(*, native: bool) -> None:
+    """What the zygote ignores, and what an interpreter has its own ways with; a program expects the defaults."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL if native else signal.default_int_handler)
+    if native:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)

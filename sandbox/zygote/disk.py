@@ -1,0 +1,76 @@
+"""What the files of a run take, where its work directory lies on a real disk that no mount bounds (tier B).
+
+    taken      what the whole disk has lost since the run began: one call, and where that is little, all that is asked
+    lying      what lies in the work directory, by blocks and by number
+    written    pages that the run's processes have filled for the disk, whether or not the file still has a name
+
+Others fill the disk too, so `taken` alone says nothing; and who writes one file anew has written more than lies there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+from sandbox.kernel import procfs
+from sandbox.zygote.memory_usage import read
+
+FILES_MAX: Final = 4096
+_BLOCK: Final = 512  # of st_blocks
+_WRITTEN: Final = re.compile(rb"^(cancelled_)?write_bytes: (\d+)$", re.MULTILINE)
+
+
+class Disk:
+    """The work directory of one run after the other."""
+
+    def __init__(self, work: str, bytes_max: int) -> None:
+        self.work, self.bytes_max = work, bytes_max
+        self.begin()
+
+    def begin(self) -> None:
+        """A run begins; the directory is empty."""
+        self._free, self._inodes = self._look()
+        self._before = _written(["self"])
+
+    def exceeded(self, pids: Iterable[int]) -> bool:
+        """The run takes more than it may. `pids`: its processes."""
+        free, inodes = self._look()
+        if self._free - free <= self.bytes_max and self._inodes - inodes <= FILES_MAX:
+            return False
+        size, count = self._lying()
+        if size > self.bytes_max or count > FILES_MAX:
+            return True
+        taken = self._free - free > self.bytes_max
+        return taken and _written(["self", *map(str, pids)]) - self._before > self.bytes_max
+
+    def _look(self) -> tuple[int, int]:
+        found = os.statvfs(self.work)
+        return found.f_bfree * found.f_frsize, found.f_ffree
+
+    def _lying(self) -> tuple[int, int]:
+        """Bytes and number of files, as far as they matter."""
+        size, count, waiting = 0, 0, [self.work]
+        while waiting and size <= self.bytes_max and count <= FILES_MAX:
+            with suppress(OSError), os.scandir(waiting.pop()) as entries:  # it is gone, or locked: `written` tells
+                for entry in entries:
+                    count += 1
+                    if count > FILES_MAX:
+                        break
+                    with suppress(OSError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(entry.path)
+        return size, count
+
+
+def _written(pids: Iterable[str]) -> int:
+    """By processes and by their children that have ended and were waited for; what they have cut off again is not."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            for cut, size in _WRITTEN.findall(read(procfs.at(f"{pid}/io"))):
+                total += -int(size) if cut else int(size)
+    return total

@@ -1,0 +1,217 @@
+"""The zygote's way into its jail, once, by tier; and what it imports for all programs, before or on the way.
+
+A  namespaces, a root of our own          B  Landlock, a subreaper          C  a subreaper; isolates nothing
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandbox.kernel import empty, landlock, linux, procfs, seccomp, uids
+from sandbox.pyharness import _runner
+from sandbox.zygote import namespaces, readable_paths, watch
+from sandbox.zygote.confine import Confinement, high
+from sandbox.zygote.disk import Disk
+from sandbox.zygote.library import Library
+
+# What contest programs import. Pure Python where possible: every shared object that is mapped costs each fork 50 µs.
+_WARM: Final = (
+    "__future__ bisect collections copy dataclasses enum functools heapq itertools math operator random re "
+    "string time typing"
+)
+
+
+_WORK_MODE: Final = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """What a jail is to the process that has entered it."""
+
+    how: Confinement
+    tribe: watch.Tribe
+    renew: Callable[[], None]
+    """Empties the work directory."""
+    mechanisms: list[str]
+    listener: int | None = None
+    """Tells of forbidden calls."""
+    disk: Disk | None = None
+    """Bounds the work directory, where nothing else does."""
+
+
+def moved(packages: dict[str, list[str]]) -> bool:
+    """Tier A shows a package at another place than its own, and so must import it from there."""
+    return any(namespaces.place(path) != path for path in _paths(packages))
+
+
+def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
+    """How programs will reach what they import, as this process does from here on."""
+    apart = tier == "B" and os.geteuid() == 0  # they are another user's, who may not go where we may
+    return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
+
+
+def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") -> None:
+    """Import what programs import. With `old`, from where the new root shows packages, and what else they need
+    from the old root, which is there.
+    """
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
+    there = _paths(packages)
+    found = (*map(namespaces.place, there), *(old + path for path in there)) if old else there
+    homes = list(dict.fromkeys(library.at(os.path.dirname(path)) for path in found))
+    sys.path += homes
+    _runner.prepare(" ".join((_WARM, *packages)))
+    for home in homes:
+        sys.path.remove(home)
+    sys.path.remove(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+
+
+def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
+    """What a program must be able to read for them."""
+    return tuple(path for paths in packages.values() for path in paths)
+
+
+def enter(
+    tier: str,
+    directory: str,
+    parent: int,
+    work_bytes: int,
+    control: socket.socket,
+    show: dict[str, Any],
+    library: Library,
+) -> Entered:
+    """Move into the jail. Raises OSError, AssertionError where the machine cannot isolate so."""
+    _leave_no_core()
+    if tier == "A":
+        return _enter_namespaces(directory, parent, work_bytes, control, show, library)
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+    if tier == "B":
+        return _enter_landlock(directory, work_bytes, show, library)
+    return _enter_nothing(directory, work_bytes)
+
+
+def _leave_no_core() -> None:
+    """For all that we start: not 0 but 1, with which the kernel does not call the machine's crash handler either."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    least = 1 if most == resource.RLIM_INFINITY else min(1, most)
+    resource.setrlimit(resource.RLIMIT_CORE, (least, least))
+
+
+def _enter_namespaces(
+    directory: str, parent: int, work_bytes: int, control: socket.socket, show: dict[str, Any], library: Library
+) -> Entered:
+    root = os.path.join(directory, "root")
+    os.mkdir(root, 0o700)
+    pid = namespaces.enter()
+    if pid:
+        control.close()
+        linux.die_with_parent(parent)  # once more: the new user namespace cleared it
+        os.waitpid(pid, 0)
+        os._exit(0)
+    packages = show["packages"]
+    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if moved(packages) else None
+    namespaces.build_root(
+        root,
+        work_bytes=work_bytes,
+        tools=show["roots"],
+        packages=_paths(packages),
+        shared=show["shared"],
+        between=late,
+    )
+    mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
+    mechanisms += ["scattered pids"] * procfs.scattered()
+    ruleset = None
+    if landlock.abi():
+        read = (
+            "/proc",
+            *readable_paths.system(),
+            *readable_paths.interpreter(),
+            *show["roots"],
+            *map(namespaces.place, _paths(packages)),
+        )
+        ruleset = high(landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listed()))
+        mechanisms.append(f"landlock {landlock.abi()}")
+    os.umask(0o077)
+    listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
+    how = Confinement("A", namespaces.WORK, namespaces.PROGRAM_ID, ruleset)
+
+    def renew() -> None:
+        linux.umount(namespaces.WORK)
+        namespaces.mount_work(work_bytes)
+
+    return Entered(how, watch.namespace_tribe(), renew, mechanisms, listener)
+
+
+def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], library: Library) -> Entered:
+    version = landlock.abi()
+    if not version:
+        raise OSError(errno.ENOSYS, "no Landlock in this kernel")
+    uid = uids.claim()
+    if os.geteuid() == 0 and uid is None:
+        raise PermissionError("root without a uid for programs that no other jail has")
+    if uid is None:
+        _scope_signals(version)
+    work = _work_directory(directory, uid)
+    devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+    tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
+    read = (*readable_paths.system(), *readable_paths.interpreter(), *_paths(show["packages"]), *tools)
+    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listed()))
+    closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
+    listener = _filter_calls()
+    frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
+    how = Confinement("B", work, uid, ruleset, closed=closed, library=library.lowest, frozen=frozen)
+    tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
+    mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
+    return Entered(how, tribe, lambda: _empty(work), mechanisms, listener, Disk(work, work_bytes))
+
+
+def _enter_nothing(directory: str, work_bytes: int) -> Entered:
+    work = _work_directory(directory, None)
+    how = Confinement("C", work, None, None)
+    mechanisms = ["rlimits", "subreaper"]
+    return Entered(how, watch.searched_tribe(), lambda: _empty(work), mechanisms, disk=Disk(work, work_bytes))
+
+
+def _filter_calls(*spare: str) -> int | None:
+    """Load the filter; returns the descriptor that tells of forbidden calls, where there is one."""
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    listener = seccomp.install(spare=spare, tell=True)
+    return None if listener is None else high(listener)
+
+
+def _scope_signals(version: int) -> None:
+    """Enter a Landlock domain of our own, so that neither our kill(-1) nor a program's can reach beyond it."""
+    if version < landlock.SIGNAL_SCOPE_ABI:
+        raise OSError(errno.ENOSYS, f"Landlock ABI {version} cannot scope signals, and there is no second uid")
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    landlock.restrict(landlock.build_signal_scope())
+    try:
+        os.kill(os.getppid(), 0)
+    except PermissionError:
+        return
+    raise AssertionError("a signal left the Landlock domain")
+
+
+def _work_directory(directory: str, uid: int | None) -> str:
+    work = os.path.join(directory, "work")
+    os.mkdir(work, _WORK_MODE)
+    if uid is not None:
+        os.chmod(directory, 0o711)
+        os.chown(work, uid, uid)
+    return work
+
+
+def _empty(work: str) -> None:
+    empty(work)
+    os.chmod(work, _WORK_MODE)
+    os.utime(work, (0, 0))

@@ -1,0 +1,64 @@
+"""Where Python programs import from, when that lies under a directory closed to their uid.
+
+A descriptor of such a directory is opened while we may, and everything is imported through it: who holds it needs no
+permission for the way there, and no capability. What may be read there is Landlock's to say.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from sandbox.kernel import uids
+
+_LOWEST: Final = 1024  # above what a program may open, and closes with all others
+
+
+class Library:
+    """`lowest`: the first of its descriptors; a program keeps those from there on."""
+
+    def __init__(self, prefixes: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
+        """Reach what is imported of an interpreter and of packages, from here on, in the way that programs can."""
+        closed = [path for path in _import_roots(prefixes, packages) if not uids.may_enter(path)]
+        self._places = dict.fromkeys(closed, "")
+        self.lowest = _LOWEST
+        if not closed:
+            return
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if most != resource.RLIM_INFINITY:
+            self.lowest = min(_LOWEST, most - len(closed))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.lowest + len(closed), most))
+        for target, path in enumerate(closed, self.lowest):
+            fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.dup2(fd, target, inheritable=False)
+            os.close(fd)
+            self._places[path] = f"/proc/self/fd/{target}"
+        for paths in (sys.path, *_packages()):
+            paths[:] = map(self.at, paths)
+        sys.path_importer_cache.clear()
+
+    def at(self, path: str) -> str:
+        """By which way to reach what lies at `path`."""
+        for closed, place in self._places.items():
+            if f"{path}/".startswith(f"{closed}/"):
+                return place + path[len(closed) :]
+        return path
+
+
+def _import_roots(prefixes: Sequence[str], packages: Sequence[str]) -> list[str]:
+    """Directories of the path that lie in `prefixes`, and those that hold packages; nothing that lies in another."""
+    own = tuple(f"{prefix}/" for prefix in prefixes)
+    found: list[str] = []
+    for home in sorted({*(path for path in sys.path if path.startswith(own)), *map(os.path.dirname, packages)}):
+        if os.path.isdir(home) and not any(home.startswith(f"{outer}/") for outer in found):
+            found.append(home)
+    return found
+
+
+def _packages() -> list[list[str]]:
+    """Where the packages that are imported have their modules."""
+    paths = (getattr(module, "__path__", None) for module in list(sys.modules.values()))
+    return [path for path in paths if isinstance(path, list)]

@@ -1,0 +1,346 @@
+"""The enforcer's eyes: what the processes of one run use, and their end.
+
+The watcher is the parent of the run and lives in its pid namespace, or is its subreaper: nothing of the run can leave
+its sight. It measures CPU and memory over all processes, kills at a limit, records which limit it was, and returns
+only when every process is dead and reaped.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from sandbox.kernel import procfs, seccomp
+from sandbox.zygote.disk import Disk
+from sandbox.zygote.inbox import Inbox
+from sandbox.zygote.memory_usage import read, weigh
+
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+_CPUS: Final = os.cpu_count() or 1 << 20
+_GLANCE_S: Final = 0.05
+_PF_EXITING: Final = 4  # set before a process's descriptors are closed
+WALL_STRETCH: Final = 6.0  # on an overloaded machine a run may take this much longer than its wall limit, no more
+
+_PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may have taken meanwhile
+
+Members = Callable[[], list[int]]
+Spent = Callable[[], float]
+"""CPU seconds of a run, of children that nobody waited for as well, and of what is prepared beside it."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How one run ended.
+
+    `cause` is what was enforced: cpu, wall, memory, output, disk, processes, cancelled, "security: <system call>", or
+    None.
+    """
+
+    cause: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    memory_bytes: int = 0
+    left_behind: int = 0
+    """Processes that outlived the program, killed and reaped."""
+
+    @property
+    def ended(self) -> bool:
+        """False when nobody could say how: whoever knew was killed."""
+        return self.cause is not None or self.signal is not None or self.exit_code is not None
+
+    def add(self, cpu_s: float, memory_bytes: int) -> None:
+        """What one more process of the run used."""
+        self.cpu_s += cpu_s
+        self.memory_bytes = max(self.memory_bytes, memory_bytes)
+
+    def set_status(self, status: int) -> None:
+        """The program's own end, as wait(2) tells it."""
+        if os.WIFSIGNALED(status):
+            self.signal = os.WTERMSIG(status)
+        else:
+            self.exit_code = os.WEXITSTATUS(status)
+
+
+@dataclass(frozen=True, slots=True)
+class Tribe:
+    """The processes of a run, as this tier finds and kills them."""
+
+    members: Members
+    kill: Callable[[], None]
+    atomic: bool
+    """True when `kill` cannot be outrun by a fork."""
+
+
+class Run(Protocol):
+    """A program that has begun: a direct child of ours, or a template's."""
+
+    def fileno(self) -> int:
+        """Readable when the program has ended."""
+
+    def members(self) -> list[int]:
+        """The processes of the run."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Take in what it used, and leave no process of it."""
+
+
+class Child:
+    """A program that is our own child."""
+
+    def __init__(self, pid: int, tribe: Tribe) -> None:
+        self.pid, self.tribe = pid, tribe
+        self.pidfd = os.pidfd_open(pid)
+        self.members = tribe.members
+
+    def fileno(self) -> int:
+        return self.pidfd
+
+    def end(self, outcome: Outcome) -> None:
+        os.close(self.pidfd)
+        end_all(self.tribe, outcome, {self.pid: True})
+
+
+def watch(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None = None,
+    disk: Disk | None = None,
+    spent: Spent | None = None,
+) -> Outcome:
+    """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
+    outcome = Outcome()
+    start = time.monotonic()
+    try:
+        outcome.cause = _wait(run, limits, outputs, inbox, listener, disk, spent)
+    finally:
+        outcome.wall_s = time.monotonic() - start
+        run.end(outcome)
+    if spent is not None and outcome.wall_s * _CPUS > _PREPARED_S:  # else it cannot have spent more
+        outcome.cpu_s = max(outcome.cpu_s, spent() - _PREPARED_S)
+    if outcome.cause is None:
+        outcome.cause = _exceeded(limits, outcome.cpu_s, outcome.memory_bytes, 1 + outcome.left_behind, outputs)
+    return outcome
+
+
+def _wait(
+    run: Run,
+    limits: dict[str, Any],
+    outputs: list[int],
+    inbox: Inbox,
+    listener: int | None,
+    disk: Disk | None,
+    spent: Spent | None,
+) -> str | None:
+    """Until the program ends (None), or the limit that it broke."""
+    poller = select.poll()
+    ended, asked = run.fileno(), inbox.fileno()
+    poller.register(ended, select.POLLIN)
+    poller.register(asked, select.POLLIN)
+    if listener is not None:
+        poller.register(listener, select.POLLIN)
+    clock = _Clock(limits)
+    look = time.monotonic() + min(_GLANCE_S, limits["cpu_s"])
+    while True:
+        ready = dict(poller.poll(max(0.0, min(look, clock.deadline) - time.monotonic()) * 1000))
+        if asked in ready and inbox.cancelled():
+            return "cancelled"
+        if listener in ready and (call := seccomp.heard(listener)):
+            return f"security: {call}"
+        if ended in ready:
+            return None
+        lap = inbox.take_lap()
+        if ready and not lap and time.monotonic() < look:  # who makes us listen without end is looked at all the same
+            continue
+        inbox.flush()
+        members = run.members()
+        (cpu, tasks), memory = _use(members), weigh(members, limits["memory_bytes"])
+        if spent is not None:
+            cpu = max(cpu, spent() - _PREPARED_S)
+        if lap:
+            clock = _Clock({**limits, "cpu_s": cpu + lap["cpu_s"], "wall_s": lap["wall_s"]}, _starved_s(members))
+        if cause := _exceeded(clock.limits, cpu, memory, tasks, outputs):
+            return cause
+        if disk is not None and disk.exceeded(members):
+            return "disk"
+        if clock.is_over(members):
+            return "wall"
+        look = time.monotonic() + min(_GLANCE_S, max(0.005, clock.limits["cpu_s"] - cpu))
+
+
+class _Clock:
+    """The limits of a run, or of what has begun in it last, and until when it may go on."""
+
+    def __init__(self, limits: dict[str, Any], starved_s: float = 0.0) -> None:
+        self.limits, self.starved_s, self.start = limits, starved_s, time.monotonic()
+        self.deadline: float = self.start + limits["wall_s"]
+
+    def is_over(self, members: list[int]) -> bool:
+        if time.monotonic() >= self.deadline:
+            wall_s, starved_s = self.limits["wall_s"], max(0.0, _starved_s(members) - self.starved_s)
+            self.deadline = self.start + min(wall_s + starved_s, wall_s * WALL_STRETCH)
+        return time.monotonic() >= self.deadline
+
+
+def _starved_s(members: list[int]) -> float:
+    """Seconds that the run was ready and the machine gave it no core: not the program's fault, so not on its clock."""
+    waits = [0.0]
+    for pid in members:
+        with suppress(OSError, ValueError, IndexError):
+            waits.append(int(read(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
+    return max(waits)
+
+
+def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
+    """Where the kernel counts a run's tasks apart from all others, it refuses more of them; elsewhere we cap them."""
+    if tasks > limits["processes"]:  # before the memory that so many take
+        return "processes"
+    if memory_bytes > limits["memory_bytes"]:
+        return "memory"
+    if any(os.fstat(fd).st_size > limits["output_bytes"] for fd in outputs):
+        return "output"
+    return "cpu" if cpu_s > limits["cpu_s"] else None
+
+
+def _use(members: list[int]) -> tuple[float, int]:
+    """CPU seconds, and tasks."""
+    used, tasks = 0.0, 0
+    for pid in members:
+        with suppress(OSError, ValueError, IndexError):  # it ended while we looked
+            cpu_s, threads = _use_of(pid)
+            used += cpu_s
+            tasks += threads
+    return used, tasks
+
+
+def _use_of(pid: int) -> tuple[float, int]:
+    fields = read(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
+    waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
+    cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+    with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
+        cpu_s = max(cpu_s, int(read(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
+    return cpu_s + waited_for, int(fields[17])
+
+
+def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
+    """Kill and reap until there is nothing left; CPU and memory are summed over all of the run's that is reaped.
+
+    known: True for the program's own process, False for what does not belong to the run. Who is not named there was
+    left behind by the program.
+    """
+    while not _reap(outcome, known, os.WNOHANG):
+        tribe.kill()
+        if tribe.atomic:
+            _reap(outcome, known, 0)
+        else:
+            time.sleep(0.001)
+
+
+def _reap(outcome: Outcome, known: dict[int, bool], flags: int) -> bool:
+    """Take in what has ended (flags 0: wait for it). True when no child is left: orphans become our children."""
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, flags)
+        except ChildProcessError:
+            return True
+        if pid == 0:
+            return False
+        ours = known.get(pid)
+        if ours is False:
+            continue
+        outcome.add(usage.ru_utime + usage.ru_stime, usage.ru_maxrss << 10)
+        if ours:
+            outcome.set_status(status)
+        else:
+            outcome.left_behind += 1
+
+
+def namespace_tribe() -> Tribe:
+    """Tier A: all of this pid namespace but pid 1, which is us. The kernel's kill(-1) is atomic against fork."""
+
+    def members() -> list[int]:
+        return [int(name) for name in os.listdir(procfs.at("")) if name.isdigit() and name != "1"]
+
+    return Tribe(members, lambda: _kill(-1), atomic=True)
+
+
+def uid_tribe(uid: int, killer: int | None) -> Tribe:
+    """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid.
+
+    Its real uid is `killer`, which nobody else has: so it may signal them, and none of them may stop it. Without such
+    a uid, they are searched for.
+    """
+    if killer is None:
+        return searched_tribe()
+
+    def kill() -> None:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setresuid(killer, uid, killer)
+                _kill(-1)
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+
+    return Tribe(descendants, kill, atomic=False)
+
+
+def domain_tribe() -> Tribe:
+    """Tier B without root: our Landlock domain scopes signals, so kill(-1) reaches only our descendants."""
+    return Tribe(descendants, lambda: _kill(-1), atomic=True)
+
+
+def searched_tribe() -> Tribe:
+    """Descendants, as /proc lists them; stopped first, so that they cannot fork while we count. Tier C has no other."""
+
+    def kill() -> None:
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in descendants():
+                _kill(pid, number)
+
+    return Tribe(descendants, kill, atomic=False)
+
+
+def descendants(root: int | None = None) -> list[int]:
+    """Of `root`, by default of this process."""
+    found: list[int] = []
+    queue = [os.getpid() if root is None else root]
+    while queue:
+        pid = queue.pop()
+        try:
+            for thread in os.listdir(procfs.at(f"{pid}/task")):
+                queue += [int(item) for item in read(procfs.at(f"{pid}/task/{thread}/children"), 1 << 20).split()]
+        except (OSError, ValueError):
+            continue
+        found.append(pid)
+    return found[1:]
+
+
+def is_ending(pid: int) -> bool:
+    """Every thread of the process has begun to end, or it is gone."""
+    try:
+        return all(_ends(procfs.at(f"{pid}/task/{thread}/stat")) for thread in os.listdir(procfs.at(f"{pid}/task")))
+    except OSError:
+        return True
+
+
+def _ends(stat: str) -> bool:
+    try:
+        return bool(int(read(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
+    except OSError:
+        return True
+
+
+def _kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # already gone, or nothing there to kill
+        os.kill(pid, number)

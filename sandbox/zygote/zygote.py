@@ -1,0 +1,255 @@
+"""The process inside the jail that runs programs: warm, trusted, pid 1 in tier A. It runs no program's code itself.
+
+consumes  run requests from the judge, with descriptors for all data; produces one Outcome per request
+waits for the control socket, or for the run in hand; woken by either, and dies when the socket closes
+
+Started by exec with a clean environment; enters its jail once (`enter`); then forks a child per run, which confines
+itself and becomes the program (`child`), while we watch (`watch`). A program with many cases gets a process that forks
+for it (`template`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import Any, Final
+
+from sandbox.kernel import cgroup, linux
+from sandbox.zygote import files, guard, template, watch
+from sandbox.zygote.become_program import Forked, Setting, live
+from sandbox.zygote.confine import STREAMS, high
+from sandbox.zygote.enter import Entered, enter, moved, reach_library, warm_up
+from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
+
+_OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
+_OWN_PROCESSES: Final = 10
+
+
+def main() -> None:
+    """argv: as `_keep` reads it."""
+    live(_keep)
+
+
+def _keep(_: list[Any]) -> None:
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show, whose.
+
+    What more to show is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
+    """
+    fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
+    show = json.loads(more)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # with a handler, it would be the one signal that reaches a pid 1
+    if whose == "own":
+        parent = str(guard.stand_guard(directory, int(parent)))
+    control = socket.socket(fileno=high(int(fd)))
+    _reserve()
+    linux.die_with_parent(int(parent))
+    try:
+        group = None if tier == "C" else cgroup.join(show["group"])
+        library = reach_library(tier, show["packages"])
+        if not (tier == "A" and moved(show["packages"])):
+            warm_up(show["packages"], library)
+        keeper = Keeper(control, enter(tier, directory, int(parent), int(work_bytes), control, show, library))
+        keeper.use(group, int(work_bytes))
+        keeper.prove()
+    except (OSError, AssertionError, ImportError) as error:
+        control.send(json.dumps([{"error": f"{type(error).__name__}: {error}"}]).encode())
+        return
+    control.send(json.dumps([{"tier": tier, "mechanisms": keeper.mechanisms, "ahead": keeper.ahead}]).encode())
+    keeper.serve()
+
+
+def _reserve() -> None:
+    """Occupy the descriptors that a program gets, so that nothing we receive can lie there."""
+    fd = 0
+    while fd < STREAMS:
+        fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    os.close(fd)
+
+
+class Keeper:
+    """Runs requests one after the other in the jail that it has entered."""
+
+    def __init__(self, control: socket.socket, entered: Entered) -> None:
+        how = entered.how
+        self.inbox = Inbox(control)
+        self.renew = entered.renew
+        self.listener = entered.listener
+        self.disk = entered.disk
+        self.mechanisms = entered.mechanisms + ["told calls"] * (self.listener is not None)
+        if how.uid is not None and os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(how.uid, how.uid, how.uid)
+        linux.die_with_parent()  # again, for every change of identity clears it
+        environment = _environment(how.work)
+        os.environ.clear()
+        os.environ.update(environment)
+        self.complaint, voice = map(high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
+        self.setting = Setting(how, environment, voice)
+        self.starter = template.Starter(self.setting, entered.tribe)
+        self.group: cgroup.Group | None = None
+        self.spare_bytes = 0
+        self.untouched = self._look()
+
+    def use(self, group: cgroup.Group | None, work_bytes: int) -> None:
+        """Limit all runs by `group`, whose memory is also that of the work directory, of the outputs, and ours."""
+        if group is not None:
+            self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
+            self.mechanisms.append(f"cgroup v{group.version}")
+
+    @property
+    def ahead(self) -> int:
+        """Runs that may wait here. A fork of ours would know whether any do, and so a program whether it is the last:
+        without templates none may.
+        """
+        return AHEAD if self.starter.possible else 0
+
+    def prove(self) -> None:
+        """Run one child that tries to break out. Raises AssertionError naming what was open."""
+        if self.setting.how.tier == "C":
+            return
+        limits = {
+            "cpu_s": 5,
+            "wall_s": 10,
+            "memory_bytes": 512 << 20,
+            "stack_bytes": 8 << 20,
+            "output_bytes": 1 << 20,
+        }
+        limits |= {"headroom_bytes": 64 << 20, "address_space": True}
+        limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
+        request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
+        request |= {"series": (0, 0), "gather": None}
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        reply, fds = self.run(request, [null] * STREAMS)
+        os.close(null)
+        assert not fds
+        assert not reply["error"], reply["error"]
+        if self.listener is not None:  # its last act is a forbidden call, which must be told and be its end
+            assert reply["cause"] == "security: unshare", f"a forbidden call was not told: {reply}"
+        else:
+            assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
+
+    def serve(self) -> None:
+        """Answer requests until the control socket closes."""
+        while True:
+            try:
+                request, fds = self.inbox.next()
+                if request["mode"] == "forget":
+                    self.starter.forget()
+                    continue
+                reply, out = self.run(request, fds)
+            except OwnerGone:
+                return
+            except OSError as error:  # who runs here next would pay for it: say why, and end
+                self.inbox.answer(_reply(watch.Outcome(), f"{type(error).__name__}: {error}"), [], hold=False)
+                return
+            self.inbox.answer(reply, out, hold=request["hold"] and reply["cause"] is None)
+            for fd in (*fds, *out):
+                os.close(fd)
+
+    def run(self, request: Request, fds: list[int]) -> tuple[dict[str, Any], list[int]]:
+        """One run, from files placed to nothing left. The reply's `error` is our fault, never the program's."""
+        if "cancelled" in request:
+            return _reply(watch.Outcome("cancelled")) | {"gathered": []}, []
+        outcome = self._attempt(request, fds, self.starter.begin)
+        if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
+            self._complaint()
+            self._tidy()
+            _rewind(fds[0], *(fds[index] for index in request["outputs"]))
+            outcome = self._attempt(request, fds, self.starter.fork)
+        work, gather = self.setting.how.work, request["gather"]
+        out = files.collect(work, request["collect"]) if outcome.exit_code == 0 else []
+        found = [] if gather is None else files.gather(work, gather, fds[request["gathered"]])
+        self._tidy()
+        complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
+        return _reply(outcome, complaint) | {"gathered": found}, out
+
+    def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.Outcome:
+        for name, offset, size in request["files"]:
+            files.place(self.setting.how.work, name, fds[request["packed"]], offset, size)
+        if request["gather"] is not None:
+            files.open_to_all(self.setting.how.work, request["gather"])
+        outputs = [fds[index] for index in request["outputs"]]
+        kills = self._limit_group(request["limits"])
+        if self.disk is not None:
+            self.disk.begin()
+        spent = self._spending()
+        try:
+            run = begin(request, fds)
+        except Forked:
+            self.inbox.sock.close()  # no part of a fork's
+            raise
+        if request.get("pipes"):
+            _let_go(fds[:2])
+        outcome = watch.watch(run, request["limits"], outputs, self.inbox, self.listener, self.disk, spent)
+        if outcome.cause is None and self.group is not None and self.group.kills() > kills:
+            outcome.cause = "memory"
+        return outcome
+
+    def _spending(self) -> watch.Spent | None:
+        """What a run that begins now spends, as its group counts it: without what we spend ourselves."""
+        group = self.group
+        spent = None if group is None else group.cpu_s()
+        if group is None or spent is None:
+            return None
+        before = spent - time.process_time()
+        return lambda: (group.cpu_s() or 0.0) - time.process_time() - before
+
+    def _tidy(self) -> None:
+        """Nothing stays in the work directory, nor is anything to be read from it: its mode and times are notes too.
+
+        Raises OSError when that cannot be: who runs here next would pay for it.
+        """
+        work = self.setting.how.work
+        if self._look() != self.untouched or os.listdir(work):
+            self.renew()
+            if os.listdir(work) or self._look()[:2] != self.untouched[:2]:
+                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was")
+        self.untouched = self._look()
+
+    def _look(self) -> tuple[int, ...]:
+        found = os.stat(self.setting.how.work)
+        return found.st_mode, found.st_uid, found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns
+
+    def _limit_group(self, limits: dict[str, Any]) -> int:
+        """Returns how many processes the group's memory limit has ended so far."""
+        if self.group is None:
+            return 0
+        files = 4 * max(limits["file_bytes"], limits["output_bytes"]) + AHEAD * 3 * limits["output_bytes"]
+        memory = limits["memory_bytes"] + limits["headroom_bytes"] + limits["stack_bytes"] + files
+        self.group.limit(memory + self.spare_bytes, limits["processes"] + _OWN_PROCESSES)
+        return self.group.kills()
+
+    def _complaint(self) -> str:
+        """What the child could not do before it became the program."""
+        try:
+            return os.read(self.complaint, 4096).decode(errors="replace")
+        except BlockingIOError:
+            return ""
+
+
+def _environment(work: str) -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", "HOME": work, "TMPDIR": work, "LANG": "C.UTF-8", "OMP_NUM_THREADS": "1"}
+
+
+def _let_go(pipes: list[int]) -> None:
+    """The program alone has them from here on: their numbers are closed by whoever received them."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for fd in pipes:
+        os.dup2(null, fd, inheritable=False)
+    os.close(null)
+
+
+def _rewind(stdin: int, *outputs: int) -> None:
+    os.lseek(stdin, 0, os.SEEK_SET)
+    for fd in outputs:
+        os.ftruncate(fd, 0)
+        os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _reply(outcome: watch.Outcome, error: str = "") -> dict[str, Any]:
+    return {**{name: getattr(outcome, name) for name in watch.Outcome.__slots__}, "error": error}

@@ -1,0 +1,33 @@
+"""A run that an earlier commit began goes on under this one, with the real engine and the real learner."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import former_run
+import pytest
+from places import SUPPORT
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+def overlap(folder: Path, *words: str) -> list[dict]:
+    command = [sys.executable, "-m", "overlap.cli", *words]
+    environment = {"PYTHONPATH": str(SUPPORT)}
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=800
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_former_run_takes_its_next_step(tmp_path: Path) -> None:
+    former_run.unpack(tmp_path)
+    rows = overlap(tmp_path, "train", "--resume", "run.dir=run", "run.steps=4", "run.eval_samples=0")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert rows[-1]["version"] == 4
+    assert rows[-1]["rollout/parity_gap"] <= 1e-4

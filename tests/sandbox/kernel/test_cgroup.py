@@ -1,0 +1,262 @@
+"""Where this machine lets us make cgroups: the kernel holds all processes of a run to their limits together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+from places import ROOT
+
+from sandbox.build import Builder
+from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
+from sandbox.jail.jail import Jail
+from sandbox.judging import Judge
+from sandbox.kernel import cgroup, orphan_cleanup
+from sandbox.zygote import become_program, template, watch, zygote
+from sandbox.zygote.confine import Confinement
+from sandbox.zygote.inbox import AHEAD
+
+
+def groups(prefix: str) -> set[str]:
+    return {name for name in cgroup.names() if name.startswith(prefix)}
+
+
+@pytest.fixture(scope="module")
+def jail(tiered_jail: Jail) -> Jail:
+    if not any(name.startswith("cgroup") for name in tiered_jail.mechanisms):
+        pytest.skip("no cgroup here that we may make a group in")
+    return tiered_jail
+
+
+def verdict(jail: Jail, source: str, tmp_path: Path, limits: Limits) -> Verdict:
+    problem = Problem("p", "stdio", (Case("", "done\n"),), limits=limits)
+    return Judge(jail, Builder(str(tmp_path))).judge(problem, Program(source)).verdict
+
+
+def in_group(name: str, source: str, memory_bytes: int, processes: int) -> tuple[int, int]:
+    """Exit status of a program that is only in a group, and how many of its processes the kernel ended there."""
+    code = f"""
+        import os
+        from sandbox.kernel import cgroup
+        group = cgroup.make({name!r})
+        group.limit({memory_bytes}, {processes})
+        child = os.fork()
+        if child == 0:
+            group.join()
+            os.execv({sys.executable!r}, [{sys.executable!r}, "-S", "-c", {source!r}])
+        print(os.waitpid(child, 0)[1], group.kills())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
+    cgroup.remove(name)
+    status, kills = map(int, done.stdout.split())
+    return status, kills
+
+
+def test_the_kernel_ends_a_process_where_all_together_want_more_memory_than_the_group_has(jail: Jail) -> None:
+    source = (
+        "import os, time\n"
+        "children = []\n"
+        "for _ in range(4):\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        held = b'x' * (40 << 20)\n"
+        "        time.sleep(30)\n"
+        "    children.append(pid)\n"
+        "ended, status = os.wait()\n"
+        "for pid in children:\n"
+        "    if pid != ended:\n"
+        "        os.kill(pid, 9)\n"
+        "os._exit(status)\n"
+    )
+    status, kills = in_group(orphan_cleanup._own_name(), source, 100 * MIB, 64)
+    assert os.WEXITSTATUS(status) == 9
+    assert kills >= 1
+
+
+def test_the_kernel_starts_no_more_processes_than_the_group_may_have(jail: Jail) -> None:
+    source = (
+        "import os, signal\n"
+        "children = []\n"
+        "try:\n"
+        "    while True:\n"
+        "        pid = os.fork()\n"
+        "        if pid == 0:\n"
+        "            signal.pause()\n"
+        "        children.append(pid)\n"
+        "except OSError:\n"
+        "    for pid in children:\n"
+        "        os.kill(pid, 9)\n"
+        "    os._exit(len(children))\n"
+    )
+    status, kills = in_group(orphan_cleanup._own_name(), source, 1 << 30, 8)
+    assert os.WEXITSTATUS(status) == 7
+    assert kills == 0
+
+
+@pytest.mark.parametrize("how", ["signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "unwaited()"])
+def test_children_that_nobody_waits_for_are_charged(jail: Jail, tmp_path: Path, how: str) -> None:
+    name = orphan_cleanup._own_name()
+    group = cgroup.make(name)
+    cgroup.remove(name)
+    if group is None or group._usage is None:
+        pytest.skip("no group here counts CPU time")
+    source = f"""
+import ctypes, os, signal, struct, time
+def unwaited():
+    ctypes.CDLL(None).sigaction(signal.SIGCHLD, struct.pack('Q128siQ', 0, b'', 2, 0), None)
+{how}
+for _ in range(50):
+    if os.fork() == 0:
+        while time.process_time() < 0.02:
+            pass
+        os._exit(0)
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+print('done')
+"""
+    assert verdict(jail, source, tmp_path, Limits(cpu_s=0.3, wall_s=60)) is Verdict.TLE
+    assert verdict(jail, source, tmp_path, Limits(cpu_s=10, wall_s=60)) is Verdict.AC
+
+
+class _Counting:
+    """A group in which the kernel ends a process during the run."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def limit(self, memory_bytes: int, processes: int) -> None:
+        self.asked.append((memory_bytes, processes))
+
+    def cpu_s(self) -> None:
+        return None
+
+    def kills(self) -> int:
+        self.asked.append((-1, -1))
+        return len(self.asked)
+
+
+def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    worker = object.__new__(zygote.Keeper)
+    worker.setting = become_program.Setting(Confinement("B", str(tmp_path), None, None), {}, -1)
+    worker.group = group = _Counting()  # type: ignore[assignment]
+    worker.spare_bytes = 7
+    worker.renew, worker.untouched = lambda: None, worker._look()
+    worker.starter = template.Starter(worker.setting, watch.searched_tribe())
+    monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
+    monkeypatch.setattr(zygote.Keeper, "_complaint", lambda _: "")
+    monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.Outcome(exit_code=0))
+    worker.inbox = worker.listener = worker.disk = None  # type: ignore[assignment]
+    sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
+    request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
+    reply, _ = worker.run(request | {"gather": None}, [])
+    assert reply["cause"] == "memory"
+    assert group.asked[0] == (1000 + 200 + 30 + 4 + 3 * AHEAD + 7, 3 + zygote._OWN_PROCESSES)
+
+
+def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Jail, tmp_path: Path) -> None:
+    large = "x = bytearray(300 << 20)\nprint('done')\n"
+    limits = [Limits(memory_bytes=size * MIB) for size in (128, 512, 128, 512)]
+    assert [verdict(jail, large, tmp_path, limit).name for limit in limits] == ["MLE", "AC", "MLE", "AC"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kills"),
+    [
+        (b"oom_kill_disable 0\nunder_oom 0\noom_kill 12\n", 12),
+        (b"low 0\nmax 4\noom 5\noom_kill 3\noom_group_kill 7\n", 3),
+        (b"oom_kill_disable 0\nunder_oom 0\n", None),
+    ],
+)
+def test_a_number_is_read_from_the_line_of_its_name(text: bytes, kills: int | None) -> None:
+    assert cgroup._number(b"oom_kill ", text) == kills
+
+
+def test_the_group_goes_with_the_jail(jail: Jail) -> None:
+    with Jail(jail.tier) as other:
+        assert groups(other.group)
+    assert not groups(other.group)
+
+
+def test_the_group_goes_when_the_jails_owner_is_killed(jail: Jail) -> None:
+    code = f"""
+        import time
+        from sandbox.jail import Jail
+        jail = Jail({jail.tier!r})
+        print(jail.group, jail.process.pid, flush=True)
+        time.sleep(600)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        name, guard = owner.stdout.readline().split()
+        guarding = psutil.Process(int(guard))
+        assert groups(name)
+        owner.kill()
+    _, alive = psutil.wait_procs([guarding], timeout=20)
+    assert not alive
+    assert not groups(name)
+
+
+def test_whoever_is_still_in_a_group_is_ended_when_it_is_removed(jail: Jail) -> None:
+    name = orphan_cleanup._own_name()
+    code = f"from sandbox.kernel import cgroup; cgroup.make({name!r}).join(); print(1, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=-1, stdout=-1) as member:
+        assert member.stdout is not None
+        assert member.stdout.readline()
+        cgroup.remove(name)
+        assert not groups(name)
+        assert member.wait(5) == -signal.SIGKILL
+
+
+def test_the_group_of_a_dead_owner_is_swept_and_a_living_ones_is_not(jail: Jail) -> None:
+    dead = f"{orphan_cleanup._PREFIX}{os.getpid()}-1-{orphan_cleanup._namespace()}-x.y"
+    living = f"{orphan_cleanup._own_name()}.y"
+    try:
+        for name in (dead, living):
+            assert cgroup.make(name) is not None
+        orphan_cleanup.sweep()
+        assert not groups(dead)
+        assert groups(living)
+    finally:
+        cgroup.remove(dead)
+        cgroup.remove(living)
+
+
+MOUNTS = {
+    "two trees": "35 32 0:32 / /groups/memory rw - cgroup cgroup rw,memory\n"
+    "40 32 0:36 / /groups/pids rw - cgroup cgroup rw,pids\n",
+    "one tree": "41 31 0:38 / /groups rw,relatime - cgroup2 cgroup2 rw\n",
+    "a container's part": "41 31 0:38 /docker/abc /groups rw - cgroup2 cgroup2 rw\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("mounts", "own", "version", "folders"),
+    [
+        ("two trees", "4:memory:/a/b\n8:pids:/\n", 1, ("/groups/memory/a/b", "/groups/pids")),
+        ("two trees", "4:memory:/a/b\n", None, ()),
+        ("one tree", "0::/a/b\n", 2, ("/groups/a",) * 3),
+        ("one tree", "0::/\n", None, ()),
+        ("a container's part", "0::/docker/abc/a/b\n", 2, ("/groups/a",) * 3),
+    ],
+)
+def test_where_groups_can_be_made(
+    monkeypatch: pytest.MonkeyPatch, mounts: str, own: str, version: int | None, folders: tuple[str, ...]
+) -> None:
+    """In v2 a group with processes hands no controller on: then it is the parent of the one that we are in."""
+    texts = {"/proc/self/cgroup": own, "/proc/self/mountinfo": MOUNTS[mounts]}
+    monkeypatch.setattr(cgroup, "_read", texts.__getitem__)
+    monkeypatch.setattr(cgroup, "_hands_on", lambda folder: folder == "/groups/a")
+    assert [(layout.version, layout.folders) for layout in cgroup._layouts()] == (
+        [(version, folders)] if version else []
+    )

@@ -1,0 +1,107 @@
+"""A jail's programs have a uid of their own, and what ends them cannot be stopped by them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from places import ROOT
+
+from sandbox.build import Builder
+from sandbox.core import Case, Limits, Problem, Program, Verdict
+from sandbox.jail.jail import Jail
+from sandbox.judging import Judge
+from sandbox.kernel import uids
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has uids to give")
+
+
+@pytest.fixture(scope="module")
+def judge_in_b(builder: Builder) -> Iterator[Judge]:
+    with Jail("B", shared=builder.shared) as jail:
+        yield Judge(jail, builder)
+
+
+@pytest.fixture
+def as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Root of a user namespace with four uids beside its own."""
+    held: list[object] = []
+    monkeypatch.setattr(uids, "_held", held)
+    monkeypatch.setattr(uids, "_mapped", lambda: [(0, 5)])
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    yield
+    for name in held:
+        name.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("as_in_a_container")
+def test_no_two_jails_share_a_uid_where_few_are_mapped() -> None:
+    claimed = [uids.claim() for _ in range(5)]
+    assert sorted(uid for uid in claimed if uid is not None) == [1, 2, 3, 4]
+    assert claimed[-1] is None
+
+
+@pytest.mark.usefixtures("as_in_a_container")
+def test_a_uid_is_free_again_when_its_holder_is_gone() -> None:
+    claimed = uids.claim()
+    uids._held.pop().close()
+    assert uids.claim() == claimed
+
+
+@as_root
+def test_who_ends_a_run_cannot_be_stopped_by_it() -> None:
+    """As on a kernel that does not scope signals: nothing but the uid stands between the two."""
+    code = """
+        import os, signal, sys
+        from sandbox.kernel import linux, uids
+        from sandbox.zygote import watch
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        uid, killer = uids.claim(), uids.claim()
+        readable, writable = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setresuid(uid, uid, uid)
+            os.write(writable, b"x")
+            while True:
+                try:
+                    os.kill(-1, signal.SIGSTOP)
+                except ProcessLookupError:
+                    pass
+        os.read(readable, 1)
+        watch.end_all(watch.uid_tribe(uid, killer if sys.argv[1] == "killer" else None), watch.Outcome(), {child: True})
+    """
+    for how in ("killer", "searched"):
+        argv = [sys.executable, "-c", textwrap.dedent(code), how]
+        for _ in range(10):
+            with subprocess.Popen(argv, cwd=ROOT, start_new_session=True) as process:
+                try:
+                    assert process.wait(20) == 0
+                finally:
+                    with_its_own(process.pid)
+
+
+def with_its_own(session: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(session, signal.SIGKILL)
+
+
+@as_root
+def test_as_root_in_tier_b_no_program_keeps_a_capability(judge_in_b: Judge) -> None:
+    """What lies in a directory of root's is not even seen to be there, and a library that does is imported from."""
+    source = (
+        "import os\nfor path in ('/root/.', '/proc/1/root/.'):\n    try:\n        os.stat(path)\n        print(path)\n"
+        "    except OSError:\n        pass\n"
+        "import concurrent.futures.thread, decimal, multiprocessing.pool, sqlite3, statistics, xml.dom.minidom\n"
+        "print('ok')\n"
+    )
+    problem = Problem("p", "stdio", (Case("", "ok"),) * 3, limits=Limits(cpu_s=5, wall_s=60))
+    done = judge_in_b.judge(problem, Program(source))
+    assert done.verdict is Verdict.AC, done.cases
+    looks = "try { require('fs').statSync('/root/.'); console.log('seen') } catch (e) { console.log('ok') }"
+    assert judge_in_b.judge(problem, Program(looks, "javascript")).verdict is Verdict.AC

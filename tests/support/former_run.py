@@ -1,0 +1,17 @@
+"""The run directory that an earlier commit has left; see tests/fixtures/README.md."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+from places import SUPPORT
+
+ARCHIVE = SUPPORT.parent / "fixtures" / "run_e515161.tar.gz"
+
+
+def unpack(folder: Path) -> Path:
+    """Unpack policy and run into ``folder``, where commands find both by the relative paths of the configuration."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "run"
