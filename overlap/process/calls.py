@@ -106,14 +106,15 @@ class Writer(Protocol):
 
 
 async def connect(
-    life: Life, title: str, module: str, environment: Mapping[str, str]
+    life: Life, title: str, module: str, environment: Mapping[str, str], **options: Any
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
+    """Start ``python -m module FD`` and connect to it. ``options``, and what it raises: see ``Life.spawn``."""
     with life.starting(title):
         ours, theirs = socket.socketpair()
     try:
         with theirs:
-            life.spawn(title, ["-P", "-m", module, str(theirs.fileno())], environment, fds=[theirs.fileno()])
+            fds = [theirs.fileno()]
+            life.spawn(title, ["-P", "-m", module, str(fds[0])], environment, fds=fds, **options)
         return await asyncio.open_connection(sock=ours)
     except BaseException:
         ours.close()
@@ -131,9 +132,9 @@ class Peer:
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, life: Life, title: str, module: str, environment: Mapping[str, str]) -> Peer:
-        """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
-        return cls.joined(life, title, *await connect(life, title, module, environment))
+    async def start(cls, life: Life, title: str, module: str, environment: Mapping[str, str], **options: Any) -> Peer:
+        """Start ``python -m module FD`` and connect to it: see ``connect``."""
+        return cls.joined(life, title, *await connect(life, title, module, environment, **options))
 
     @classmethod
     def joined(cls, life: Life, title: str, reader: asyncio.StreamReader, writer: Writer) -> Peer:

@@ -2,8 +2,8 @@
 
     spawn ──▶ guard: await what they do ──▶ fail: the first cause stays, all who wait wake, all are killed ──▶ close
 
-The engine's door and the learner's hold one, and add the calls that they make. Reward workers die and are replaced one
-by one, and the sandbox ends its own processes: neither is a life.
+The engine, the learner and each reward worker have one, and add the calls that they make. The sandbox ends its own
+processes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from overlap.process import process_tree, run_environment
 
@@ -61,16 +63,23 @@ class Life:
         return self._cause is not None
 
     def spawn(
-        self, title: str, argv: Sequence[str], environment: Mapping[str, str], *, fds: Sequence[int] = ()
+        self,
+        title: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        fds: Sequence[int] = (),
+        **options: Any,
     ) -> subprocess.Popen[bytes]:
         """Start ``sys.executable argv`` in the tree's folder and in a session of its own: Ctrl-C is our affair.
+        ``options`` of ``Popen`` go before the ones of a life.
 
         Its death ends the life, and so does a start that fails; ``title`` names it then. Raises the cause when the life
         is over.
         """
         self.check()
         with self.starting(title):
-            return self._spawn(title, argv, environment, fds)
+            return self._spawn(title, argv, environment, {"pass_fds": fds, **options})
 
     @contextlib.contextmanager
     def starting(self, title: str) -> Iterator[None]:
@@ -82,7 +91,7 @@ class Life:
             self.check()
 
     def _spawn(
-        self, title: str, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+        self, title: str, argv: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
     ) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = {
@@ -93,15 +102,13 @@ class Life:
         }
         with contextlib.ExitStack() as stack:
             out = stack.enter_context(self.log.open("ab")) if self.log is not None else subprocess.DEVNULL
-            process = subprocess.Popen(
+            known: dict[str, Any] = {"cwd": self.folder, "stdout": out, "stderr": subprocess.STDOUT}
+            process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, *argv],
-                cwd=self.folder,
                 env=run_environment.environment(**(mine | dict(environment))),
-                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
                 start_new_session=True,
+                **(known | dict(options)),
             )
         self._born.append(process)
         self._titles[process.pid] = title
@@ -203,18 +210,16 @@ class Life:
 
     def _bury(self) -> None:
         if self._born:
-            self._end_tree()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _end_tree(self) -> None:
-        left = process_tree.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
-        orphans = process_tree.marked(f"{run_environment.LIFE}={self._token}")
-        process_tree.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
-        for process in self._born:
-            if process.pid not in left:
+            with contextlib.suppress(OSError):  # no descriptor is left to look with; what they started is bound to them
+                process_tree.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
+                orphans = process_tree.marked(f"{run_environment.LIFE}={self._token}")
+                process_tree.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
+            until = time.monotonic() + _KILL_S
+            for process in self._born:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_KILL_S)
-        run_environment.remove_shared(self._token)
+                    process.wait(max(0.0, until - time.monotonic()))
+            run_environment.remove_shared(self._token)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _reason(exc: OSError) -> str:

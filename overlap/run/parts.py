@@ -183,7 +183,7 @@ def sandbox_verifier(
 
     cfg, task = prepared.cfg, prepared.task
     pool = cluster_pool(cfg, placement, tuple(task.packages), tell) if cfg.cluster.address else None
-    return SandboxVerifier(cfg, task, log=log, scratch=scratch, tell=tell, pool=pool)
+    return SandboxVerifier(cfg, task, log=log, scratch=scratch, notify=tell, pool=pool)
 
 
 def bound_cores(placement: Placement, node: str) -> int:

@@ -26,7 +26,8 @@ from overlap.task import Task as BaseTask
 from overlap.verify.guarded_pool import Pool, Watched
 from overlap.verify.node_reports import ClusterFigures
 from overlap.verify.reward_pool import RewardPool
-from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
+from overlap.verify.reward_worker import WorkerLost
+from overlap.verify.user_fault import RewardFault, checked, described
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -55,10 +56,10 @@ class SandboxVerifier:
     """Implements :class:`overlap.core.Verifier`. Constructing it starts nothing.
 
     The sandbox, and the worker processes for rewards that need no sandbox, are started when they are first needed. What
-    reward functions print goes to ``log``, their temporary files and the sandbox's to ``scratch``; a reward that hangs
-    is told to ``tell`` at its deadline, and so is a problem that is set aside. ``pool`` replaces ``sandbox.Pool`` by
-    something with the same methods. ``judge_once``: have the sandbox judge equal programs for equal problems once, as
-    the samples of a group often are.
+    reward functions print goes to ``log``, their temporary files and the sandbox's to ``scratch``. ``notify`` gets a
+    line for a reward that hangs, at its deadline, and for a problem that is set aside. ``pool`` replaces
+    ``sandbox.Pool`` by something with the same methods. ``judge_once``: have the sandbox judge equal programs for equal
+    problems once, as the samples of a group often are.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class SandboxVerifier:
         *,
         log: Path | None = None,
         scratch: Path | None = None,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
         pool: Callable[[], Pool] | None = None,
         judge_once: bool = True,
     ) -> None:
@@ -78,11 +79,11 @@ class SandboxVerifier:
         self._scratch = scratch
         self._make_pool = pool or self._sandbox_pool
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
-        self._rewards = RewardPool(task, cfg.verify.workers, wall_s, log, scratch, tell)
+        self._rewards = RewardPool(task, cfg.verify.workers, wall_s, log, scratch, notify)
         self._opening: asyncio.Task[Watched] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._recent: deque[str] = deque(maxlen=WINDOW)
-        self._tell = tell
+        self._notify = notify
         self._aside: dict[tuple[str, str], str] = {}
         """Prompts and problems that are judged no more, and why."""
 
@@ -278,9 +279,9 @@ class SandboxVerifier:
         first = (prompt.id, problem.id) not in self._aside
         if first:
             self._aside[prompt.id, problem.id] = f"the problem was set aside: {cause}"
-            if self._tell is not None:
+            if self._notify is not None:
                 place = f" ({prompt.place})" if prompt.place else ""
-                self._tell(f"problem {problem.id!r}{place} is set aside, samples masked: {printable(cause)[:500]}")
+                self._notify(f"problem {problem.id!r}{place} is set aside, samples masked: {printable(cause)[:500]}")
         return first
 
     def _note(self, cause: str) -> None:

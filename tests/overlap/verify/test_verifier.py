@@ -345,7 +345,7 @@ def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None
     async def run() -> None:
         pool = StandIn(answer)
         verifier = SandboxVerifier(
-            config(max_failure_share=0.1), Checked(), pool=lambda: pool, judge_once=False, tell=told.append
+            config(max_failure_share=0.1), Checked(), pool=lambda: pool, judge_once=False, notify=told.append
         )
         for number in range(40):  # half of them, and yet no failure of ours
             scored = await verifier.score(trajectory(f"BROKEN {number}"))

@@ -1,6 +1,6 @@
 """A prompt crosses to a reward worker once, however many of its samples are rewarded there.
 
-    Prompt ── dill, once ──▶ Dumped ── Sender, once per worker ──▶ pipe ──▶ Receiver ── loaded once ──▶ Prompt
+    Prompt ── dill, once ──▶ Dumped ── Sender, once per worker ──▶ call ──▶ Receiver ── loaded once ──▶ Prompt
 
 A prompt may hold megabytes of the task's data. Both ends keep what was used last, within the same bounds, and the
 driver says what to forget, so neither has to ask.
@@ -8,14 +8,14 @@ driver says what to forget, so neither has to ask.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from overlap.core import Prompt
+from overlap.process import Message, message
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 << 20
@@ -77,16 +77,15 @@ class Sender:
     def __init__(self) -> None:
         self._there = _Kept(lambda size: int(size))
 
-    def messages(self, dumped: Dumped, answer: str) -> list[bytes]:
-        """To be sent in this order: a head, and the prompt where it is new there."""
-        gone: list[int] = []
+    def message(self, dumped: Dumped, answer: str) -> Message:
+        """The call of ``reward``: with the prompt where it is new there, and with the numbers of what to forget."""
+        forget: list[int] = []
         new = dumped.number not in self._there
         if new:
-            gone = self._there.keep(dumped.number, len(dumped.data))
+            forget = self._there.keep(dumped.number, len(dumped.data))
         else:
             self._there.move_to_end(dumped.number)
-        head = json.dumps({"prompt": dumped.number, "new": new, "forget": gone, "answer": answer}).encode()
-        return [head, dumped.data] if new else [head]
+        return message("reward", dumped.number, dumped.data if new else None, forget, answer)
 
 
 class Receiver:
@@ -97,16 +96,14 @@ class Receiver:
         self._loaded: dict[int, Prompt] = {}
         self._raw: dict[int, bytes] = {}
 
-    def receive(self, pipe: Any) -> tuple[Callable[[], Prompt], str]:
-        """The next call: how to get its prompt (which may raise what the user's classes raise), and its answer."""
-        head = json.loads(pipe.recv_bytes())
-        number = head["prompt"]
-        if head["new"]:
-            self._raw[number] = pipe.recv_bytes()
-        for gone in head["forget"]:
+    def receive(self, number: int, data: bytes | None, forget: Sequence[int]) -> Callable[[], Prompt]:
+        """Take note of what was sent; returns how to get the prompt, which may raise what the user's classes raise."""
+        if data is not None:
+            self._raw[number] = data
+        for gone in forget:
             self._loaded.pop(gone, None)
             self._raw.pop(gone, None)
-        return lambda: self._prompt(number), head["answer"]
+        return lambda: self._prompt(number)
 
     def _prompt(self, number: int) -> Prompt:
         if number not in self._loaded:
