@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def ending_in_order(work: Callable[[], int]) -> int:
     """Do the work of a command; returns its exit code, and says in one line what ended it early."""
-    from overlap.process import exit_code, interruptible
+    from overlap.process import exit_code, handle_interrupts
 
-    with interruptible() as interrupts:
+    with handle_interrupts() as interrupts:
         try:
             code = work()
             interrupts.check()

@@ -31,7 +31,7 @@ from overlap.generate import VllmGenerator
 from overlap.learner import DeepSpeedLearner
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
 from overlap.prepare import Prepared, prepare
-from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
+from overlap.process import Reaper, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, StepTiming, judged, merge, quiet, result_timing
 from overlap.run import Door, open_doors
 from overlap.verify import SandboxVerifier
@@ -270,7 +270,7 @@ def main() -> None:
     widest = [f"rollout.max_staleness={STALEST}", f"verify.workers={len(CORES)}"]
     cfg = load_config(options.config, [*options.overrides, *widest])
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, options.engine_cores))
-    with interruptible() as interrupts, scratch_directory() as (scratch, reaper):
+    with handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         prepared = prepare(cfg, None, scratch)
         prepared = replace(prepared, train=tuple(lengthened(p, options.cases) for p in prepared.train))
         with quiet(scratch / "run.log") as console:

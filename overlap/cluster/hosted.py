@@ -25,7 +25,7 @@ from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
-from overlap.process import Life, connect, scratch_directory
+from overlap.process import ChildProcesses, connect, scratch_directory
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
@@ -213,7 +213,7 @@ class Hosted:
             return b""
 
 
-class _Watched(Life):
+class _Watched(ChildProcesses):
     """A life that tells of a death."""
 
     def __init__(self, name: str, scratch: Path, log: Path, tell: Callable[[str, int | None], None]) -> None:

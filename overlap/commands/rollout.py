@@ -31,7 +31,7 @@ from overlap.evaluation import (
 from overlap.pipeline import PromptStream, take_in
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
 from overlap.prepare import Prepared, Seated, checked_file, episode_lines, left_out_lines, prepare, seat, seats_lines
-from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
+from overlap.process import Reaper, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import (
     MARK,
     Console,
@@ -128,7 +128,7 @@ def run_standalone(
     ``preparing`` makes what is prepared in another way than a run's, and ``wanted`` says, after that, which doors are
     opened: the work must do without the others.
     """
-    with interruptible() as interrupts, scratch_directory() as (scratch, reaper):
+    with handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         prepared = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
         check(prepared)
         doors = wanted()
@@ -194,7 +194,11 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
     """Judge the probes of every problem of ``data.train``; 1 where something was found. Needs no policy."""
     if out is not None:
         check_out(out, ours='"place": ')
-    with interruptible() as interrupts, scratch_directory() as (scratch, reaper), quiet(scratch / "run.log") as console:
+    with (
+        handle_interrupts() as interrupts,
+        scratch_directory() as (scratch, reaper),
+        quiet(scratch / "run.log") as console,
+    ):
         task = load_task(cfg.data.task, cfg)
         intakes = [take_in(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")]
         prompts = [prompt for intake in intakes for prompt in intake.prompts][:limit]

@@ -24,7 +24,7 @@ from overlap.errors import EngineError, OverlapError
 from overlap.generate.site import Here, Site
 from overlap.generate.start import READY_S, EngineSpec, Sample, Sampling, environment
 from overlap.placement import EngineSeat, Placement, place_here
-from overlap.process import Life, Peer, RemoteFault, see
+from overlap.process import ChildProcesses, Peer, RemoteFault, log_hint
 
 _START_S = READY_S + 30
 _LOAD_S = 600.0
@@ -61,7 +61,7 @@ class VllmGenerator:
         name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
         self._log = log or scratch / f"{name}.log"
         self._spec = _spec(cfg, policy, standalone, placement, self._seat)
-        self._life = Life(name, EngineError, scratch, self._log)
+        self._life = ChildProcesses(name, EngineError, scratch, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -290,14 +290,14 @@ class VllmGenerator:
             async with asyncio.timeout(within):
                 return await self._peer.call(name, *args)
         except TimeoutError:
-            error = EngineError(f"{what}: the engine did not answer in time{see(self._log)}")
+            error = EngineError(f"{what}: the engine did not answer in time{log_hint(self._log)}")
             self._life.fail(error)
             raise error from None
         except RemoteFault as error:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 
 
-async def open_host(life: Life, module: str, seat: EngineSeat, site: Site) -> Peer:
+async def open_host(life: ChildProcesses, module: str, seat: EngineSeat, site: Site) -> Peer:
     """Start the process that the engine lives in."""
     return await site.start(life, f"the {life.name} process", module, environment(), seat)
 

@@ -16,17 +16,17 @@ from typing import Any, NoReturn
 from overlap.errors import OverlapError
 from overlap.process import (
     CANCEL,
-    Call,
     Pid,
+    RemoteCall,
     RemoteFault,
-    Reply,
-    descendants,
-    encode,
-    ended,
-    exit_status,
+    RemoteReply,
+    describe_exit,
+    encode_message,
     is_tracker,
     leave,
-    read,
+    list_descendants,
+    read_message,
+    unreaped_exit_status,
 )
 
 _CAUSE_S = 0.2  # processes of an engine die one after the other: the first to have been killed is the cause
@@ -45,29 +45,29 @@ class Host:
         """Until the driver hangs up."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                call: Call = await read(reader)
+                call: RemoteCall = await read_message(reader)
                 if call.name != CANCEL:
                     task = self._running[call.number] = asyncio.create_task(self._answer(call), name=call.name)
                     task.add_done_callback(partial(self._forget, call.number))
                 elif call.args[0] in self._running:
                     self._running[call.args[0]].cancel()
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: RemoteCall) -> None:
         try:
-            reply = Reply(call.number, "ok", await self._do(call))
+            reply = RemoteReply(call.number, "ok", await self._do(call))
         except OverlapError as error:
-            reply = Reply(call.number, "error", error)
+            reply = RemoteReply(call.number, "error", error)
         except Exception as error:  # vLLM raises whatever it likes
             if type(error).__name__ == "EngineDeadError" and self._engine is not None:
                 self._note(None, None)
                 return
-            reply = Reply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
+            reply = RemoteReply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
         self._send(reply)
 
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:
         del self._running[number]
 
-    async def _do(self, call: Call) -> Any:
+    async def _do(self, call: RemoteCall) -> Any:
         if call.name != "open":
             return await getattr(self._engine, call.name)(*call.args)
         from overlap.generate.vllm_api import open_engine
@@ -76,12 +76,12 @@ class Host:
         self._watch()
         return self._engine.backend, self._engine.shares_gpus
 
-    def _send(self, reply: Reply) -> None:
-        self._writer.write(encode(reply))
+    def _send(self, reply: RemoteReply) -> None:
+        self._writer.write(encode_message(reply))
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        for process in descendants(os.getpid()):
+        for process in list_descendants(os.getpid()):
             if is_tracker(process.pid):
                 continue
             try:
@@ -94,7 +94,7 @@ class Host:
     def _on_exit(self, process: Pid, fd: int) -> None:
         asyncio.get_running_loop().remove_reader(fd)
         os.close(fd)
-        self._note(process, exit_status(process))
+        self._note(process, unreaped_exit_status(process))
 
     def _note(self, process: Pid | None, code: int | None) -> None:
         """A process has ended, or vLLM says that one has."""
@@ -106,11 +106,11 @@ class Host:
         known = self._engine.exit_codes()
         deaths = [(p.pid, known.get(p.pid, code)) for p, code in self._deaths.items() if p.pid]
         if not deaths:
-            self._send(Reply(0, "dead", "the engine died"))
+            self._send(RemoteReply(0, "dead", "the engine died"))
             return
         killed = [(pid, code) for pid, code in deaths if code is not None and code < 0]
         pid, code = (killed or deaths)[0]
-        self._send(Reply(0, "dead", f"the engine process {pid} {ended(code)}"))
+        self._send(RemoteReply(0, "dead", f"the engine process {pid} {describe_exit(code)}"))
 
 
 def serve(kind: type[Host] = Host) -> NoReturn:

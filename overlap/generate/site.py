@@ -7,19 +7,19 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 from overlap.placement import EngineSeat
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 
 class Site(Protocol):
     """Where one engine lives; another engine has another one."""
 
     async def start(
-        self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
         """Start ``python -m module FD`` on that seat and connect to it. Raises the cause when the life is over."""
 
     def brought(
-        self, life: Life, info: Mapping[str, Any], version: int
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
         """What an update says of its weights, as it is true there for as long as the context lasts."""
 
@@ -28,11 +28,11 @@ class Here:
     """The driver's machine."""
 
     async def start(
-        self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
         return await Peer.start(life, title, module, {**environment, **seat.environment})
 
     def brought(
-        self, life: Life, info: Mapping[str, Any], version: int
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
         return nullcontext(info)

@@ -78,7 +78,7 @@ class Interrupts:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupts]:
+def handle_interrupts() -> Iterator[Interrupts]:
     """Handle signals inside; afterwards they are handled as before. A hang-up that is ignored (nohup) stays so.
 
     Inside another one: what that one received, and whose exception was lost, is raised here.

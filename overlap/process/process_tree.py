@@ -47,7 +47,7 @@ def alive(process: Pid) -> bool:
     return stat is not None and stat.start == process.start and stat.state not in "ZX"
 
 
-def descendants(pid: int) -> list[Pid]:
+def list_descendants(pid: int) -> list[Pid]:
     """Children, grandchildren ... of ``pid`` that are still tied to it by their parents, nearest first."""
     return _below([pid], _table())
 
@@ -73,7 +73,7 @@ def is_tracker(pid: int) -> bool:
     return b"resource_tracker import main" in _told_at_start(pid, "cmdline")
 
 
-def exit_status(process: Pid) -> int | None:
+def unreaped_exit_status(process: Pid) -> int | None:
     """How a process ended (negative: by that signal); None while it runs, and once its parent has taken note."""
     fields = _stat_fields(process.pid)
     if not fields or fields[0] not in (b"Z", b"X") or int(fields[19]) != process.start:
@@ -173,7 +173,7 @@ def _end_below() -> None:
     """Kill our descendants, and our process group where we lead it."""
     me = os.getpid()
     group = [Pid(pid, stat.start) for pid, stat in _table().items() if stat.group == me]
-    kill_tree([*descendants(me), *group], 1.0, reap=False)
+    kill_tree([*list_descendants(me), *group], 1.0, reap=False)
 
 
 def _freeze(pids: Iterable[int | Pid], held: contextlib.ExitStack, until: float, trackers: bool) -> dict[Pid, int]:

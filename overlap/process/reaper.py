@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid
-from overlap.process.run_environment import RUN, environment, remove_shared, shared
+from overlap.process.run_environment import RUN, child_environment, remove_shared, shared_memory_names
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,7 +37,7 @@ for name in "overlap", "overlap.process", "sandbox", "sandbox.kernel":
 from overlap.process import reaper
 from sandbox.kernel import clear
 sys.modules["sandbox.kernel"].remove_tree = clear.remove_tree
-reaper.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
+reaper.serve_reaper(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
 """
 
 
@@ -78,7 +78,7 @@ class Reaper:
 
         if self._process is not None:
             raise RuntimeError("this reaper was started before; make a new one")
-        bare = {name: value for name, value in environment().items() if name != RUN}
+        bare = {name: value for name, value in child_environment().items() if name != RUN}
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BOOT, home, str(os.getpid()), self.run, "apart" if self._apart else ""],
@@ -130,7 +130,7 @@ class Reaper:
             return Swept()
         swept = _finish(process, deadline_s)
         if swept is None:  # it was killed: do its work here
-            swept = sweep(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
+            swept = sweep_run(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
         return swept
 
     def __enter__(self) -> Reaper:
@@ -147,7 +147,7 @@ class Reaper:
             self._process.stdin.flush()
 
 
-def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
+def sweep_run(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
     """Kill ``pids``, their descendants and what carries the name ``run``; then remove paths, files and shared memory.
 
     Resource trackers of ``multiprocessing`` come last, for they remove the shared memory of the killed; one
@@ -168,11 +168,14 @@ def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: P
     remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
     remove_shared(run)
     _unlink(files)
-    left = [*(path for path in sorted(paths) if not _remove(path)), *(f"/dev/shm/{name}" for name in shared(run))]
+    left = [
+        *(path for path in sorted(paths) if not _remove(path)),
+        *(f"/dev/shm/{name}" for name in shared_memory_names(run)),
+    ]
     return Swept(tuple(killed), (*remaining, *left))
 
 
-def serve(driver_pid: int, run: str, *, apart: bool = False) -> None:
+def serve_reaper(driver_pid: int, run: str, *, apart: bool = False) -> None:
     """The reaper's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1. ``apart``: in
     a process that the driver is not the parent of.
     """
@@ -182,7 +185,7 @@ def serve(driver_pid: int, run: str, *, apart: bool = False) -> None:
     if apart and os.fork():
         os._exit(0)
     pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
-    swept = sweep(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
+    swept = sweep_run(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
     answer = [f"killed {pid}\n" for pid in swept.killed]
     answer += [f"left {os.fsencode(name).hex()}\n" for name in swept.left]
     with contextlib.suppress(BrokenPipeError):
@@ -252,7 +255,7 @@ def _living(pids: set[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], li
     """Processes of the run that live: (those to kill, resource trackers that have work to finish)."""
     found = dict.fromkeys(process_tree.marked(f"{RUN}={run}"))
     for process in filter(process_tree.alive, pids):
-        found.update(dict.fromkeys([process, *process_tree.descendants(process.pid)]))
+        found.update(dict.fromkeys([process, *process_tree.list_descendants(process.pid)]))
     spared = set() if driver is None else {driver, *filter(_tracks, process_tree.children(driver.pid))}
     living = [process for process in found if process_tree.alive(process) and process not in spared]
     trackers = [process for process in living if _tracks(process)]

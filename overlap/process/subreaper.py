@@ -35,7 +35,7 @@ subreaper.keep(int(sys.argv[2]), sys.argv[3:])
 """
 
 
-def command(argv: Sequence[str]) -> list[str]:
+def subreaper_command(argv: Sequence[str]) -> list[str]:
     """What runs ``argv`` under a keeper that ends with this process."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [sys.executable, "-I", "-S", "-c", BOOT, home, str(os.getpid()), *argv]
@@ -71,7 +71,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    while left := process_tree.descendants(os.getpid()):
+    while left := process_tree.list_descendants(os.getpid()):
         process_tree.kill_tree(left, _KILL_S, trackers=True)
     os._exit(code)
 

@@ -162,13 +162,15 @@ def rolling(prepared: Prepared, engines: Generator, verifier: SandboxVerifier, s
     rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
     if rollout is None and not cfg.rollout.command:
         return engines
-    from overlap.server import ChatTemplate, Gateway, Harness, episodes  # imports a web server
+    from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
 
     if cfg.rollout.command:
         gateway, name = Gateway(), "rollout.command"
         decode = prepared.tokenizer.decode
         owing = cast("HarnessTask", task)
-        rollout = Harness(cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids)))
+        rollout = HarnessRollout(
+            cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids))
+        )
     template, packages = ChatTemplate(prepared.tokenizer), tuple(task.packages)
     return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)
 

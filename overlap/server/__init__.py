@@ -9,7 +9,7 @@ Knows nothing of how a reward is made.
 from overlap.server.chat import Budget, Chat, Reply, ToolCall
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.gateway import Gateway
-from overlap.server.harness import Harness, HarnessTask
+from overlap.server.harness import HarnessRollout, HarnessTask
 from overlap.server.template import ChatTemplate
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "ChatTemplate",
     "EpisodeSandbox",
     "Gateway",
-    "Harness",
+    "HarnessRollout",
     "HarnessTask",
     "Reply",
     "ToolCall",

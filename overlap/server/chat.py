@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, RequestRefused
-from overlap.server.episode_tree import Branch, Episode, Message, Turn, canonical, message_of
+from overlap.server.episode_tree import Branch, ChatMessage, EpisodeTree, Turn, canonical, message_of
 from overlap.server.template import ChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]
@@ -70,10 +70,10 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlannedTurn:
     """A turn that may be sampled: it goes on behind ``parent`` with ``added``; ``front`` [P] is all that is seen."""
 
-    dialog: tuple[Message, ...]
+    dialog: tuple[ChatMessage, ...]
     tools: str
     parent: Turn | None
     added: tuple[int, ...]
@@ -105,7 +105,7 @@ class Chat:
     ) -> None:
         self._request, self._engine, self._template = request, engine, template
         self._budget, self._place, self._reads = budget, place, reads
-        self.episode = Episode()
+        self.episode = EpisodeTree()
         self.over = ""
         """Why no turn is sampled any more, "" while one is."""
         self.ended = asyncio.Event()
@@ -156,7 +156,7 @@ class Chat:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         prefill: str = "",
-    ) -> Asked:
+    ) -> PlannedTurn:
         """What ``say`` would ask of the engine, and whether it may; raises as that does."""
         _check_options(tools, max_tokens, stop, prefill)
         dialog = _messages(messages)
@@ -169,9 +169,9 @@ class Chat:
         front = self.episode.ids(parent)
         front.extend(added)
         limit = self._room(len(front), max_tokens)
-        return Asked(dialog, known, parent, tuple(added), Packed("i", front), limit, tuple(stop), prefill)
+        return PlannedTurn(dialog, known, parent, tuple(added), Packed("i", front), limit, tuple(stop), prefill)
 
-    async def sample(self, asked: Asked) -> Reply:
+    async def sample(self, asked: PlannedTurn) -> Reply:
         """Have the engine answer; whether that arrives is known later (``deliver``). EpisodeOver, EngineError."""
         limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
         self._asked += 1
@@ -240,7 +240,7 @@ class Chat:
         raise RuntimeError(f"{self._refusals} turns were refused, the last one so: {error}") from error
 
     def _continued(
-        self, asked: Sequence[Message], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
+        self, asked: Sequence[ChatMessage], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Turn | None, list[int]]:
         """The turn that a request goes on from, and the ids between that and the answer."""
         match = self.episode.match(asked, known)
@@ -278,7 +278,7 @@ class Chat:
         self.unread += spoken.failed
         return spoken.whole
 
-    def _committed(self, asked: Asked, trajectory: Trajectory, spoken: Spoken) -> Reply:
+    def _committed(self, asked: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = asked.prefill + spoken.text
         calls = tuple(ToolCall(_call_id(trajectory.request.turn, n), *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
@@ -319,12 +319,12 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def _messages(raw: Any) -> tuple[Message, ...]:
+def _messages(raw: Any) -> tuple[ChatMessage, ...]:
     if not _is_list(raw):
         raise RequestRefused(f"messages: use a list of them, not {type(raw).__name__}")
     if not raw:
         raise RequestRefused("messages: it is empty; the policy has nothing to answer")
-    found, ids = list[Message](), list[Any]()
+    found, ids = list[ChatMessage](), list[Any]()
     for number, message in enumerate(raw):
         if not isinstance(message, Mapping):
             hint = "; a reply's is reply.message" if isinstance(message, Reply) else ""

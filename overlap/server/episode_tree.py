@@ -25,7 +25,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CanonicalCall:
     """A call of a tool. ``arguments`` is canonical JSON where it is JSON, else the text itself."""
 
     name: str
@@ -33,19 +33,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChatMessage:
     """What matching looks at. ``reasoning`` None: the request says nothing of it. ``name`` is of who speaks;
     ``answers`` the place of the call, of those of the answer before it, that a tool tells the result of.
     """
 
     role: str
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CanonicalCall, ...] = ()
     reasoning: str | None = None
     name: str | None = None
     answers: int | None = None
 
-    def same(self, other: Message) -> bool:
+    def same(self, other: ChatMessage) -> bool:
         """Whether the one repeats the other. Clients trim what the model said, and may leave its reasoning out."""
         if (self.role, self.calls) != (other.role, other.calls):
             return False
@@ -70,7 +70,7 @@ def canonical(arguments: Any) -> str:
         raise ValueError(f"what a tool takes cannot be written as JSON: {error}") from None
 
 
-def message_of(raw: Mapping[str, Any]) -> Message:
+def message_of(raw: Mapping[str, Any]) -> ChatMessage:
     """A message of ``/v1/chat/completions``. Raises ValueError, in words for whoever wrote it."""
     role = raw.get("role")
     if not isinstance(role, str) or role not in ROLES:
@@ -79,7 +79,7 @@ def message_of(raw: Mapping[str, Any]) -> Message:
     if reasoning is not None and not isinstance(reasoning, str):
         raise ValueError("reasoning must be text")
     name = None if raw.get("name") is None else str(raw["name"])
-    return Message(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
+    return ChatMessage(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
 
 
 def text_of(content: Any) -> str:
@@ -101,7 +101,7 @@ def text_of(content: Any) -> str:
     return "".join(parts)
 
 
-def _calls(raw: Any) -> Iterator[Call]:
+def _calls(raw: Any) -> Iterator[CanonicalCall]:
     if raw is None:
         return
     if not isinstance(raw, Sequence) or isinstance(raw, str):
@@ -110,7 +110,7 @@ def _calls(raw: Any) -> Iterator[Call]:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ValueError("a tool call without a function's name")
-        yield Call(function["name"], canonical(function.get("arguments") or {}))
+        yield CanonicalCall(function["name"], canonical(function.get("arguments") or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Turn:
 
     number: int
     parent: int | None
-    dialog: tuple[Message, ...]
+    dialog: tuple[ChatMessage, ...]
     tools: str
     added: Packed[int]
     token_ids: Packed[int]
@@ -160,13 +160,13 @@ class Match:
 
 
 @dataclass(slots=True)
-class Episode:
+class EpisodeTree:
     """The tree. Turns are numbered in the order in which they were committed."""
 
     turns: list[Turn] = field(default_factory=list)
     delivered: set[int] = field(default_factory=set)
 
-    def match(self, messages: Sequence[Message], tools: str) -> Match:
+    def match(self, messages: Sequence[ChatMessage], tools: str) -> Match:
         """The turn whose dialog is the longest that the request begins with; of equal ones the last that is known to
         have arrived. A request says more than that dialog: one that ends with an answer asks for nothing new of it.
         """
@@ -175,7 +175,7 @@ class Episode:
             rank = len(turn.dialog), turn.number in self.delivered
             if rank < longest or len(turn.dialog) >= len(messages) or turn.tools != tools:
                 continue
-            if all(map(Message.same, turn.dialog, messages)):
+            if all(map(ChatMessage.same, turn.dialog, messages)):
                 longest, best = rank, turn
         return Match(best, len(best.dialog) if best else 0)
 
@@ -194,7 +194,7 @@ class Episode:
 
     def commit(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         tools: str,
         parent: Turn | None,
         added: Sequence[int],
@@ -203,14 +203,14 @@ class Episode:
         logprobs: Sequence[float],
         spans: Iterable[VersionSpan],
         finish: Finish,
-        reply: Message,
+        reply: ChatMessage,
     ) -> Turn:
         """A turn that ended, from a request of these messages. That its parent is repeated shows that it arrived."""
         assert len(token_ids) == len(logprobs), "a log-prob for each token"
         ids, logs = Packed("i", token_ids), Packed("f", logprobs)
         own = None if parent is None else parent.number
         known = () if parent is None else parent.dialog
-        if own is not None and len(messages) >= len(known) and all(map(Message.same, known, messages)):
+        if own is not None and len(messages) >= len(known) and all(map(ChatMessage.same, known, messages)):
             self.delivered.add(own)
             messages = (*known, *messages[len(known) :])  # the same objects: a long dialog is not held once per turn
         dialog = (*messages, reply)

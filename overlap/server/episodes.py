@@ -29,7 +29,7 @@ from overlap.server import bounded
 from overlap.server.bounded import GoesOn, OutOfTime, within
 from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
-from overlap.server.slots import Place
+from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
@@ -154,7 +154,7 @@ class Episodes:
 
     async def _episode(self, request: Request) -> Trajectory:
         model, rollout = self._cfg.model, self._cfg.rollout
-        place = Place(self._places, request.place, IDLE_S)
+        place = EpisodeSlot(self._places, request.place, IDLE_S)
         budget = Budget(rollout.turns, model.behind_prompt, model.context_tokens)
         chat = Chat(request, self._engine, self._template, budget, place.turn, reads=rollout.reads)
         try:

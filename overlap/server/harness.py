@@ -26,7 +26,7 @@ from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_process import HarnessProcess
-from overlap.server.workdir_cleanup import settle
+from overlap.server.workdir_cleanup import clean_workdir
 from sandbox.kernel import remove_tree
 
 GRACE_S = 2.0
@@ -41,7 +41,7 @@ class HarnessTask(Protocol):
     def answer(self, prompt: Prompt, folder: Path, said: str) -> str: ...
 
 
-class Harness:
+class HarnessRollout:
     """The rollout that runs ``command``, as a shell reads it. ``scratch`` is the run's directory; ``decode`` gives a
     prompt's text.
     """
@@ -63,7 +63,7 @@ class Harness:
                 raise HarnessCrashed(f"rollout.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
-            await asyncio.to_thread(settle, folder)
+            await asyncio.to_thread(clean_workdir, folder)
             return await asyncio.to_thread(self._task.answer, prompt, folder, said)
         finally:
             await shielded_thread(remove_tree, str(folder))

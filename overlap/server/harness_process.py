@@ -12,7 +12,7 @@ from pathlib import Path
 
 from overlap.aio import shielded_thread
 from overlap.errors import RolloutError
-from overlap.process import LIFE, PARENT, Pid, environment, process_tree, subreaper
+from overlap.process import LIFE, PARENT, Pid, child_environment, process_tree, subreaper
 
 KILL_S = 5.0
 END_S, NAMED = 30.0, 5
@@ -30,14 +30,14 @@ class HarnessProcess:
 
     def __init__(self, argv: Sequence[str], folder: Path, own: Mapping[str, str]) -> None:
         self._mark = secrets.token_hex(8)
-        known = environment(**own, **{LIFE: self._mark})
+        known = child_environment(**own, **{LIFE: self._mark})
         for name in (PARENT, "PYTHONPATH"):  # what is ours to import is not its
             known.pop(name, None)
         words, ours = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(words, False)  # ours alone: to a program a full pipe that does not block is an error
         try:
             self._process = subprocess.Popen(
-                subreaper.command(argv),
+                subreaper.subreaper_command(argv),
                 cwd=folder,
                 env=known,
                 stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from sandbox.pool import Places
 
 
-class Place:
+class EpisodeSlot:
     """Of one episode, whose rank among those that wait is ``rank``: lower ones first. To be closed at its end."""
 
     def __init__(self, places: Places, rank: tuple[int, ...], idle_s: float) -> None:

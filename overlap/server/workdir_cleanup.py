@@ -16,7 +16,7 @@ FILE_BYTES = 256 << 20
 """A longer file, which may take no room on the disk, is not for one read into memory."""
 
 
-def settle(folder: Path) -> None:
+def clean_workdir(folder: Path) -> None:
     """Remove pipes, sockets, devices, links that lead out or nowhere, files beyond FILE_BYTES; open what was locked.
     There is a folder afterwards, also where the program removed it or put something in its place. Raises OSError.
     """

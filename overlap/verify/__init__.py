@@ -5,8 +5,8 @@ Waits for a verdict of the sandbox pool, or for a reward function in a worker pr
 Woken by  either, or by its deadline
 """
 
-from overlap.verify.guarded_pool import Pool, Watched
+from overlap.verify.guarded_pool import GuardedPool, JudgePool
 from overlap.verify.node_reports import ClusterFigures, NodeFigures
 from overlap.verify.verifier import PROBE, PROBE_PROGRAM, SandboxVerifier
 
-__all__ = ["PROBE", "PROBE_PROGRAM", "ClusterFigures", "NodeFigures", "Pool", "SandboxVerifier", "Watched"]
+__all__ = ["PROBE", "PROBE_PROGRAM", "ClusterFigures", "GuardedPool", "JudgePool", "NodeFigures", "SandboxVerifier"]

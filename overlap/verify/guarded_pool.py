@@ -17,7 +17,7 @@ CANCEL_S = 5.0
 """A cancelled sample waits so long for its job to be withdrawn."""
 
 
-class Pool(Protocol):
+class JudgePool(Protocol):
     """What the verifier needs of ``sandbox.Pool``."""
 
     async def __aenter__(self) -> Any: ...
@@ -34,12 +34,12 @@ def job_limit_s(problem: Problem) -> float:
     return longest_s(problem) + SPARE_S
 
 
-class Watched:
+class GuardedPool:
     """A pool. When it has answered nobody for as long as its longest job may take, its processes are killed, and every
     job that it has fails.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: JudgePool) -> None:
         self._pool = pool
         self._asking = 0
         self._answered_s = self._longest_s = 0.0

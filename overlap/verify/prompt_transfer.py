@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.core import Prompt
-from overlap.process import Message, message
+from overlap.process import PackedCall, pack_call
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Dumped:
+class DumpedPrompt:
     """A prompt as bytes. ``number`` names it to the workers; the prompt is held, so that its identity stays its own."""
 
     prompt: Prompt
@@ -50,7 +50,7 @@ class _Kept(OrderedDict[int, Any]):
         return gone
 
 
-class Dumps:
+class PromptDumps:
     """The prompts that were dumped last, known by identity. For any thread."""
 
     def __init__(self, dump: Callable[[Prompt], bytes]) -> None:
@@ -59,25 +59,25 @@ class Dumps:
         self._lock = threading.Lock()
         self._made = 0
 
-    def of(self, prompt: Prompt) -> Dumped:
+    def of(self, prompt: Prompt) -> DumpedPrompt:
         """Raises what ``dump`` raises."""
         with self._lock:  # samples of one prompt come together: the first dumps it, the others wait
             if (known := self._kept.get(id(prompt))) is not None:
                 self._kept.move_to_end(id(prompt))
                 return known  # type: ignore[no-any-return]
-            dumped = Dumped(prompt, self._made, self._dump(prompt))
+            dumped = DumpedPrompt(prompt, self._made, self._dump(prompt))
             self._made += 1
             self._kept.keep(id(prompt), dumped)
             return dumped
 
 
-class Sender:
+class PromptSender:
     """What one worker has, as the driver knows it."""
 
     def __init__(self) -> None:
         self._there = _Kept(lambda size: int(size))
 
-    def message(self, dumped: Dumped, answer: str) -> Message:
+    def message(self, dumped: DumpedPrompt, answer: str) -> PackedCall:
         """The call of ``reward``: with the prompt where it is new there, and with the numbers of what to forget."""
         forget: list[int] = []
         new = dumped.number not in self._there
@@ -85,10 +85,10 @@ class Sender:
             forget = self._there.keep(dumped.number, len(dumped.data))
         else:
             self._there.move_to_end(dumped.number)
-        return message("reward", dumped.number, dumped.data if new else None, forget, answer)
+        return pack_call("reward", dumped.number, dumped.data if new else None, forget, answer)
 
 
-class Receiver:
+class PromptReceiver:
     """The worker's end."""
 
     def __init__(self, load: Callable[[bytes], Prompt]) -> None:

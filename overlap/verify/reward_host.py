@@ -3,7 +3,7 @@
 A module of its own: what is defined in ``__main__`` of a script or a notebook is loaded beside nothing of ours.
 """
 
-from overlap.verify.reward_worker import serve
+from overlap.verify.reward_worker import serve_rewards
 
 if __name__ == "__main__":
-    serve()
+    serve_rewards()

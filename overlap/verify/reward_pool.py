@@ -19,7 +19,7 @@ from typing import Any
 
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, OverlapError, VerifierError
-from overlap.verify.prompt_transfer import Dumps
+from overlap.verify.prompt_transfer import PromptDumps
 from overlap.verify.reward_worker import Hung, RewardWorker, WorkerLost
 from overlap.verify.user_fault import RewardFault, shortened
 
@@ -52,7 +52,7 @@ class RewardPool:
     ) -> None:
         self._task, self._wall_s, self._log, self._scratch, self._notify = task, wall_s, log, scratch, notify
         self._workers = workers
-        self._dumps = Dumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
+        self._dumps = PromptDumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
         self._hung = 0
         """Calls that hung before any returned; -1 when one has."""
         self._payload: bytes | None = None

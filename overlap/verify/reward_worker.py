@@ -17,9 +17,19 @@ import tempfile
 from pathlib import Path
 
 from overlap.clock import now
-from overlap.process import CANCEL, PARENT, Life, Peer, Reply, encode, process_tree, read_proc, receive
-from overlap.verify.prompt_transfer import Dumped, Receiver, Sender
-from overlap.verify.user_fault import RewardFault, checked, described, of_dump
+from overlap.process import (
+    CANCEL,
+    PARENT,
+    ChildProcesses,
+    Peer,
+    RemoteReply,
+    encode_message,
+    process_tree,
+    read_proc,
+    receive_message,
+)
+from overlap.verify.prompt_transfer import DumpedPrompt, PromptReceiver, PromptSender
+from overlap.verify.user_fault import RewardFault, checked_reward, described_error, of_dump
 
 START_S = 120.0
 """A worker has this long to start and to import what the task needs."""
@@ -42,7 +52,7 @@ class Hung(WorkerLost):
         self.what = what
 
 
-class RewardWorker(Life):
+class RewardWorker(ChildProcesses):
     """One process, which has one call at a time. It works where this process does, and prints to ``log`` or else to
     this process's own output; ``scratch`` is the run's directory, or else the temp folder.
     """
@@ -50,7 +60,7 @@ class RewardWorker(Life):
     def __init__(self, log: Path | None, scratch: Path | None) -> None:
         super().__init__("reward", WorkerLost, scratch or Path(tempfile.gettempdir()), log)
         self._peer: Peer | None = None
-        self._prompts = Sender()
+        self._prompts = PromptSender()
         self._location = -1
         """Descriptor, there, of the file in which it writes where it hangs."""
 
@@ -67,7 +77,7 @@ class RewardWorker(Life):
             raise WorkerLost(late) from None
         return str(fault)
 
-    async def call(self, prompt: Dumped, answer: str, deadline_s: float) -> tuple[float | None, str]:
+    async def call(self, prompt: DumpedPrompt, answer: str, deadline_s: float) -> tuple[float | None, str]:
         """The reward of an answer, and the fault of the reward function, "" for none. Raises WorkerLost, Hung."""
         assert self._peer is not None
         asked = asyncio.create_task(self._peer.ask(self._prompts.message(prompt, answer)))
@@ -103,7 +113,7 @@ class RewardWorker(Life):
             await self._peer.close()
 
 
-def serve() -> None:
+def serve_rewards() -> None:
     """Serve calls from the socket argv[1], one after the other, until the driver is gone or wants no more.
 
     ``load(path, task)`` returns (fault, descriptor of the file that says where it hangs), ``reward(...)`` returns
@@ -114,11 +124,11 @@ def serve() -> None:
         served = _Served()
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
-                call = receive(calls)
+                call = receive_message(calls)
                 if call.name != CANCEL:  # whoever takes a call back ends this process
                     value = getattr(served, call.name)(*call.args)
                     sys.stdout.flush()
-                    connection.sendall(encode(Reply(call.number, "ok", value)))
+                    connection.sendall(encode_message(RemoteReply(call.number, "ok", value)))
     process_tree.leave(0)
 
 
@@ -132,8 +142,8 @@ class _Served:
         try:
             self._task = dill.loads(payload)
         except (Exception, SystemExit) as error:  # importing a user's module can raise anything
-            return described(error), -1
-        self._prompts = Receiver(dill.loads)
+            return described_error(error), -1
+        self._prompts = PromptReceiver(dill.loads)
         location = os.memfd_create("location")
         faulthandler.register(_WHERE, file=location, all_threads=False)
         return "", location
@@ -141,8 +151,8 @@ class _Served:
     def reward(self, number: int, data: bytes | None, forget: list[int], answer: str) -> tuple[float | None, str]:
         prompt = self._prompts.receive(number, data, forget)
         try:
-            return checked(self._task.reward(prompt(), answer, None)), ""
+            return checked_reward(self._task.reward(prompt(), answer, None)), ""
         except RewardFault as error:
             return None, str(error)
         except (Exception, SystemExit) as error:
-            return None, described(error)
+            return None, described_error(error)

@@ -31,7 +31,7 @@ class RewardFault(Exception):
     """The user's reward function raised, or returned something else than a finite number or None."""
 
 
-def checked(value: object) -> float | None:
+def checked_reward(value: object) -> float | None:
     """The reward as a float; raises RewardFault unless it is a finite number or None."""
     if value is None:
         return None
@@ -42,7 +42,7 @@ def checked(value: object) -> float | None:
     return number
 
 
-def described(error: BaseException) -> str:
+def described_error(error: BaseException) -> str:
     """An exception of the user's code in one line, with the line of theirs where it was raised."""
     where = _of_traceback(error.__traceback__)
     return f"raised {type(error).__name__}: {shortened(error, str)}" + (f" ({where})" if where else "")

@@ -23,11 +23,11 @@ from overlap.core import Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
-from overlap.verify.guarded_pool import Pool, Watched
+from overlap.verify.guarded_pool import GuardedPool, JudgePool
 from overlap.verify.node_reports import ClusterFigures
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
-from overlap.verify.user_fault import RewardFault, checked, described
+from overlap.verify.user_fault import RewardFault, checked_reward, described_error
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -70,7 +70,7 @@ class SandboxVerifier:
         log: Path | None = None,
         scratch: Path | None = None,
         notify: Callable[[str], None] | None = None,
-        pool: Callable[[], Pool] | None = None,
+        pool: Callable[[], JudgePool] | None = None,
         judge_once: bool = True,
     ) -> None:
         self._cfg, self._task, self._judge_once = cfg, task, judge_once
@@ -80,7 +80,7 @@ class SandboxVerifier:
         self._make_pool = pool or self._sandbox_pool
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
         self._rewards = RewardPool(task, cfg.verify.workers, wall_s, log, scratch, notify)
-        self._opening: asyncio.Task[Watched] | None = None
+        self._opening: asyncio.Task[GuardedPool] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._recent: deque[str] = deque(maxlen=WINDOW)
         self._notify = notify
@@ -176,7 +176,9 @@ class SandboxVerifier:
         asked, judgement = await self._judge(problem, program, trajectory.request.group)
         finished = time.monotonic()
         self.tier = judgement.tier
-        reward = self._ask_task("reward", trajectory, lambda: checked(self._task.reward(prompt, answer, judgement)))
+        reward = self._ask_task(
+            "reward", trajectory, lambda: checked_reward(self._task.reward(prompt, answer, judgement))
+        )
         started = min(asked + judgement.queue_s, finished)
         return replace(blank, reward=reward, judgement=judgement, started_s=started, finished_s=finished)
 
@@ -206,19 +208,19 @@ class SandboxVerifier:
         except ToolchainMissing as error:
             raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
 
-    async def _sandbox(self) -> Watched:
+    async def _sandbox(self) -> GuardedPool:
         if self._opening is None or (self._opening.done() and self._open_pool() is None):
             self._opening = asyncio.create_task(self._open(), name="open sandbox")
         return await asyncio.shield(self._opening)  # a cancelled sample leaves it to the others
 
-    async def _open(self) -> Watched:
+    async def _open(self) -> GuardedPool:
         if self._closing is not None:
             raise PoolClosed("the verifier is closed")
-        pool = Watched(self._make_pool())
+        pool = GuardedPool(self._make_pool())
         await pool.open()
         return pool
 
-    def _sandbox_pool(self) -> Pool:
+    def _sandbox_pool(self) -> JudgePool:
         from sandbox.pool import Pool as SandboxPool
 
         verify, packages = self._cfg.verify, tuple(self._task.packages)
@@ -233,7 +235,7 @@ class SandboxVerifier:
         except ToolchainMissing as error:
             raise ConfigError("task.packages", packages, str(error)) from error
 
-    def _open_pool(self) -> Watched | None:
+    def _open_pool(self) -> GuardedPool | None:
         opening = self._opening
         usable = opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
         return opening.result() if usable and opening else None
@@ -268,7 +270,7 @@ class SandboxVerifier:
         except RewardFault as error:
             raise self._task_fault(method, trajectory, str(error)) from error
         except Exception as error:  # the user's code can raise anything
-            raise self._task_fault(method, trajectory, described(error)) from error
+            raise self._task_fault(method, trajectory, described_error(error)) from error
 
     def _task_fault(self, method: str, trajectory: Trajectory, what: str) -> VerifierError:
         name = f"{type(self._task).__qualname__}.{method}"

@@ -17,7 +17,7 @@ from overlap.generate.generator import VllmGenerator
 from overlap.generate.start import Sampling
 from overlap.generate.vllm_api import check_shape
 from overlap.placement import Devices, place
-from overlap.process import shared
+from overlap.process import shared_memory_names
 
 
 class Shape:
@@ -142,8 +142,10 @@ def spec_on(tmp_path, count, **rollout):
 
 def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_does_not_outlive_a_sleep(tmp_path):
     cfg = replace(CFG, learn=replace(CFG.learn, ranks=2))
-    shared = replace(cfg, rollout=replace(cfg.rollout, tensor_parallel=2))
-    spec = VllmGenerator(shared, tmp_path, tmp_path, placement=place(shared, Devices.gpus(2)))._spec
+    shared_memory_names = replace(cfg, rollout=replace(cfg.rollout, tensor_parallel=2))
+    spec = VllmGenerator(
+        shared_memory_names, tmp_path, tmp_path, placement=place(shared_memory_names, Devices.gpus(2))
+    )._spec
     args = generate_start.engine_args(spec, 0)
     assert (args["enable_sleep_mode"], args["disable_custom_all_reduce"]) == (True, True)
     for alone in (spec_on(tmp_path, 1), spec_on(tmp_path, 3, tensor_parallel=2)):
@@ -190,8 +192,8 @@ def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
     ) as driver:
         pid = int(driver.stdout.readline().split()[-1])
         child = os.pidfd_open(pid)
-        assert len(shared(token)) == 2
+        assert len(shared_memory_names(token)) == 2
         driver.kill()
         assert poll(child, 10), "the child outlived its driver"
         os.close(child)
-    wait_until(lambda: not shared(token))  # by the resource tracker, which nobody killed
+    wait_until(lambda: not shared_memory_names(token))  # by the resource tracker, which nobody killed

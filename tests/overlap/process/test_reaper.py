@@ -18,7 +18,7 @@ from places import ROOT
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid, identify
 from overlap.process.reaper import Reaper, Swept
-from overlap.process.run_environment import RUN, shared
+from overlap.process.run_environment import RUN, shared_memory_names
 
 SOON_S = 20.0
 MINE = f"ovl-test-{os.getpid()}"
@@ -69,7 +69,7 @@ print(reaper.pid, watched.pid, orphan, flush=True)
 input()
 """)
     guard, watched, orphan = map(known, line(run))
-    tree = [watched, *process_tree.descendants(watched.pid)]
+    tree = [watched, *process_tree.list_descendants(watched.pid)]
     run.kill()
     assert process_tree.await_end([*tree, orphan, guard], SOON_S) == []
     run.communicate()
@@ -148,12 +148,12 @@ input()
 """)
     pid, name, tracker = line(run)
     guard = known(pid)
-    assert sorted(entry.split("-a1")[0] for entry in shared(name)) == [name, f"sem.{name}"]
+    assert sorted(entry.split("-a1")[0] for entry in shared_memory_names(name)) == [name, f"sem.{name}"]
     if tracker_first:
         os.kill(int(tracker), signal.SIGKILL)
     run.kill()
     assert process_tree.await_end([guard], SOON_S) == []
-    assert shared(name) == []
+    assert shared_memory_names(name) == []
     run.communicate()
 
 

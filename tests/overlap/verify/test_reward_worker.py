@@ -383,7 +383,7 @@ def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str])
     worker = process_tree.identify(int(driver.stdout.readline().split()[2]))
     assert worker is not None
     assert driver.stdout.readline() == "hanging\n"
-    below = process_tree.descendants(driver.pid)
+    below = process_tree.list_descendants(driver.pid)
     assert worker in below
     driver.kill()
     assert process_tree.await_end(below, SOON_S) == []

@@ -1,9 +1,9 @@
-"""The life of a tree of processes behind a door: it begins once, many wait for it, it ends once and with one cause.
+"""Processes that belong together: started once, awaited by many, ended once and with one cause.
 
     spawn ──▶ guard: await what they do ──▶ fail: the first cause stays, all who wait wake, all are killed ──▶ close
 
-The engine, the learner and each reward worker have one, and add the calls that they make. The sandbox ends its own
-processes.
+The engine, the learner and each reward worker are such processes; ``calls`` adds the calls that they serve. The sandbox
+ends its own processes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from typing import Any
 from overlap.process import process_tree, run_environment
 
 CAUSE_S = 1.0
-"""A failure whose cause may yet turn up is reported after this long: who dies often says why a moment later, and who
-loses a connection says so before the death at its other end is noticed."""
+"""Seconds after which a failure is reported whose cause may yet turn up: a process that dies often sends the reason a
+moment later, and one that loses a connection reports that before the death at the other end is noticed."""
 _KILL_S = 10.0  # for the kernel to end a killed process, memory of many GiB included
 
 
-class Life:
-    """Processes that live and die together. Constructing it starts nothing.
+class ChildProcesses:
+    """Processes that end together: with the first of them, or when they are closed. Constructing it starts nothing.
 
-    ``name`` is what messages call it ("engine"), ``fault`` makes the error of the door, ``scratch`` is the directory of
-    the run, and ``log`` takes what the processes print. All methods belong to one event loop, but ``pids``.
+    ``name`` is what messages call them ("engine"), ``fault`` makes the error that is raised, ``scratch`` is the run's
+    directory, and ``log`` takes what the processes print. All methods but ``pids`` belong to one event loop.
     """
 
     def __init__(self, name: str, fault: Callable[[str], Exception], scratch: Path, log: Path | None = None) -> None:
@@ -54,12 +54,12 @@ class Life:
 
     @property
     def folder(self) -> Path:
-        """The tree's own directory, which goes with it: there from the first ``spawn`` on."""
+        """Directory of these processes: made by the first ``spawn``, removed by ``close``."""
         return self._scratch / f"{self.name}-{self._token[-6:]}"
 
     @property
     def over(self) -> bool:
-        """True when nothing can be asked of the processes any more."""
+        """True once the processes have failed or were closed."""
         return self._cause is not None
 
     def spawn(
@@ -71,11 +71,11 @@ class Life:
         fds: Sequence[int] = (),
         **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start ``sys.executable argv`` in the tree's folder and in a session of its own: Ctrl-C is our affair.
-        ``options`` of ``Popen`` go before the ones of a life.
+        """Start ``sys.executable argv``, in ``folder`` and in a session of its own (Ctrl-C is the driver's to handle);
+        ``options`` are further arguments of ``Popen``, or take the place of ours.
 
-        Its death ends the life, and so does a start that fails; ``title`` names it then. Raises the cause when the life
-        is over.
+        Its death ends all of them, and so does a start that fails; ``title`` names it in the error. Raises the cause when
+        they are over.
         """
         self.check()
         with self.starting(title):
@@ -83,7 +83,7 @@ class Life:
 
     @contextlib.contextmanager
     def starting(self, title: str) -> Iterator[None]:
-        """An OSError inside ends the life, and is raised as its cause: ``title`` cannot be started."""
+        """Turn an OSError inside into the cause that ends the processes, "``title`` cannot be started", and raise that."""
         try:
             yield
         except OSError as exc:
@@ -105,7 +105,7 @@ class Life:
             known: dict[str, Any] = {"cwd": self.folder, "stdout": out, "stderr": subprocess.STDOUT}
             process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, *argv],
-                env=run_environment.environment(**(mine | dict(environment))),
+                env=run_environment.child_environment(**(mine | dict(environment))),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 **(known | dict(options)),
@@ -118,19 +118,19 @@ class Life:
         return process
 
     def pids(self) -> tuple[int, ...]:
-        """Processes of the tree that are alive."""
+        """Pids of the processes, and of what they have started, that are alive."""
         born = [known for p in self._born if p.returncode is None and (known := process_tree.identify(p.pid))]
-        tree = [*born, *(below for process in born for below in process_tree.descendants(process.pid))]
+        tree = [*born, *(below for process in born for below in process_tree.list_descendants(process.pid))]
         return tuple(process.pid for process in tree if process_tree.alive(process))
 
     def check(self) -> None:
-        """Raise the cause when the life is over."""
+        """Raise the cause when the processes are over."""
         if self._cause is not None:
             raise copy.copy(self._cause) from self._cause.__cause__
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """What is awaited inside ends when the life does, with its cause."""
+        """What is awaited inside ends when the processes do, with their cause."""
         self.check()
         task = asyncio.current_task()
         assert task is not None
@@ -155,11 +155,11 @@ class Life:
             self.check()
 
     def fail(self, cause: Exception | str) -> None:
-        """The processes are of no use any more: the first cause stays, everybody who waits gets it, all are killed."""
+        """Kill all processes and raise ``cause`` in everything that waits for them; only the first cause counts."""
         self._end(self._fault(cause) if isinstance(cause, str) else cause, died=True)
 
     def fail_soon(self, cause: Exception | str, *, said: bool = False) -> None:
-        """As ``fail``, unless a better cause turns up; what a process ``said`` is better than how it ended."""
+        """As ``fail``, after CAUSE_S, unless a better cause turns up: what a process ``said`` is better than how it ended."""
         if self._likely is None or (said and not self._said):
             self._likely, self._said = cause, said
         asyncio.get_running_loop().call_later(CAUSE_S, self._fail_likely)
@@ -193,7 +193,7 @@ class Life:
         self.died(f"{self._titles[process.pid]} (pid {process.pid})", code)
 
     def died(self, who: str, code: int | None) -> None:
-        """A process of the tree has ended, so that the life does: at once where it was killed (negative), else soon."""
+        """End all processes because this one has ended: at once where a signal killed it (negative ``code``), else soon."""
         text = self.obituary(who, code)
         if code is not None and code < 0:
             self.fail(text)
@@ -205,8 +205,8 @@ class Life:
         os.close(self._watched.pop(pid))
 
     def obituary(self, who: str, code: int | None) -> str:
-        """How a process ended, where its output is, and the last error in there."""
-        return f"{who} {ended(code)}{see(self.log)}"
+        """Describe how a process ended, where its output is, and the last error in there."""
+        return f"{who} {describe_exit(code)}{log_hint(self.log)}"
 
     def _bury(self) -> None:
         if self._born:
@@ -223,15 +223,15 @@ class Life:
 
 
 def _reason(exc: OSError) -> str:
-    """What the system says, of which path, and the way out."""
+    """The system's message with the path, and the way out."""
     said = exc.strerror or str(exc)
     if exc.filename is None:
         return f"{said}; end other programs, or raise the limits that `ulimit -a` shows"
     return f"{said}: {exc.filename}; free space there or choose another place (TMPDIR, run.dir)"
 
 
-def ended(code: int | None) -> str:
-    """In words how a process ended, by its exit code (negative: by that signal; None: not known)."""
+def describe_exit(code: int | None) -> str:
+    """How a process ended, as text, from its exit code (negative: the signal that killed it; None: not known)."""
     if code is None:
         return "died"
     if code >= 0:
@@ -239,8 +239,8 @@ def ended(code: int | None) -> str:
     return f"was killed by signal {-code} ({signal.Signals(-code).name})"
 
 
-def see(log: Path | None) -> str:
-    """Where to look, and the last line of the log that names an error."""
+def log_hint(log: Path | None) -> str:
+    """Where to look ("; see PATH"), with the last line of the log that names an error; "" without a log."""
     if log is None:
         return ""
     try:
