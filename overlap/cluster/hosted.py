@@ -66,7 +66,7 @@ class Hosted:
         self._called_s = now()
         try:
             scratch, _ = self._stack.enter_context(
-                scratch_directory(apart=True)
+                scratch_directory(detached=True)
             )  # Ray kills all children of a worker that it ends
             self._log, self._folder = scratch / "log", FarFolder(scratch / "files")
             self._life = _Watched(self._name, scratch, self._log, self._died)

@@ -122,8 +122,8 @@ async def connect(
 
 
 class Peer:
-    """One of ``ChildProcesses``, which serves many calls at once. Made by ``start``, or ``joined`` to one that was started
-    elsewhere; ends with them.
+    """One of ``ChildProcesses``, which serves many calls at once. Made by ``start``, or ``joined`` to one that was
+    started elsewhere; ends with them.
     """
 
     def __init__(self, life: ChildProcesses, writer: Writer) -> None:
@@ -146,8 +146,8 @@ class Peer:
         return peer
 
     async def call(self, name: str, *args: Any) -> Any:
-        """Call ``name(*args)`` in the other process and return its result. Raises what the call raised, and the cause of
-        death when the process ends. Cancelling this cancels the call there.
+        """Call ``name(*args)`` in the other process and return its result. Raises what the call raised, and the cause
+        of death when the process ends. Cancelling this cancels the call there.
         """
         return await self.ask(pack_call(name, *args))
 

@@ -74,8 +74,8 @@ class ChildProcesses:
         """Start ``sys.executable argv``, in ``folder`` and in a session of its own (Ctrl-C is the driver's to handle);
         ``options`` are further arguments of ``Popen``, or take the place of ours.
 
-        Its death ends all of them, and so does a start that fails; ``title`` names it in the error. Raises the cause when
-        they are over.
+        Its death ends all of them, and so does a start that fails; ``title`` names it in the error. Raises the cause
+        when they are over.
         """
         self.check()
         with self.starting(title):
@@ -83,7 +83,7 @@ class ChildProcesses:
 
     @contextlib.contextmanager
     def starting(self, title: str) -> Iterator[None]:
-        """Turn an OSError inside into the cause that ends the processes, "``title`` cannot be started", and raise that."""
+        """End the processes and raise "``title`` cannot be started" for an OSError inside."""
         try:
             yield
         except OSError as exc:
@@ -159,7 +159,9 @@ class ChildProcesses:
         self._end(self._fault(cause) if isinstance(cause, str) else cause, died=True)
 
     def fail_soon(self, cause: Exception | str, *, said: bool = False) -> None:
-        """As ``fail``, after CAUSE_S, unless a better cause turns up: what a process ``said`` is better than how it ended."""
+        """As ``fail``, after CAUSE_S, unless a better cause turns up: the report of a process (``said``) is better than
+        its exit code.
+        """
         if self._likely is None or (said and not self._said):
             self._likely, self._said = cause, said
         asyncio.get_running_loop().call_later(CAUSE_S, self._fail_likely)
@@ -193,7 +195,9 @@ class ChildProcesses:
         self.died(f"{self._titles[process.pid]} (pid {process.pid})", code)
 
     def died(self, who: str, code: int | None) -> None:
-        """End all processes because this one has ended: at once where a signal killed it (negative ``code``), else soon."""
+        """End all processes because this one has ended: at once where a signal killed it (negative ``code``), else
+        soon.
+        """
         text = self.obituary(who, code)
         if code is not None and code < 0:
             self.fail(text)

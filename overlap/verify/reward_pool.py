@@ -68,7 +68,7 @@ class RewardPool:
         try:
             worker = worker or await self._spawn()
         except WorkerLost as error:
-            raise VerifierError(f"rewards cannot be had: {error}") from error
+            raise VerifierError(f"no reward can be computed: {error}") from error
         finally:
             self._idle.put_nowait(worker)
 

@@ -32,16 +32,16 @@ from overlap.verify.prompt_transfer import DumpedPrompt, PromptReceiver, PromptS
 from overlap.verify.user_fault import RewardFault, checked_reward, described_error, of_dump
 
 START_S = 120.0
-"""A worker has this long to start and to import what the task needs."""
+"""Seconds that a worker has to start and to import what the task needs."""
 _READ_S = 0.05
 """A reply that came in time, while this event loop stood still, is read within this time."""
 _WHERE_S = 0.3
-"""A worker that hangs has this long to say where."""
+"""Seconds that a worker that hangs has to report where."""
 _WHERE: signal.Signals = signal.SIGUSR2
 
 
 class WorkerLost(Exception):
-    """The reward could not be had: its worker did not start, hung or died. The sample is masked."""
+    """There is no reward: its worker did not start, hung or died. The sample is masked."""
 
 
 class Hung(WorkerLost):
@@ -102,7 +102,7 @@ class RewardWorker(ChildProcesses):
         return f" in {where}" if where else ""
 
     def died(self, who: str, code: int | None) -> None:
-        """As short as ``Scored.failure`` has it, which is counted by its text."""
+        """End it with a text without pid or log: failures of samples are counted by their text."""
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
         self.fail(f"the reward worker died ({how})")
 

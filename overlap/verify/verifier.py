@@ -1,12 +1,12 @@
-"""The sandbox door: from a trajectory to its reward.
+"""From a trajectory to its reward.
 
     answer ──▶ task.program ──▶ sandbox pool ──▶ Judgement ──▶ task.reward ──▶ Scored
                    └─ None ──────────────────▶ task.reward in a worker process ──┘
 
-Three kinds of fault are kept apart. What a program did wrong is a verdict, and becomes a reward. What *we* did wrong is
-tried again and then masks the sample (reward None); too much of it stops the run. What the user's code or data did
-wrong stops the run at once and says where. A checker or interactor that fails on some sample's output is in between:
-its problem is named once and set aside, which masks the samples that it has left.
+Three kinds of fault are told apart. A fault of the program is a verdict, and becomes a reward. A fault of ours is tried
+once more and then masks the sample (reward None); too many of them stop the run. A fault of the user's code or data
+stops the run at once, with its place. A checker or interactor that fails on some sample's output is in between: its
+problem is reported once and set aside, and its remaining samples are masked.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from overlap.core import Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
-from overlap.verify.guarded_pool import GuardedPool, JudgePool
-from overlap.verify.node_reports import ClusterFigures
+from overlap.verify.guarded_pool import ClusterFigures, GuardedPool, JudgePool
 from overlap.verify.reward_pool import RewardPool
 from overlap.verify.reward_worker import WorkerLost
 from overlap.verify.user_fault import RewardFault, checked_reward, described_error
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 WINDOW, WINDOW_MIN = 200, 20
 """The share of failures is taken over the last ``WINDOW`` samples, once there are ``WINDOW_MIN``."""
 CLOSE_S = 10.0
-"""The sandbox has this long to close in order before it is killed."""
+"""Seconds that the sandbox has to close in order before it is killed."""
 
 PROBE = Problem("probe", "stdio", (Case("2", "2"),))
 PROBE_PROGRAM = Program("print(input())")
@@ -85,7 +84,7 @@ class SandboxVerifier:
         self._recent: deque[str] = deque(maxlen=WINDOW)
         self._notify = notify
         self._aside: dict[tuple[str, str], str] = {}
-        """Prompts and problems that are judged no more, and why."""
+        """(prompt, problem) ids that are not judged any more, and why."""
 
     async def start(self) -> None:
         """Start what the task surely needs, so that a missing sandbox or an unusable task shows before the run.
@@ -103,7 +102,7 @@ class SandboxVerifier:
             raise VerifierError(f"the sandbox does not work: {type(error).__name__}: {error}") from error
         if judgement.verdict is not Verdict.AC:
             what = "; ".join(case.message for case in judgement.cases) or judgement.compile_log
-            raise VerifierError(f"the sandbox does not work: a right program was judged {judgement.verdict}: {what}")
+            raise VerifierError(f"the sandbox does not work: a correct program was judged {judgement.verdict}: {what}")
         self.tier = judgement.tier
 
     async def score(self, trajectory: Trajectory) -> Scored:
@@ -113,7 +112,7 @@ class SandboxVerifier:
         DataError for a problem that cannot be judged; ConfigError where the machine cannot isolate as asked.
         """
         if self._closing is not None:
-            raise VerifierError(f"sample {trajectory.id} came after the verifier was closed")
+            raise VerifierError(f"sample {trajectory.id} was scored after the verifier was closed")
         asked = time.monotonic()
         blank = Scored(trajectory, None, queued_s=asked, started_s=asked, finished_s=asked)
         if trajectory.failure:
@@ -147,13 +146,13 @@ class SandboxVerifier:
         return (*(pool.pids() if pool else ()), *self._rewards.pids())
 
     @property
-    def at_once(self) -> int:
-        """Programs that are judged at once now."""
+    def concurrency(self) -> int:
+        """Number of programs judged in parallel now."""
         pool = self._open_pool()
-        return (pool.at_once if pool else None) or self._cfg.verify.workers
+        return (pool.concurrency if pool else None) or self._cfg.verify.workers
 
     def take_nodes(self) -> ClusterFigures | None:
-        """What the nodes of a cluster did since the last call; None where none judges."""
+        """Figures of the cluster's nodes since the last call; None without a cluster."""
         pool = self._open_pool()
         return pool.take_nodes() if pool else None
 
@@ -183,8 +182,8 @@ class SandboxVerifier:
         return replace(blank, reward=reward, judgement=judgement, started_s=started, finished_s=finished)
 
     async def _judge(self, problem: Problem, program: Program, turn: int = 0) -> tuple[float, Judgement]:
-        """When the try that succeeded began, and its judgement. The sandbox has found out whose fault a failure is; one
-        of ours is tried once more, in another worker, pool or node. Raises SandboxError after that.
+        """Returns when the successful try began, and its judgement. The sandbox has found out whose fault a failure is;
+        one of ours is tried once more, in another worker, pool or node. Raises SandboxError after that.
         """
         try:
             return await self._judge_now(problem, program, turn)
@@ -241,7 +240,7 @@ class SandboxVerifier:
         return opening.result() if usable and opening else None
 
     def _forget_pool(self) -> None:
-        """Have the next try open a new pool; the old one has closed itself."""
+        """Let the next try open a new pool, because this one has closed itself."""
         if self._open_pool() is not None and self._closing is None:
             self._opening = None
 
@@ -277,7 +276,9 @@ class SandboxVerifier:
         return VerifierError(f"{name} {what}, for sample {trajectory.id} of prompt {trajectory.request.prompt.id!r}")
 
     def _set_aside(self, prompt: Prompt, problem: Problem, cause: str) -> bool:
-        """Whether it is the first time: samples that were in hand meanwhile are no further failures of ours."""
+        """Judge no more samples of this problem. Returns True the first time; samples already in hand count as no
+        failure.
+        """
         first = (prompt.id, problem.id) not in self._aside
         if first:
             self._aside[prompt.id, problem.id] = f"the problem was set aside: {cause}"
@@ -287,7 +288,9 @@ class SandboxVerifier:
         return first
 
     def _note(self, cause: str) -> None:
-        """Remember how a sample went. Raises VerifierError when too many of the last failed by our own fault."""
+        """Record the failure of a sample, "" for none. Raises VerifierError when too many of the last ones failed by
+        our fault.
+        """
         self._recent.append(cause)
         if not cause:
             return

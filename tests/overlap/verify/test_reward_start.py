@@ -41,7 +41,7 @@ def test_a_worker_that_is_slow_to_start_masks_the_sample_and_blames_no_reward_fu
             scored = await verifier.score(trajectory("x"))
             late = "the reward worker did not start, and load the task, within 0.05 s"
             assert (scored.reward, scored.failure) == (None, late)
-            with pytest.raises(VerifierError, match=f"rewards cannot be had: {late}"):
+            with pytest.raises(VerifierError, match=f"no reward can be computed: {late}"):
                 await verifier.start()
             assert verifier.pids() == ()
 
