@@ -19,10 +19,12 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap import core
+from overlap.config import section_from
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError, OverlapError
 
@@ -39,6 +41,10 @@ class Task(ABC):
 
     packages: tuple[str, ...] = ()
     """Installed packages that its Python programs may import beside the standard library; each makes runs slower."""
+
+    options: ClassVar[type | None] = None
+    """Dataclass of what ``data.options`` may set: its fields with types and defaults. ``from_config`` gets them by
+    ``task_options(cfg, cls)``."""
 
     @abstractmethod
     def prompts(self, tokenizer: Any, split: str) -> Sequence[Prompt | LeftOut]:
@@ -68,11 +74,11 @@ class Task(ABC):
     judges answers, by cases that the policy may know of; ``sandbox.execute(code)`` and ``sandbox.run_files(files)`` run
     what it wrote (``overlap.server.EpisodeSandbox``). What it returns is the answer that ``program`` and ``reward``
     get. All that the policy said is trained, also on branches that were left. It ends truncated where ``chat.say``
-    raises that a budget is used up (``rollout.turns``, ``rollout.episode_s``, ``model.episode_tokens``).
+    raises that a budget is used up (``episode.turns``, ``episode.timeout_s``, ``episode.tokens``).
     """
 
     def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
-        """What an agent program (``rollout.command``) finds in its working directory, by relative path. ``text`` is the
+        """What an agent program (``episode.command``) finds in its working directory, by relative path. ``text`` is the
         prompt as the policy would read it.
         """
         return {"prompt.txt": text}
@@ -145,44 +151,56 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
         except TypeError as error:
             raise _bad(path, f"cannot be made without arguments ({error}); give it from_config(cfg)") from error
         task = found()
-    return check_task(task, path)
+    return check_task(task, path, cfg)
 
 
-def check_task(task: Any, name: str) -> core.Task:
-    """The task, when it is one; ConfigError for anything else. ``name`` is what the message calls it."""
+def task_options(cfg: Config, task: Any) -> Any:
+    """``data.options`` as the task's ``options`` class, None where it has none. ``task`` is the task or its class.
+    Raises ConfigError for an option that the task does not know, or that has a wrong value.
+    """
+    kind = getattr(task, "options", None)
+    known = [field.name for field in fields(kind)] if kind is not None else []
+    for name, value in cfg.data.options.items():
+        if name not in known:
+            called = getattr(task, "__qualname__", type(task).__qualname__)
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise ConfigError(f"data.options.{name}", value, f"is no option of {called}; {has}")
+    return kind if kind is None else section_from(kind, cfg.data.options, "data.options")
+
+
+def check_task(task: Any, name: str, cfg: Config | None = None) -> core.Task:
+    """The task, when it is one and knows the options of ``cfg``; ConfigError for anything else. ``name`` is what the
+    message calls it.
+    """
     if missing := [part for part in ("prompts", "program", "reward", "probes", "packages") if not hasattr(task, part)]:
         raise _bad(name, f"has no {missing[0]}; derive it from overlap.Task")
+    if cfg is not None:
+        task_options(cfg, task)
     checked: core.Task = task
     return checked
 
 
 def check_rollout(cfg: Config, task: core.Task) -> None:
     """Raise ConfigError where a task cannot roll out what ``cfg`` asks for, as far as can be seen before it begins."""
-    command, rollout = cfg.rollout.command, getattr(task, "rollout", None)
+    command, rollout = cfg.episode.command, getattr(task, "rollout", None)
     kind = type(task).__qualname__
     if command and (missing := [name for name in ("files", "answer") if not hasattr(task, name)]):
         way_out = f"{kind} has no {missing[0]} for it; derive the task from overlap.Task"
-        raise ConfigError("rollout.command", command, way_out)
+        raise ConfigError("episode.command", command, way_out)
     if not command and rollout is None:
         return _refuse_unused(cfg, kind)
     if not command:
         _check_signature(rollout, f"{kind}.rollout")
-    if cfg.rollout.episode_s >= cfg.run.stall_s:
+    if cfg.episode.timeout_s >= cfg.run.stall_s:
         way_out = f"an episode is begun again after run.stall_s={cfg.run.stall_s:g}: use less, or make that more"
-        raise ConfigError("rollout.episode_s", cfg.rollout.episode_s, way_out)
+        raise ConfigError("episode.timeout_s", cfg.episode.timeout_s, way_out)
 
 
 def _refuse_unused(cfg: Config, kind: str) -> None:
     """Fields of episodes where there are none."""
-    for section, names in (
-        ("rollout", ("turns", "episode_s", "tool_parser", "reasoning_parser")),
-        ("model", ("episode_tokens",)),
-    ):
-        values = getattr(cfg, section)
-        for name in names:
-            if (value := getattr(values, name)) != getattr(type(values)(), name):
-                way_out = f"{kind} has no rollout of several turns, and there is no rollout.command: leave it out"
-                raise ConfigError(f"{section}.{name}", value, way_out)
+    for name, value in cfg.episode.given():
+        way_out = f"{kind} has no rollout of several turns, and there is no episode.command: leave it out"
+        raise ConfigError(name, value, way_out)
 
 
 def _check_signature(rollout: Any, name: str) -> None:

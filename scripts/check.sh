@@ -16,7 +16,7 @@ check format "$bin/ruff" format --check .
 check lint "$bin/ruff" check .
 check types "$bin/mypy" overlap sandbox recipes
 check imports "$bin/lint-imports"
-check doors "$bin/python" scripts/check_doors.py
-check sizes "$bin/python" scripts/check_sizes.py
+check doors "$bin/python" scripts/checks/doors.py
+check sizes "$bin/python" scripts/checks/sizes.py
 
 if [ ${#failed[@]} = 0 ]; then echo 'check: all clean'; else echo "check: ${failed[*]} failed" >&2; exit 1; fi

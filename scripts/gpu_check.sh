@@ -17,4 +17,4 @@ if [ -z "$python" ]; then
   python=$(realpath -m "${OVERLAP_VENV:-.venv}")/bin/python
   PATH=$(dirname "$python"):$PATH # ninja, which builds the just-in-time extensions, is in there too
 fi
-PATH=$PATH PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} exec "$python" scripts/gpu_check.py "$@"
+PATH=$PATH PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH} exec "$python" scripts/gpu/check.py "$@"

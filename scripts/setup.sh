@@ -78,7 +78,7 @@ stamp() { # one line that changes when the environment must
 is_ready() {
   [ -x "$venv/bin/python" ] && [ -f "$venv/setup.stamp" ] && [ ! -e "$venv/setup.incomplete" ] &&
     [ "$(cat "$venv/setup.stamp")" = "$(stamp)" ] &&
-    "$venv/bin/python" -I scripts/check_env.py overlap-rl "requirements/$device.txt" requirements/dev.txt >>"$log" 2>&1
+    "$venv/bin/python" -I scripts/checks/environment.py overlap-rl "requirements/$device.txt" requirements/dev.txt >>"$log" 2>&1
 }
 
 # --- make it --------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ install() {
   step 'overlap-rl itself' 300 "$uv" pip install --python "$python" --no-progress --no-deps --no-build-isolation \
     --reinstall -e .
   rm -rf "$wheels" "$TMPDIR"
-  step 'a last look' 60 "$python" -I scripts/check_env.py overlap-rl "requirements/$device.txt" requirements/dev.txt
+  step 'a last look' 60 "$python" -I scripts/checks/environment.py overlap-rl "requirements/$device.txt" requirements/dev.txt
   stamp >"$venv/setup.stamp.new"
   rm "$venv/setup.incomplete"
   mv "$venv/setup.stamp.new" "$venv/setup.stamp"

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Sets up if need be, then runs the tests: units first, then the ones marked e2e. Prints where the time went.
-#   bash scripts/test.sh             all of them
-#   bash scripts/test.sh --wide      and further combinations of stages, ranks and number types (a quarter of an hour)
-#   bash scripts/test.sh --fast      no engine, learner, compiler or ../shared: what one runs while working
-#   bash scripts/test.sh -k resume   words after it go to pytest (-n 0: in this process, as a debugger wants it)
+# Sets up if need be, then runs the tests: every promise once, on the real engine, learner, sandbox and Ray.
+#   bash scripts/test.sh                 the default
+#   bash scripts/test.sh --fast          no engine, learner, compiler or ../shared: what one runs while working
+#   bash scripts/test.sh --wide          and all further combinations (over an hour)
+#   bash scripts/test.sh --changed REV   of these only those of packages changed since REV, within --budget seconds
+#   bash scripts/test.sh --record        and keep the seconds of each file, by which the longest ones start first
+#   bash scripts/test.sh -k resume       words after it go to pytest (-n 0: in this process, as a debugger wants it)
 # Test files run beside each other, one to a core, at most four: an engine and a learner take a few GB.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

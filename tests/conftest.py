@@ -1,11 +1,18 @@
 """Order of the tests, where libraries leave their caches, and judges to share."""
 
+import json
 import os
+import shutil
 import signal
+import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from changed import files_within, packages_changed_since
+from places import ROOT
 
 from sandbox.build import Builder
 from sandbox.errors import IsolationUnavailable
@@ -19,26 +26,69 @@ for _number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(_number, lambda number, frame: None)
 
 
+DURATIONS = Path(__file__).with_name("durations.json")
+"""Seconds of each test file, ``{"default": {file: s}, "wide": {file: s}}``, as ``--record`` measured them."""
+_spent: dict[str, Counter[str]] = {"default": Counter(), "wide": Counter()}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="leave out engines, learners, compilers and ../shared")
     parser.addoption("--wide", action="store_true", help="further combinations of what other tests cover, too")
+    parser.addoption(
+        "--changed", metavar="REV", help="wide tests alone, of packages changed since then, within --budget"
+    )
+    parser.addoption("--budget", type=float, default=600.0, metavar="S", help="seconds of all workers for --changed")
+    parser.addoption("--record", action="store_true", help="write the seconds of each file into tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """All workers share what torch compiles for the libraries that they import; it is removed at the end."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="inductor-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ["TORCHINDUCTOR_CACHE_DIR"], ignore_errors=True))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Units first, so that a broken one shows before engines start."""
-    items.sort(key=lambda item: item.get_closest_marker("e2e") is not None)
+    """The longest files first, so that the last worker does not begin one when the others have ended."""
+    known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    config.option.wide = config.getoption("--wide") or config.getoption("--changed")
+    kinds = ("default", "wide") if config.option.wide else ("default",)
+    seconds = sum((Counter(known.get(kind, {})) for kind in kinds), Counter())
+    items.sort(key=lambda item: -seconds[_file_of(item.nodeid)])
     without = ["e2e", "compilers", "shared"] if config.getoption("--fast") else []
     if not config.getoption("--wide"):
         without.append("wide")
     left_out = {item for item in items if any(map(item.get_closest_marker, without))}
+    if revision := config.getoption("--changed"):
+        wide = [item for item in items if item.get_closest_marker("wide")]
+        files = sorted({item.path for item in wide})
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        changed = packages_changed_since(revision, ROOT)
+        chosen = files_within(config.getoption("--budget"), files, changed, known.get("wide", {}), head, ROOT)
+        left_out = {item for item in items if item not in wide or _file_of(item.nodeid) not in chosen}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))
         items[:] = [item for item in items if item not in left_out]
 
 
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--record") and "PYTEST_XDIST_WORKER" not in os.environ:
+        known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+        found = {
+            kind: known.get(kind, {}) | {file: round(s, 1) for file, s in spent.items() if s >= 1}
+            for kind, spent in _spent.items()
+        }
+        DURATIONS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Names a failure when it happens: a run that is broken off before its summary would name none."""
+    _spent["wide" if "wide" in report.keywords else "default"][_file_of(report.nodeid)] += report.duration
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\n{report.nodeid} failed ({report.when}, {report.duration:.0f} s)\n{report.longreprtext}", flush=True)
 
@@ -52,12 +102,6 @@ def _no_compiler(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Builder, "build", lambda *args, **options: pytest.skip("it compiles, and --fast was asked for"))
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _compiler_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What torch compiles for the libraries that this process imports goes into pytest's folder, not beside it."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def test_a_blocked_library_fails_to_import() -> None:
 
 
 def check_doors(root: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/check_doors.py"), str(root)]
+    command = [sys.executable, str(ROOT / "scripts/checks/doors.py"), str(root)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 

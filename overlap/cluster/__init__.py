@@ -19,7 +19,6 @@ from overlap.cluster.rank_site import RankSite
 from overlap.cluster.sites import Berths, FarSite, Fleet
 
 if TYPE_CHECKING:
-    from overlap.cluster.fake_nodes import FakeMembers, FakeNode
     from overlap.cluster.ray_cluster import RayCluster
     from overlap.cluster.ray_hosts import RayFleet, RayHost, survey
     from overlap.cluster.ray_members import RayMembers
@@ -29,7 +28,6 @@ else:
     __getattr__ = names(
         __name__,
         {
-            "fake_nodes": ("FakeMembers", "FakeNode"),
             "ray_cluster": ("RayCluster",),
             "ray_hosts": ("RayFleet", "RayHost", "survey"),
             "ray_members": ("RayMembers",),
@@ -42,8 +40,6 @@ __all__ = [
     "Berths",
     "ClusterPool",
     "Facts",
-    "FakeMembers",
-    "FakeNode",
     "FarSite",
     "Fleet",
     "Host",

@@ -65,8 +65,8 @@ class RayCluster:
     last one that leaves ends the connection.
     """
 
-    def __init__(self, address: str, *, unauthenticated: bool = False) -> None:
-        self.address, self.unauthenticated = address, unauthenticated
+    def __init__(self, address: str) -> None:
+        self.address, self.unauthenticated = address, os.environ.get(_MODE) == "disabled"
         self._users = 0
         self._joins: asyncio.Task[None] | None = None
         self._leaves: asyncio.Task[None] | None = None
@@ -158,10 +158,8 @@ class RayCluster:
         if not self.unauthenticated:
             self._token_taken = _take_token(self.address)
         if os.environ.get(_MODE) != "token" and not self.unauthenticated:
-            way_out = (
-                "the driver has no token for it: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, or, in a network "
-            )
-            way_out += "where everybody may run anything, cluster.unauthenticated=true"
+            way_out = "the driver has no token for it: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH; or, in a "
+            way_out += "network where everybody may run anything, RAY_AUTH_MODE=disabled"
             raise ConfigError("cluster.address", self.address, way_out)
         try:
             await apart(self._connection.open, JOIN_S)

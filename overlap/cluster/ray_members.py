@@ -109,7 +109,7 @@ class RayNode:
         if self._why:
             raise NodeRefused(self._why)
         if self._authenticated and not await call(self._actor.authenticated.remote()):
-            raise NodeRefused("its Ray lets everybody in; see cluster.unauthenticated")
+            raise NodeRefused("its Ray lets everybody in; join it with RAY_AUTH_MODE=disabled only where that is meant")
         try:
             facts: Facts = await call(self._actor.hello.remote())
         except IsolationUnavailable as error:

@@ -3,20 +3,13 @@
 What for: one frozen :class:`Config`, checked where it is made. Knows nothing of what is done with it.
 """
 
-from overlap.config.changes import Change, changes
-from overlap.config.cluster import ClusterConfig
-from overlap.config.critic import CriticConfig
 from overlap.config.docs import field_lines
-from overlap.config.fields import (
-    Config,
-    DataConfig,
-    ModelConfig,
-    RunConfig,
-    VerifyConfig,
-)
-from overlap.config.learn import LearnConfig
-from overlap.config.load import HISTORY, config_from_dict, load_config
-from overlap.config.rollout import RolloutConfig, check_sharing
+from overlap.config.earlier import Change, changes
+from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
+from overlap.config.learn import CriticConfig, LearnConfig
+from overlap.config.load import HISTORY, config_from_dict, load_config, section_from
+from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
+from overlap.config.rules import at_least
 
 __all__ = [
     "HISTORY",
@@ -25,14 +18,17 @@ __all__ = [
     "Config",
     "CriticConfig",
     "DataConfig",
+    "EpisodeConfig",
     "LearnConfig",
     "ModelConfig",
     "RolloutConfig",
     "RunConfig",
     "VerifyConfig",
+    "at_least",
     "changes",
     "check_sharing",
     "config_from_dict",
     "field_lines",
     "load_config",
+    "section_from",
 ]

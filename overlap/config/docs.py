@@ -1,16 +1,19 @@
-"""What each field means, for a reader at a terminal: its doc stands under it in the source, which is read here."""
+"""What each field means, at a terminal (`overlap fields`) and as a page: its doc stands under it in the source."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from overlap.config.earlier import RETIRED, refuse_retired
 from overlap.config.fields import Config
+from overlap.config.rules import MAY_CHANGE, defaults
 from overlap.errors import ConfigError
 
 _WIDTH = 116
@@ -24,10 +27,11 @@ def field_lines(name: str = "") -> list[str]:
     every = {f"{section}.{field}": (kind, field) for section, kind in sections.items() for field in known_fields(kind)}
     wanted = [full for full in every if not name or full == name or full.startswith(f"{name}.")]
     if not wanted:
+        refuse_retired(name, "")
         near = difflib.get_close_matches(name, [*sections, *every], n=1)
         hint = f"did you mean {near[0]}?" if near else f"give a section ({', '.join(sections)}) or section.field"
         raise ConfigError("field", name, f"is none; {hint}")
-    return [line for full in wanted for line in _told(full, *every[full])]
+    return [line for full in wanted for line in _field(full, *every[full])]
 
 
 def known_fields(section: type) -> tuple[str, ...]:
@@ -35,12 +39,49 @@ def known_fields(section: type) -> tuple[str, ...]:
     return tuple(field.name for field in fields(section))
 
 
-def _told(full: str, section: type, name: str) -> Iterator[str]:
-    default = next(field.default for field in fields(section) if field.name == name)
-    hint = get_type_hints(section)[name]
-    choices = f"  ({' | '.join(map(str, get_args(hint)))})" if get_origin(hint) is Literal else ""
-    yield f"{full}={_value(default)}{choices}"
+def page() -> str:
+    """The page docs/config.md."""
+    lines = [
+        "# Configuration",
+        "",
+        "<!-- Made by `python -m overlap.config > docs/config.md` from the docs of the fields in overlap/config. -->",
+        "",
+        "A run is described by a YAML file of these sections and by `section.field=value` on the command line. A field",
+        "that is not named has its default. A file with the line `extends: FILE` (a path relative to its own folder)",
+        "has the values of that file where it names none. `overlap fields NAME` prints what this page says of a",
+        "section or a field.",
+        "",
+        "When a run is resumed, only fields marked *resumable* may differ from what they were.",
+    ]
+    for section, kind in get_type_hints(Config).items():
+        lines += ["", f"## {section}", "", _marked(inspect.getdoc(kind) or "")]
+        docs, values = _docs(kind), defaults(kind)
+        for f in fields(kind):
+            choices = ", ".join(f"`{choice}`" for choice in _choices(kind, f.name) if choice != values[f.name])
+            default = _value(values[f.name]) or '""'
+            head = f"Default: `{default}`" + (f"; or {choices}" if choices else "")
+            head += ". *Resumable.*" if f.metadata.get(MAY_CHANGE) else "."
+            lines += ["", f"### {section}.{f.name}", "", head, "", _marked(docs[f.name])]
+    lines += ["", "## Fields of earlier versions", "", "A run of an earlier version is resumed with their values.", ""]
+    lines += ["| earlier | now |", "|---|---|"]
+    lines += [f"| `{name}` | {f'`{old.now}`' if old.now else old.hint} |" for name, old in RETIRED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _marked(doc: str) -> str:
+    """A docstring as Markdown."""
+    return textwrap.fill(re.sub(r":\w+:`([^`]*)`", r"`\1`", " ".join(doc.split())).replace("``", "`"), _WIDTH + 4)
+
+
+def _field(full: str, section: type, name: str) -> Iterator[str]:
+    choices = " | ".join(map(str, _choices(section, name)))
+    yield f"{full}={_value(defaults(section)[name])}" + (f"  ({choices})" if choices else "")
     yield from textwrap.wrap(field_docs(section)[name], _WIDTH, initial_indent="    ", subsequent_indent="    ")
+
+
+def _choices(section: type, name: str) -> tuple[Any, ...]:
+    hint = get_type_hints(section)[name]
+    return get_args(hint) if get_origin(hint) is Literal else ()
 
 
 def _value(default: Any) -> str:
@@ -54,11 +95,15 @@ def _value(default: Any) -> str:
 
 def field_docs(section: type) -> dict[str, str]:
     """Name → meaning, in one line."""
+    return {name: " ".join(doc.replace("``", "").split()) for name, doc in _docs(section).items()}
+
+
+def _docs(section: type) -> dict[str, str]:
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(body, ast.ClassDef)
     docs = dict[str, str]()
     for statement, below in zip(body.body, body.body[1:], strict=False):
         match statement, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=doc)):
-                docs[name] = " ".join(str(doc).replace("``", "").split())
+                docs[name] = str(doc)
     return docs

@@ -13,10 +13,8 @@ import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
-from overlap.config.cluster import ClusterConfig
-from overlap.config.critic import CriticConfig
-from overlap.config.learn import LearnConfig
-from overlap.config.rollout import RolloutConfig, check_sharing
+from overlap.config.learn import CriticConfig, LearnConfig
+from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import Section, above, at_least, at_temperature, check_section, free, require, share
 
 
@@ -34,24 +32,6 @@ class ModelConfig(Section):
     """Longest prompt, tokens; longer ones are left out of the data and counted."""
     response_tokens: int = at_least(1, 256)
     """Longest response, tokens; of an episode of several turns, the longest of each."""
-    episode_tokens: int = at_least(0, 0)
-    """What may follow the prompt in an episode of several turns, tokens: responses, and what tools and users say. All
-    responses of an episode, on all its branches, have no more either. At least ``response_tokens``; 0: as many."""
-
-    def __post_init__(self) -> None:
-        check_section(self.section, self)
-        tokens, way_out = self.episode_tokens, f"one response may have {self.response_tokens}: use that or more, or 0"
-        require(not tokens or tokens >= self.response_tokens, "model.episode_tokens", tokens, way_out)
-
-    @property
-    def behind_prompt(self) -> int:
-        """Tokens that may follow a prompt."""
-        return max(self.response_tokens, self.episode_tokens)
-
-    @property
-    def context_tokens(self) -> int:
-        """Longest sequence that engine and learner see, tokens."""
-        return self.prompt_tokens + self.behind_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +47,9 @@ class DataConfig(Section):
     the same problems by their contents, wherever the file lies."""
     heldout: str = free("")
     """Problems for the evaluation; "" lets the task choose."""
-    tests_per_problem: int = at_least(1, 15)
-    """At most this many tests of a problem are run in training, those with the longest inputs (DeepCoder). Held-out
-    problems are judged by all of their tests, as published figures are."""
-    preamble: Literal["contest", "none"] = "contest"
-    """"contest": programs for contest formats find the imports that public graders put in front; "none": nothing."""
-    packages: tuple[str, ...] = ()
-    """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the task lets be set, as a mapping; the task's ``options`` class has names, types and defaults. Of code_rl:
+    "tests_per_problem", "preamble" and "packages"."""
     max_bad_share: float = share(0.05, zero=True, may_change=True)
     """The run is refused when more than this share of a split's rows cannot be used. A long prompt is no bad row."""
     drop_solved: float = at_least(0, 0.0)
@@ -94,8 +70,6 @@ class VerifyConfig(Section):
     """Weakest isolation tier accepted; "auto" is the best of A and B that this machine has."""
     cpu_s: float = above(0, 4.0)
     """CPU time per test, s. Wall time is limited to three times that plus 2 s."""
-    max_failure_share: float = share(0.05, zero=True, one=False, may_change=True)
-    """The run stops when more than this share of the last 200 samples could not be judged for our own fault."""
 
     def __post_init__(self) -> None:
         check_section(self.section, self)
@@ -123,11 +97,10 @@ class RunConfig(Section):
     stall_s: float = above(0, 1800.0, may_change=True)
     """When no sample has ended for so long, s, those that hang are begun again, and the next time given up by name."""
     eval_samples: int = at_least(0, 4, may_change=True)
-    """Samples per held-out problem in an evaluation, before and after the training; 0 leaves it out."""
+    """Samples k per held-out problem in an evaluation, before and after the training, which tells pass@1 and pass@k;
+    0 leaves it out."""
     eval_every: int = at_least(0, 0, may_change=True)
     """Steps between evaluations during the training, which also keep the best policy; 0: none."""
-    eval_k: int = at_least(0, 0, may_change=True)
-    """k of the pass@k that is told beside pass@1, at most ``eval_samples``; 0: ``eval_samples``."""
     eval_temperature: float | None = at_temperature(None, zero=True, may_change=True)
     """Sampling temperature of evaluations, 0 for greedy answers; null: ``rollout.temperature``."""
     save_every: int = at_least(0, 0, may_change=True)
@@ -142,11 +115,21 @@ class RunConfig(Section):
 
     def __post_init__(self) -> None:
         check_section(self.section, self)
-        samples, k, greedy = self.eval_samples, self.eval_k, self.eval_temperature == 0
+        samples, greedy = self.eval_samples, self.eval_temperature == 0
         require(samples > 0 or not self.eval_every, "run.eval_samples", samples, "run.eval_every needs 1 or more")
-        require(k <= samples, "run.eval_k", k, f"pass@k needs k samples: use at most run.eval_samples={samples}")
         way_out = "greedy answers (run.eval_temperature=0) to a problem are all the same: use 1"
         require(samples <= 1 or not greedy, "run.eval_samples", samples, way_out)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig(Section):
+    """A Ray cluster whose nodes work for the run; without an address nothing but this machine does."""
+
+    section: ClassVar[str] = "cluster"
+
+    address: str = free("")
+    """Where its head listens, "host:port"; "": this machine alone, and Ray is not needed. A cluster that asks for no
+    token is joined with RAY_AUTH_MODE=disabled in the environment only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +139,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    episode: EpisodeConfig = field(default_factory=EpisodeConfig)
     verify: VerifyConfig = field(default_factory=VerifyConfig)
     learn: LearnConfig = field(default_factory=LearnConfig)
     critic: CriticConfig = field(default_factory=CriticConfig)
@@ -164,7 +148,14 @@ class Config:
 
     def __post_init__(self) -> None:
         """Rules between sections; what concerns one alone is checked where it stands."""
-        r, le, context = self.rollout, self.learn, self.model.context_tokens
+        r, le, context = self.rollout, self.learn, self.context_tokens
+        tokens, one = self.episode.tokens, self.model.response_tokens
+        require(
+            not tokens or tokens >= one,
+            "episode.tokens",
+            tokens,
+            f"one response may have {one}: use that or more, or 0",
+        )
         require(
             self.run.device != "cpu" or r.weight_backend in ("auto", "shm"),
             "rollout.weight_backend",
@@ -177,12 +168,13 @@ class Config:
         )
         require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
         if le.advantage != "gae":
-            self.critic.refuse_unused()
+            for name, value in self.critic.given():
+                require(False, name, value, "there is a critic with learn.advantage=gae alone")
         alone, way_out = (
-            self.critic.steps_alone,
+            self.critic.warmup_steps,
             f"the policy would learn in none of run.steps={self.run.steps}: use less",
         )
-        require(alone < self.run.steps, "critic.steps_alone", alone, way_out)
+        require(alone < self.run.steps, "critic.warmup_steps", alone, way_out)
         require(
             le.updates_per_step <= r.groups_per_step,
             "learn.updates_per_step",
@@ -204,6 +196,16 @@ class Config:
         require(not drop or r.samples_per_group > 1, "data.drop_solved", drop, way_out)
 
     @property
+    def behind_prompt(self) -> int:
+        """Tokens that may follow a prompt."""
+        return max(self.model.response_tokens, self.episode.tokens)
+
+    @property
+    def context_tokens(self) -> int:
+        """Longest sequence that engine and learner see, tokens."""
+        return self.model.prompt_tokens + self.behind_prompt
+
+    @property
     def leases(self) -> int:
         """Groups that may be between admission and the arrival of their weights."""
         return (self.rollout.max_staleness + 1) * self.rollout.groups_per_step
@@ -212,11 +214,6 @@ class Config:
     def samples_per_step(self) -> int:
         """P x G."""
         return self.rollout.groups_per_step * self.rollout.samples_per_group
-
-    @property
-    def eval_k(self) -> int:
-        """k of the pass@k beside pass@1."""
-        return self.run.eval_k or self.run.eval_samples
 
     @property
     def eval_temperature(self) -> float:

@@ -1,4 +1,4 @@
-"""The learner's fields, in a file of their own."""
+"""How policy and critic learn: the sections ``learn`` and ``critic``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LearnConfig(Section):
 
     ranks: int = at_least(1, 1, may_change=True)
     """Learner processes."""
-    sequence_ranks: int = at_least(1, 1, may_change=True)
+    sequence_parallel: int = at_least(1, 1, may_change=True)
     """So many ranks share each sequence (DeepSpeed-Ulysses): a micro-batch is computed by all of them, a part of its
     tokens each. Divides ``ranks`` and the heads of the model."""
     zero_stage: Literal[1, 2, 3] = free(2)
@@ -46,9 +46,6 @@ class LearnConfig(Section):
     """Optimizer steps per batch (mini-batches of whole groups)."""
     micro_batch_tokens: int = at_least(1, 8192, may_change=True)
     """Tokens, padding included, in one forward-backward pass."""
-    share_prompts: Literal["auto", "never"] = free("auto")
-    """"auto": responses of a group share one computation of their prompt, where that is less work; "never": each has
-    its own. The loss is the same."""
     checkpointing: Literal["auto", "always", "never"] = free("auto")
     """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
     ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
@@ -65,8 +62,10 @@ class LearnConfig(Section):
     """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
     others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
     expects at each token (PPO), see the section ``critic``."""
-    normalize_std: bool = True
-    """With "group", divide by the standard deviation of the group's rewards (GRPO); False is Dr. GRPO."""
+    normalize_advantages: bool | None = None
+    """Whether advantages are divided by their standard deviation: within the prompt's group (false: Dr. GRPO), within
+    the step for "global" and "gae" (which is centred too). null: for "group" and "global"; never for
+    "leave_one_out"."""
     truncated: Literal["mask", "zero", "bootstrap"] = "mask"
     """Samples that ran out of tokens before they ended. "mask": out of the loss (their rewards still count in means);
     "zero": learned from as if they had ended, with the reward that they got; "bootstrap", with "gae": the critic's
@@ -85,30 +84,32 @@ class LearnConfig(Section):
     correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
     """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
 
-    "tis": token ratios, cut at ``is_cap``; "mis": token ratios, 0 outside [1 / ``is_cap``, ``is_cap``] (IcePop);
-    "seq_mis": the ratio of the whole response, 0 over ``is_cap`` (TRL, verl); "decoupled": token ratios, 0 over
-    ``is_cap``, around the policy before the step (AReaL); "dppo": token ratios, 0 by ``tv_bound`` (prime-rl), with
+    "tis": token ratios, cut at ``correction_bound`` b; "mis": token ratios, 0 outside [1 / b, b] (IcePop); "seq_mis":
+    the ratio of the whole response, 0 over b (TRL, verl); "decoupled": token ratios, 0 over b, around the policy before
+    the step (AReaL); "dppo": token ratios, 0 where a probability moved by more than b (prime-rl), with
     ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
     """
-    is_cap: float = at_least(0, 2.0)
-    """Largest learner/engine ratio of ``correction``. Published: 2 for tis, 2 to 3 for seq_mis, 5 for decoupled."""
-    tv_bound: float = share(0.2)
-    """How far a token's probability may have moved from the engine's before dppo masks what moves it further."""
+    correction_bound: float | None = above(0, None)
+    """Largest learner/engine ratio of ``correction``; for "dppo" how far a token's probability may have moved from the
+    engine's, at most 1. null: as published, 2 for tis, mis and seq_mis, 5 for decoupled, 0.2 for dppo."""
 
     def __post_init__(self) -> None:
         if algorithm := ADVANTAGES.get(str(self.advantage).lower()):
             require(False, "learn.advantage", self.advantage, f"here that is learn.advantage={algorithm}")
         check_section(self.section, self)
         way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
-        require(self.ranks % self.sequence_ranks == 0, "learn.sequence_ranks", self.sequence_ranks, way_out)
+        require(self.ranks % self.sequence_parallel == 0, "learn.sequence_parallel", self.sequence_parallel, way_out)
         way_out = "the critic reads whole sequences: use 1, or another learn.advantage than gae"
         require(
-            self.sequence_ranks == 1 or self.advantage != "gae", "learn.sequence_ranks", self.sequence_ranks, way_out
+            self.sequence_parallel == 1 or self.advantage != "gae",
+            "learn.sequence_parallel",
+            self.sequence_parallel,
+            way_out,
         )
-        how, cap, surrogate = self.correction, self.is_cap, self.surrogate
-        require(cap > 0 or how != "tis", "learn.is_cap", cap, "use 2.0; without a correction, learn.correction=none")
-        masks = how in ("mis", "seq_mis", "decoupled")
-        require(cap > 1 or not masks, "learn.is_cap", cap, f"{how} masks what is over it: use a number above 1")
+        how, surrogate = self.correction, self.surrogate
+        self._check_bound()
+        group, way_out = self.advantage == "leave_one_out", "RLOO divides by nothing: use null, or another advantage"
+        require(not (group and self.normalize_advantages), "learn.normalize_advantages", True, way_out)
         way_out = "dppo stands in the place of a clip: use learn.surrogate=pg, or another learn.correction"
         require(how != "dppo" or surrogate == "pg", "learn.surrogate", surrogate, way_out)
         way_out = "decoupled needs the policy before the step: use learn.surrogate=ppo, or learn.correction=mis"
@@ -119,6 +120,17 @@ class LearnConfig(Section):
         way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
         require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
         self._check_response_clip()
+
+    def _check_bound(self) -> None:
+        how, bound = self.correction, self.correction_bound
+        if bound is None:
+            return
+        require(how != "none", "learn.correction_bound", bound, "learn.correction=none bounds nothing: use null")
+        above = 1 if how in ("mis", "seq_mis", "decoupled") else 0
+        way_out = f"{how} masks what is over it: use a number above 1, or null"
+        require(bound > above, "learn.correction_bound", bound, way_out)
+        way_out = "dppo bounds a difference of probabilities: use a share above 0 and at most 1, or null"
+        require(how != "dppo" or bound <= 1, "learn.correction_bound", bound, way_out)
 
     def _check_response_clip(self) -> None:
         """A bound for single tokens would never be met by the mean over a response."""
@@ -132,6 +144,41 @@ class LearnConfig(Section):
         return self.advantage in ("group", "leave_one_out")
 
     @property
+    def normalizes(self) -> bool:
+        """``normalize_advantages``, or what is published for ``advantage``."""
+        default = self.advantage in ("group", "global")
+        return default if self.normalize_advantages is None else self.normalize_advantages
+
+    @property
     def rank_tokens(self) -> int:
         """Tokens of a micro-batch that one rank computes, at most."""
-        return -(-self.micro_batch_tokens // self.sequence_ranks)
+        return -(-self.micro_batch_tokens // self.sequence_parallel)
+
+
+@dataclass(frozen=True, slots=True)
+class CriticConfig(Section):
+    """What a critic is and how its values become advantages; for ``learn.advantage=gae`` alone."""
+
+    section: ClassVar[str] = "critic"
+
+    policy: str = ""
+    """Checkpoint that it starts from, named as ``model.policy`` is and with the same tokenizer; "": the policy's."""
+    lr: float = above(0, 1e-5)
+    """Its peak learning rate, with the warm-up and the schedule of ``learn``."""
+    warmup_steps: int = at_least(0, 0)
+    """So many steps at the beginning train the critic alone: the policy stays, and their samples are not kept. With
+    ``lambda_policy`` at 1 an untrained critic is a constant baseline, which biases nothing, so 0 will do; below 1 its
+    errors are a bias, and 10 to 50 are published."""
+    bounded: bool = True
+    """Values are held between 0 and 1 (by atan), where rewards of tests lie; a reward beyond is refused."""
+    lambda_policy: float = share(1.0, zero=True)
+    """GAE's lambda of the advantages that the policy is taught by."""
+    alpha: float = at_least(0, 0.0)
+    """Above 0, ``lambda_policy`` is 1 - 1 / (alpha l) for a response of l tokens (VAPO: 0.05); 0: as it is given."""
+
+    def __post_init__(self) -> None:
+        check_section(self.section, self)
+        way_out = (
+            f"critic.alpha={self.alpha:g} makes it of each response's length: leave it at 1, or use critic.alpha=0"
+        )
+        require(not self.alpha or self.lambda_policy == 1, "critic.lambda_policy", self.lambda_policy, way_out)

@@ -6,20 +6,27 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import yaml
 
 from overlap.config.docs import known_fields
+from overlap.config.earlier import carry_over, refuse_retired
 from overlap.config.fields import Config
 from overlap.config.foreign import FOREIGN
+from overlap.config.rules import check_section
 from overlap.errors import ConfigError
 
 HISTORY = "history"  # stands in a run directory's config.yaml beside the sections, and is no part of a configuration
+EXTENDS = "extends"
+
+T = TypeVar("T")
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Build a :class:`Config` from a YAML file (optional) and overrides such as ``"learn.lr=2e-5"``.
+
+    A file may begin with ``extends: FILE``, a path from its own folder on: it then says what differs from that one.
 
     Raises:
         ConfigError: the file cannot be read, a key is unknown (the nearest known one is named), a value has the wrong
@@ -32,9 +39,11 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 
 def config_from_dict(tree: Mapping[str, Any]) -> Config:
-    """Build a :class:`Config` from a nested mapping, as :meth:`Config.to_dict` makes it."""
+    """Build a :class:`Config` from a nested mapping, as :meth:`Config.to_dict` makes it, now or in earlier versions."""
     hints = get_type_hints(Config)
-    tree = {name: values for name, values in tree.items() if name != HISTORY}
+    tree, stray = carry_over({name: values for name, values in tree.items() if name != HISTORY})
+    for name, value in stray.items():
+        refuse_retired(name, value)
     _refuse_unknown("", tree, hints)
     sections = {}
     for name, kind in hints.items():
@@ -42,42 +51,72 @@ def config_from_dict(tree: Mapping[str, Any]) -> Config:
         values = {} if values is None else values
         if not isinstance(values, Mapping):
             raise ConfigError(name, values, f"write its fields below it, as in {name}.{fields(kind)[0].name}=...")
-        types = get_type_hints(kind)
-        known = {field: types[field] for field in known_fields(kind)}
-        _refuse_unknown(f"{name}.", values, known)
-        sections[name] = kind(**{key: _coerce(known[key], value) for key, value in values.items()})
+        sections[name] = section_from(kind, values, name)
     return Config(**sections)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def section_from(kind: type[T], values: Mapping[str, Any], name: str) -> T:
+    """A dataclass of fields from their values. Raises ConfigError for a name that is none of its fields, and for a
+    value of the wrong type or out of bounds. ``name`` is what the fields' names begin with.
+    """
+    types = get_type_hints(kind)
+    known = {field: types[field] for field in known_fields(kind)}
+    _refuse_unknown(f"{name}.", values, known)
+    made = kind(**{key: _coerce(known[key], value) for key, value in values.items()})
+    check_section(name, made)  # type: ignore[arg-type]
+    return made
+
+
+def _read(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The sections of a file and of those that it extends. ``below`` are the files that extend it."""
     try:
+        if path.resolve() in below:
+            raise ConfigError(EXTENDS, str(path), "is extended by itself: leave that out")
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError("--config", str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
+        field = EXTENDS if below else "--config"
+        raise ConfigError(field, str(path), f"cannot be read ({error.strerror}); give a YAML file") from error
     except (yaml.YAMLError, ValueError) as error:  # also a name with a null byte, and what is not UTF-8
         raise ConfigError("--config", str(path), f"is not YAML: {' '.join(str(error).split())}") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError("--config", str(path), "write sections (model:, data:, ...) at the top level")
-    return tree
+    base = tree.pop(EXTENDS, None)
+    if base is None:
+        return tree
+    if not isinstance(base, str):
+        raise ConfigError(EXTENDS, base, "give the path of one YAML file, from the folder of this one on")
+    return _merged(_read(path.parent / base, (*below, path.resolve())), tree)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, where each has a mapping in turn; else what ``over`` has."""
+    found = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = _merged(found[key], value) if both else value
+    return found
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (equals and dot and name):
+    *above, name = key.strip().split(".")
+    if not (equals and above and name):
         way_out = "write section.field=value, for instance learn.lr=2e-5"
-        if section.endswith((".yaml", ".yml")) or name.endswith(("yaml", "yml")):
+        if override.endswith((".yaml", ".yml")):
             way_out = "a configuration is given with --config FILE"
         raise ConfigError("override", override, way_out)
     try:
         value = yaml.safe_load(text) if text.strip() else ""
     except yaml.YAMLError as error:
         raise ConfigError(key, text, f"is not a YAML value: {' '.join(str(error).split())}") from error
-    below = tree.setdefault(section, {})
-    if not isinstance(below, dict):
-        raise ConfigError(section, below, "is a section: write its fields below it")
+    refuse_retired(key.strip(), value)
+    below = tree
+    for number, section in enumerate(above):
+        below = below.setdefault(section, {})
+        if not isinstance(below, dict):
+            raise ConfigError(".".join(above[: number + 1]), below, "is a section: write its fields below it")
     below[name] = value
 
 
@@ -105,8 +144,10 @@ def _refuse_unknown(prefix: str, given: Mapping[str, Any], known: Mapping[str, A
 
 def _hint(prefix: str, key: str, value: Any, known: Mapping[str, Any]) -> str:
     """What a key that is no field may have been meant to be."""
-    inner = next(iter(value)) if not prefix and isinstance(value, Mapping) and value else key
-    last = str(inner).rpartition(".")[2]
+    last = key
+    while not prefix and isinstance(value, Mapping) and value:
+        last, value = next(iter(value.items()))
+    last = str(last).rpartition(".")[2]
     if last in FOREIGN:
         return f"here it is {FOREIGN[last]}"
     sections = get_type_hints(Config)

@@ -1,4 +1,4 @@
-"""How the policy is sampled: the section ``rollout``."""
+"""How the policy is sampled: the sections ``rollout`` and ``episode``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RolloutConfig(Section):
     """Strings that end a response (kept in its text)."""
     max_staleness: int = at_least(0, 0)
     """Oldest sample that the learner may see, in policy versions; 0 is on-policy."""
-    landing: Literal["keep", "recompute", "drain"] = "recompute"
+    in_flight: Literal["keep", "recompute", "drain"] = "recompute"
     """What new weights do to responses in the engine. "recompute": they go on under the new weights, which read all of
     their tokens anew; "keep": they go on with what the old ones made of their tokens, which is faster and leaves an
     error (``learn/landing_gap_mean``); "drain": the weights wait for their end, for five minutes at most, and new
@@ -50,12 +50,27 @@ class RolloutConfig(Section):
     float32 all do.
     """
 
+    @property
+    def sequences(self) -> int:
+        """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
+        return self.max_sequences * max(1, self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeConfig(Section):
+    """Episodes of several turns, rolled out by the task or by an agent program."""
+
+    section: ClassVar[str] = "episode"
+
     command: str = free("")
     """An agent program that rolls episodes out by ``/v1/chat/completions``, as a shell reads it, in the place of the
     task's own rollout. It runs in a directory of its own: files are named by their whole path. "": the task does."""
     turns: int = at_least(1, 16)
     """Answers of the policy in an episode at most, those on other branches too."""
-    episode_s: float = above(0, 600.0, may_change=True)
+    tokens: int = at_least(0, 0)
+    """What may follow the prompt in an episode, tokens: responses, and what tools and users say. All responses of an
+    episode, on all its branches, have no more either. At least ``model.response_tokens``; 0: as many."""
+    timeout_s: float = above(0, 600.0, may_change=True)
     """Wall time of an episode at most, s, below ``run.stall_s``. Like the bounds on turns and tokens, it truncates the
     episode."""
     tool_parser: str = ""
@@ -67,11 +82,6 @@ class RolloutConfig(Section):
     def reads(self) -> bool:
         """Whether answers have parsers."""
         return bool(self.tool_parser or self.reasoning_parser)
-
-    @property
-    def sequences(self) -> int:
-        """Sequences that all engines decode at once; those of one while nobody has counted the GPUs."""
-        return self.max_sequences * max(1, self.replicas)
 
 
 def check_sharing(backend: str, max_staleness: int) -> None:

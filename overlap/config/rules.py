@@ -5,7 +5,7 @@ way out. A rule knows a value and its bounds, and nothing of the configuration t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -64,6 +64,18 @@ class Section:
     def __post_init__(self) -> None:
         check_section(self.section, self)
 
+    def given(self) -> Iterator[tuple[str, Any]]:
+        """Full name and value of each field with another value than its default."""
+        for name, default in defaults(type(self)).items():
+            if (value := getattr(self, name)) != default:
+                yield f"{self.section}.{name}", value
+
+
+def defaults(section: type[DataclassInstance]) -> dict[str, Any]:
+    """Field → default value."""
+    made = ((f.name, f.default_factory() if callable(f.default_factory) else f.default) for f in fields(section))
+    return dict(made)
+
 
 def check_section(section: str, values: DataclassInstance) -> None:
     """Raise :class:`ConfigError` at the first field of a wrong type or out of its bounds."""
@@ -102,6 +114,9 @@ def _check_type(name: str, got: Any, want: Any) -> None:
         require(isinstance(got, int) and not isinstance(got, bool), name, got, "use a whole number")
     elif want is bool:
         require(isinstance(got, bool), name, got, "use true or false")
+    elif get_origin(want) is dict:
+        keys = isinstance(got, dict) and all(isinstance(key, str) for key in got)
+        require(keys, name, got, f"use a mapping of names to values, as in {name}.NAME=VALUE")
     elif want is str:
         require(isinstance(got, str), name, got, "use a string")
     else:

@@ -52,7 +52,7 @@ class Generator(Protocol):
         """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine."""
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
-        """Read an answer by ``rollout.tool_parser`` and ``rollout.reasoning_parser``; ``tools`` are those of its
+        """Read an answer by ``episode.tool_parser`` and ``episode.reasoning_parser``; ``tools`` are those of its
         request, a JSON list. What was sampled stays what is learned from.
         """
 

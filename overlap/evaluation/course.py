@@ -166,7 +166,7 @@ class Evaluator:
             *self._doors,
             self._prompts,
             run.eval_samples,
-            k=self._cfg.eval_k,
+            k=run.eval_samples,
             temperature=self._cfg.eval_temperature,
             progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
             stall_s=run.stall_s,

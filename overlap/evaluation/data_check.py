@@ -280,4 +280,4 @@ def open_pool(cfg: Config, task: Task, scratch: Path) -> Any:
     try:
         return Pool(isolation=cfg.verify.isolation, packages=task.packages, directory=str(scratch))
     except ToolchainMissing as error:
-        raise ConfigError("data.packages", cfg.data.packages, str(error)) from error
+        raise ConfigError("task.packages", task.packages, str(error)) from error

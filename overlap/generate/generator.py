@@ -123,7 +123,7 @@ class VllmGenerator:
     async def load(self, update: WeightUpdate) -> None:
         """Pause, load a version in full, resume and open the gate.
 
-        Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.landing``
+        Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.in_flight``
         says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
         as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
         the weights may be half old and half new. An engine that shares GPUs resumes with ``wake("cache")``.
@@ -133,7 +133,7 @@ class VllmGenerator:
             raise EngineError(f"a {update.backend} update for an engine that was opened for {self._backend}")
         async with self._loading:
             self._gate.clear()
-            if self._cfg.rollout.landing == "drain" and not self._frozen:
+            if self._cfg.rollout.in_flight == "drain" and not self._frozen:
                 await self._drained()
             self._frozen = True
             await self._ask("pause", "pause")
@@ -269,11 +269,11 @@ class VllmGenerator:
 
     def _sampling(self, request: Request) -> Sampling:
         model, rollout = self._cfg.model, self._cfg.rollout
-        room = model.context_tokens - len(request.prompt.token_ids)
+        room = self._cfg.context_tokens - len(request.prompt.token_ids)
         if room < 1:
             raise EngineError(
                 f"request {request.id}: a prompt of {len(request.prompt.token_ids)} tokens leaves no room in a context "
-                f"of {model.context_tokens} (model.prompt_tokens + model.response_tokens)"
+                f"of {self._cfg.context_tokens} (model.prompt_tokens + model.response_tokens)"
             )
         seed = hash((self._cfg.run.seed, *request.place, *([request.turn] if request.turn else ()))) & 0x7FFFFFFF
         temperature = rollout.temperature if request.temperature is None else request.temperature
@@ -307,17 +307,17 @@ def _spec(cfg: Config, policy: Path, standalone: bool, placement: Placement, sea
         policy=Path(os.path.abspath(policy)),
         device=placement.kind,
         dtype=cfg.model.dtype,
-        context_tokens=cfg.model.context_tokens,
+        context_tokens=cfg.context_tokens,
         max_sequences=cfg.rollout.max_sequences,
         seed=seat.seed,
         temperature=cfg.rollout.temperature,
         gpu_memory=cfg.rollout.gpu_memory,
         tensor_parallel=cfg.rollout.tensor_parallel,
         backend=placement.backend,
-        landing=cfg.rollout.landing,
+        landing=cfg.rollout.in_flight,
         load_weights=standalone,
         sleeps=placement.sleeps,
         engines=len(placement.on(seat.node)),
-        tool_parser=cfg.rollout.tool_parser,
-        reasoning_parser=cfg.rollout.reasoning_parser,
+        tool_parser=cfg.episode.tool_parser,
+        reasoning_parser=cfg.episode.reasoning_parser,
     )

@@ -20,13 +20,13 @@ _LISTS = {
 
 
 def check_parsers(cfg: Config) -> None:
-    """Raise ConfigError for ``rollout.tool_parser`` or ``rollout.reasoning_parser`` that vLLM does not list."""
+    """Raise ConfigError for ``episode.tool_parser`` or ``episode.reasoning_parser`` that vLLM does not list."""
     for field, (file, variable) in _LISTS.items():
-        name, known = getattr(cfg.rollout, field), _listed(file, variable) if getattr(cfg.rollout, field) else ()
+        name, known = getattr(cfg.episode, field), _listed(file, variable) if getattr(cfg.episode, field) else ()
         if known and name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
-            raise ConfigError(f"rollout.{field}", name, f"vLLM has no such parser; {hint}")
+            raise ConfigError(f"episode.{field}", name, f"vLLM has no such parser; {hint}")
 
 
 def _listed(file: str, variable: str) -> tuple[str, ...]:

@@ -56,4 +56,4 @@ def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
     except Exception as error:  # TypeError for a name, or what its constructor raises
         field, value = ("tool_parser", tool_parser) if tool_parser else ("reasoning_parser", reasoning_parser)
         reason = " ".join(str(error).split())[:200]
-        raise ConfigError(f"rollout.{field}", value, f'{reason}; use a parser that suits the policy, or ""') from error
+        raise ConfigError(f"episode.{field}", value, f'{reason}; use a parser that suits the policy, or ""') from error

@@ -1,4 +1,4 @@
-"""vLLM's scheduler for ``rollout.landing=keep``; vLLM imports it in the engine core (``scheduler_cls``).
+"""vLLM's scheduler for ``rollout.in_flight=keep``; vLLM imports it in the engine core (``scheduler_cls``).
 
 A response that is being made keeps its KV cache over a load. What waits in the engine (new, or put back for want of
 memory) must not find prefixes there that the old weights computed: a salt, part of the name of each prefix, counts the

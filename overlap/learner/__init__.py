@@ -8,6 +8,5 @@ Woken by  their replies, or by the death of one
 from overlap.learner.export import export_policy
 from overlap.learner.learner import DeepSpeedLearner
 from overlap.learner.saved_state import read_state
-from overlap.learner.timing import AttentionCase, attention_seconds
 
-__all__ = ["AttentionCase", "DeepSpeedLearner", "attention_seconds", "export_policy", "read_state"]
+__all__ = ["DeepSpeedLearner", "export_policy", "read_state"]

@@ -66,7 +66,7 @@ class Commands:
 
     def step(self, groups: Sequence[PromptGroup], version: int) -> dict[str, float]:
         """Learn from the groups; ``version`` is what the weights are called afterwards, so it counts the steps."""
-        metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.steps_alone)
+        metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.warmup_steps)
         self._version = version
         return metrics
 

@@ -4,10 +4,10 @@ The engine drew the tokens with log-probs ``engine``; the surrogate is built aro
 which carry no gradient (see ``overlap.learner.loss``). With d = anchor - engine, a token's ratio is exp(d), and::
 
     none        1
-    tis         min(exp(d), cap)
-    mis         exp(d)      if 1 / cap <= exp(d) <= cap                       else 0
-    seq_mis     exp(sum d)  if exp(sum d) <= cap, sum over the response       else 0
-    decoupled   exp(d)      if exp(d) <= cap                                  else 0
+    tis         min(exp(d), bound)
+    mis         exp(d)      if 1 / bound <= exp(d) <= bound                 else 0
+    seq_mis     exp(sum d)  if exp(sum d) <= bound, sum over the response       else 0
+    decoupled   exp(d)      if exp(d) <= bound                                  else 0
     dppo        exp(d)      unless the advantage A pushes where it went:      else 0
                             A > 0 and p > q + bound, or A < 0 and p < q - bound, with p = exp(anchor), q = exp(engine)
 
@@ -54,20 +54,27 @@ class Weights:
     masked: Tensor
 
 
-def correct(correction: Correction, anchor: Tensor, sampled: Sampled, *, cap: float, bound: float) -> Weights:
-    """Weights by the scheme of that name; ``cap`` bounds ratios, ``bound`` (for dppo) differences of probabilities."""
+PUBLISHED: dict[Correction, float] = {"tis": 2.0, "mis": 2.0, "seq_mis": 2.0, "decoupled": 5.0, "dppo": 0.2}
+"""Correction → its bound in the publication or program that its function names."""
+
+
+def correct(correction: Correction, anchor: Tensor, sampled: Sampled, bound: float | None = None) -> Weights:
+    """Weights by the scheme of that name; ``bound`` is for ratios, for dppo for differences of probabilities (None:
+    the published one).
+    """
     anchor, engine = anchor.detach(), sampled.engine
+    bound = PUBLISHED.get(correction, 0.0) if bound is None else bound
     match correction:
         case "none":
             return uncorrected(engine)
         case "tis":
-            return truncated(anchor - engine, cap)
+            return truncated(anchor - engine, bound)
         case "mis":
-            return masked(anchor - engine, 1.0 / cap, cap)
+            return masked(anchor - engine, 1.0 / bound, bound)
         case "seq_mis":
-            return sequence_masked(anchor - engine, sampled.owners, sampled.responses, cap)
+            return sequence_masked(anchor - engine, sampled.owners, sampled.responses, bound)
         case "decoupled":
-            return masked(anchor - engine, 0.0, cap)
+            return masked(anchor - engine, 0.0, bound)
         case "dppo":
             return variation_masked(anchor, engine, sampled.advantages, bound)
         case _:

@@ -19,7 +19,7 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import LearnerError
 from overlap.learner.critic import ValueHead, load_trunk, read_values
-from overlap.learner.gae import Credit, GaeConfig, credit, explained_variance, value_loss, whitened
+from overlap.learner.gae import Credit, GaeConfig, credit, explained_variance, whitened
 from overlap.learner.micro_batch import MiniBatch
 from overlap.learner.optimizer import deepspeed_config, learning_rate, partitioning, take_step
 from overlap.learner.tensors import to_tensors
@@ -61,7 +61,7 @@ class CriticTrainer:
         for mini, known in zip(minis, before, strict=True):
             made.append(self._accumulate(mini, known, sums))
             norms.append(self._optimize())
-        if self.cfg.critic.whiten:
+        if self.cfg.learn.normalizes:
             made = self._whitened(minis, made)
         tokens, targets, squares, errors, squared, values, losses = self._total(sums).tolist()
         return made, {
@@ -89,7 +89,7 @@ class CriticTrainer:
             new, behind = read_values(self.deepspeed, self.head, tensors)
             old, behind = before[number] if before else (new.detach(), behind)
             found = credit(old, behind, tensors.sampled, self._gae)
-            losses = value_loss(new, old, found.targets, self.cfg.critic.clip)
+            losses = 0.5 * (new - found.targets).square()
             total = losses.sum()
             if not torch.isfinite(total):
                 raise LearnerError(f"the critic's loss of rank {self.rank} is {total.item()}: lower critic.lr")

@@ -32,7 +32,6 @@ _FLAT = 1e-6
 class GaeConfig:
     """See ``overlap.config.CriticConfig``."""
 
-    lambda_value: float = 1.0
     lambda_policy: float = 1.0
     alpha: float = 0.0
 
@@ -86,9 +85,9 @@ def credit(values: Tensor, behind: Tensor, sampled: Sampled, cfg: GaeConfig) -> 
     for number, length in enumerate(lengths):
         v = known[start : start + length]
         r = [0.0] * (length - 1) + rewards[start : start + 1]
-        taught = gae(r, v, lam=cfg.lambda_value, behind=after[number])
+        taught = gae(r, v, lam=1.0, behind=after[number])
         lam = adaptive_lambda(cfg.alpha, length) if cfg.alpha else cfg.lambda_policy
-        policy += taught if lam == cfg.lambda_value else gae(r, v, lam=lam, behind=after[number])
+        policy += taught if lam == 1 else gae(r, v, lam=lam, behind=after[number])
         targets += [a + value for a, value in zip(taught, v, strict=True)]
         start += length
     return Credit(values.new_tensor(policy), values.new_tensor(targets))
@@ -118,13 +117,3 @@ def explained_variance(count: float, targets: float, squares: float, errors: flo
     spread = squares / count - (targets / count) ** 2
     left = squared_errors / count - (errors / count) ** 2
     return 1.0 - left / spread if spread > _FLAT**2 else 0.0
-
-
-def value_loss(new: Tensor, old: Tensor, targets: Tensor, clip: float) -> Tensor:
-    """Losses [T] of values: 0.5 (V - R)^2, with ``clip`` > 0 the larger one of that and of V held within ``clip`` of
-    ``old`` (Schulman et al. 2017, as in OpenAI's baselines ``ppo2``). Only ``new`` carries a gradient.
-    """
-    plain = (new - targets).square()
-    if clip:
-        plain = torch.maximum(plain, ((old + (new - old).clamp(-clip, clip)) - targets).square())
-    return 0.5 * plain

@@ -38,8 +38,7 @@ class LossConfig:
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
     correction: Correction = "tis"
-    is_cap: float = 2.0
-    tv_bound: float = 0.2
+    correction_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def token_loss(
     old = new.detach() if first and old is None else old
     anchor = new.detach() if cfg.surrogate == "pg" else old
     assert anchor is not None, f"{cfg.surrogate} needs the log-probs before the first update of the batch"
-    weights = correct(cfg.correction, anchor, sampled, cap=cfg.is_cap, bound=cfg.tv_bound)
+    weights = correct(cfg.correction, anchor, sampled, cfg.correction_bound)
     policy, decided = surrogate(cfg.surrogate, new, anchor, sampled, low=cfg.clip_low, high=cfg.clip_high)
     losses = weights.values * policy
     found = token_statistics(new.detach(), anchor, sampled, weights)

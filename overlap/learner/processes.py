@@ -145,7 +145,7 @@ def rank_environment(rank: int, world: int) -> dict[str, str]:
     """What belongs to a rank alone, besides the driver's environment.
 
     Passive waiting: threads that spin at a barrier for one that another process keeps from its core make a step
-    several times as long, and save nothing where the cores are free (``scripts/bench_busy.sh``).
+    several times as long, and save nothing where the cores are free (``scripts/bench.sh busy``).
     """
     return {
         "RANK": str(rank),

@@ -39,7 +39,7 @@ def share_sequences(policy: Any, size: int) -> SequenceGroup:
     try:
         groups = UlyssesSPAttentionHF.register_with_transformers(policy, NAME, size, 1, seq_length_is_variable=True)
     except ValueError as error:
-        raise ConfigError("learn.sequence_ranks", size, f"{error}: use a number that divides both, or 1") from error
+        raise ConfigError("learn.sequence_parallel", size, f"{error}: use a number that divides both, or 1") from error
     return SequenceGroup(groups.get_sequence_parallel_group(), groups.get_sequence_parallel_rank(), size)
 
 

@@ -43,7 +43,7 @@ class RankTrainer:
         import deepspeed
 
         self.cfg, self.device = cfg, device
-        self.total_updates = total_updates - cfg.critic.steps_alone * cfg.learn.updates_per_step
+        self.total_updates = total_updates - cfg.critic.warmup_steps * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         model = self._load(policy)
@@ -53,17 +53,15 @@ class RankTrainer:
         if cfg.learn.advantage == "gae":
             self.critic = CriticTrainer(cfg, critic, device, total_updates)
             packs = packs and self.critic.packs
-        shares = packs and cfg.learn.share_prompts == "auto"
-        parts = cfg.learn.sequence_ranks
+        parts = cfg.learn.sequence_parallel
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
-        print(f"responses of a group share their prompt: {shares}; layers are computed again: {again}", flush=True)
+        print(f"responses of a group share their prompt: {packs}; layers are computed again: {again}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
             self.world // parts,
             cfg.learn.micro_batch_tokens,
             whole_shape(model.head.weight)[1],
-            shares,
             padded=not packs,
         )
         own_reference = cfg.learn.kl_coef and not cfg.learn.lora_rank
@@ -92,18 +90,18 @@ class RankTrainer:
         return deepspeed.initialize(model=reference, config=zero)[0]
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
-        parts = self.cfg.learn.sequence_ranks
+        parts = self.cfg.learn.sequence_parallel
         if not packs:
             way_out = "the model's attention is its own, and sees only a part: use 1"
-            raise ConfigError("learn.sequence_ranks", parts, way_out)
+            raise ConfigError("learn.sequence_parallel", parts, way_out)
         return share_sequences(model.policy, parts)
 
     def _own(self, mini: MiniBatch) -> tuple[MicroBatch, ...]:
         """The micro-batches that this rank computes, or a part of each."""
-        return mini.ranks[self.rank // self.cfg.learn.sequence_ranks]
+        return mini.ranks[self.rank // self.cfg.learn.sequence_parallel]
 
     def _tensors(self, micro: MicroBatch) -> MicroTensors:
-        return to_tensors(micro, self.device, self.cfg.learn.sequence_ranks)
+        return to_tensors(micro, self.device, self.cfg.learn.sequence_parallel)
 
     def step(self, groups: Sequence[PromptGroup], *, alone: bool = False) -> dict[str, float]:
         """One batch: ``updates_per_step`` optimizer steps of the critic, if there is one, and then, unless that is to
@@ -164,7 +162,7 @@ class RankTrainer:
         first: bool,
     ) -> None:
         micros = self._own(mini)
-        tells = self.rank % self.cfg.learn.sequence_ranks == 0  # all that share a sequence know the same
+        tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
             self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)

@@ -22,7 +22,7 @@ def of_group(rewards: Rewards, learn: LearnConfig) -> tuple[float, ...]:
     """What the samples of a prompt, with rewards [G], get before their step is complete."""
     match learn.advantage:
         case "group":
-            return advantages(rewards, normalize_std=learn.normalize_std)
+            return advantages(rewards, normalize_std=learn.normalizes)
         case "leave_one_out":
             return leave_one_out(rewards)
         case _:
@@ -72,6 +72,6 @@ def complete(groups: tuple[Group, ...], learn: LearnConfig) -> tuple[Group, ...]
     rewards = [
         a if s.reward is not None else None for g in groups for s, a in zip(g.samples, g.advantages, strict=True)
     ]
-    found = iter(advantages(rewards, normalize_std=True))
+    found = iter(advantages(rewards, normalize_std=learn.normalizes))
     why = EQUAL_REWARDS if len({r for g in groups for r in g.rewards}) < 2 else ""  # as the task gave them
     return tuple(replace(g, advantages=tuple(next(found) for _ in g.samples), dropped=g.dropped or why) for g in groups)

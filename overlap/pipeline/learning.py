@@ -146,7 +146,7 @@ class Learning:
 
     def _of(self, sample: Trajectory) -> tuple[int, ...]:
         """The tokens of a probe."""
-        return (*sample.prompt_ids, *sample.token_ids)[: self.cfg.model.context_tokens]
+        return (*sample.prompt_ids, *sample.token_ids)[: self.cfg.context_tokens]
 
     def _compare(self, ours: Sequence[float], theirs: Sequence[float]) -> float:
         exact = self.cfg.model.dtype == "float32"

@@ -60,24 +60,24 @@ def check_models(asked: Asked) -> None:
     """Raise ConfigError for sequences that are longer than the policy or the critic knows, and for devices or ranks
     that cannot share the policy. A size that is not known refuses nothing.
     """
-    model = asked.cfg.model
+    context = asked.cfg.context_tokens
     for field, shape in (("model.policy", asked.policy), ("critic.policy", asked.critic or asked.policy)):
-        if 0 < shape.context < model.context_tokens:
-            way_out = (
-                f"model.prompt_tokens + model.response_tokens are {model.context_tokens}, and {field} has a context"
+        if 0 < shape.context < context:
+            way_out = f"model.prompt_tokens + model.response_tokens are {context}, and {field} has a context"
+            raise ConfigError(
+                "model.response_tokens", asked.cfg.model.response_tokens, f"{way_out} of {shape.context}: use less"
             )
-            raise ConfigError("model.response_tokens", model.response_tokens, f"{way_out} of {shape.context}: use less")
     _check_heads(asked)
 
 
 def _check_heads(asked: Asked) -> None:
-    shape, parallel, parts = asked.policy, asked.cfg.rollout.tensor_parallel, asked.cfg.learn.sequence_ranks
+    shape, parallel, parts = asked.policy, asked.cfg.rollout.tensor_parallel, asked.cfg.learn.sequence_parallel
     heads = f"the policy has {shape.heads} heads of queries and {shape.key_heads} of keys: use "
     if asked.engine and shape.heads and not shape.splits(parallel):
         possible = [n for n in range(1, parallel) if shape.splits(n)]
         raise ConfigError("rollout.tensor_parallel", parallel, heads + " or ".join(map(str, possible[-2:])))
     if shape.heads and not shape.divides(parts):
-        raise ConfigError("learn.sequence_ranks", parts, f"{heads}a number that divides both, or 1")
+        raise ConfigError("learn.sequence_parallel", parts, f"{heads}a number that divides both, or 1")
     if asked.engine and shape.decoder.inner % parallel:
         way_out = f"it does not divide the {shape.decoder.inner} numbers of the policy's inner layers: use a divisor"
         raise ConfigError("rollout.tensor_parallel", parallel, way_out)
@@ -193,8 +193,8 @@ def _families(asked: Asked, seats: Seats) -> Iterator[Way]:
     if not gpus and asked.engine:
         yield _settings("rollout.max_sequences", sequences, [sequences // part for part in _PARTS])
     elif gpus:
-        parts = [part for part in _PARTS if part > learn.sequence_ranks and asked.policy.divides(part)]
-        yield _settings("learn.sequence_ranks", learn.sequence_ranks, parts)
+        parts = [part for part in _PARTS if part > learn.sequence_parallel and asked.policy.divides(part)]
+        yield _settings("learn.sequence_parallel", learn.sequence_parallel, parts)
         parts = [part for part in _PARTS if part > cfg.rollout.tensor_parallel and asked.policy.splits(part)]
         yield _settings("rollout.tensor_parallel", cfg.rollout.tensor_parallel, parts)
         yield _settings("learn.offload", asked.offload, ("cpu",))

@@ -220,7 +220,7 @@ def kv_room(asked: Asked, size: int) -> int:
     r = asked.cfg.rollout
     if not size:
         token = token_bytes(asked.policy, asked.width) // asked.kv_parts
-        return token * r.max_sequences * asked.cfg.model.context_tokens
+        return token * r.max_sequences * asked.cfg.context_tokens
     return int(r.gpu_memory * size) - asked.width * asked.policy.parameters // r.tensor_parallel - WORKSPACE
 
 
@@ -237,11 +237,11 @@ def _engine_shortage(asked: Asked, seats: Seats) -> Shortage | None:
     if not (asked.engine and sizes):
         return None
     token = -(-token_bytes(asked.policy, asked.width) // asked.kv_parts)
-    missing = token * asked.cfg.model.context_tokens - kv_room(asked, min(sizes))
+    missing = token * asked.cfg.context_tokens - kv_room(asked, min(sizes))
     if missing <= 0:
         return None
     there = int(r.gpu_memory * min(sizes))
-    what = f"an engine with one sequence of {asked.cfg.model.context_tokens:,} tokens"
+    what = f"an engine with one sequence of {asked.cfg.context_tokens:,} tokens"
     return Shortage("generate", gpu(seats.engines[0][0]), there + missing, there, what)
 
 
@@ -354,7 +354,7 @@ def _on_machine(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
         token = token_bytes(asked.policy, asked.width)
         cache = kv_cache_bytes(
             token,
-            asked.cfg.model.context_tokens,
+            asked.cfg.context_tokens,
             asked.cfg.rollout.max_sequences,
             seats.host // max(1, len(seats.engines)),
         )

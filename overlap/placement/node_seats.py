@@ -35,7 +35,7 @@ def place_over(cfg: Config, nodes: Sequence[NodeDevices], *, engine: bool = True
     else:
         placed = _on_gpus(cfg, here, others, engine, learner) if gpus else _on_cpus(cfg, here, others, learner)
         placed = replace(placed, address=here.address)
-    if learner and not gpus and cfg.cluster.spread_ranks:
+    if learner and not gpus and cfg.learn.ranks > 1:
         homes = homes_on_cpus(cfg.learn.ranks, here, others, placed.engines)
         placed = replace(placed, ranks=seats_in(cfg, homes, {}))
     return replace(placed, address=placed.ranks[0].address) if placed.rank_nodes else placed

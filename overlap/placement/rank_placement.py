@@ -1,7 +1,7 @@
 """Which nodes the learner's ranks sit on, and which in the place of one that is gone. Pure functions.
 
     GPUs   on the driver's machine where it has enough, else on the smallest node that has, else on as few as can be
-    CPUs   with ``cluster.spread_ranks`` each on a node of its own while there are such, those without an engine first
+    CPUs   several each on a node of its own while there are such, those without an engine first; one stays
 
 The ranks of a node have numbers in a row, and the driver's machine has the first: rank 0 hands over the weights.
 """

@@ -63,7 +63,7 @@ def cache_line(asked: Asked, seats: Seats) -> str:
     sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
     if not (asked.engine and sizes and min(sizes) and (tokens := kv_tokens(asked, min(sizes))) > 0):
         return ""
-    context, most = asked.cfg.model.context_tokens, asked.cfg.rollout.max_sequences
+    context, most = asked.cfg.context_tokens, asked.cfg.rollout.max_sequences
     full = min(most, tokens // context)
     told = f"{tokens:,} tokens an engine: {full} sequences of {context:,} at once"
     return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")

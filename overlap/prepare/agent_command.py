@@ -1,4 +1,4 @@
-"""``rollout.command`` before a run begins: whether a shell reads it, and finds what it names.
+"""``episode.command`` before a run begins: whether a shell reads it, and finds what it names.
 
 It will run in a directory of its own, of which only ``Task.files`` knows: what lies here is not there.
 """
@@ -16,15 +16,15 @@ from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.process import child_environment
 
-FIELD = "rollout.command"
+FIELD = "episode.command"
 _SHELL_S = 20.0
 _SHELLS = frozenset("$`\\*?[](){}<>|&;!#~\n")
 """With one of these a word is more than itself."""
 
 
 def check_agent(cfg: Config, task: Any, prompt: Prompt, tokenizer: Any) -> None:
-    """Raise ConfigError where ``rollout.command`` cannot be run, as far as its words tell. ``prompt`` is any one."""
-    command = cfg.rollout.command
+    """Raise ConfigError where ``episode.command`` cannot be run, as far as its words tell. ``prompt`` is any one."""
+    command = cfg.episode.command
     if not command:
         return
     if not command.strip():

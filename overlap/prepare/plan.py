@@ -80,15 +80,15 @@ def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
     """What rolls episodes of several turns out, their bounds, and what the policy's chat template does with them.
     Nothing where rollouts have one turn. Raises ConfigError for a template that takes none.
     """
-    r, model, task = prepared.cfg.rollout, prepared.cfg.model, prepared.task
+    cfg, e, task = prepared.cfg, prepared.cfg.episode, prepared.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
-    if not r.command and not own:
+    if not e.command and not own:
         return []
-    if r.command:
-        by = repr(r.command) + (f", in the place of {own}" if own else "")
-    bounds = f"up to {r.turns} turns, {model.behind_prompt} tokens behind a prompt, {r.episode_s:g} s"
-    if r.turns > 1 and model.behind_prompt == model.response_tokens:
-        bounds += "; one response may use up all tokens (model.episode_tokens)"
+    if e.command:
+        by = repr(e.command) + (f", in the place of {own}" if own else "")
+    bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens behind a prompt, {e.timeout_s:g} s"
+    if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
+        bounds += "; one response may use up all tokens (episode.tokens)"
     return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(prepared))]
 
 
@@ -143,7 +143,7 @@ def _critic(cfg: Config, shape: ModelShape | None) -> list[tuple[str, str]]:
     if shape is None:
         return []
     c = cfg.critic
-    alone = f", alone for {c.steps_alone} step(s)" if c.steps_alone else ""
+    alone = f", alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
     return [("critic", f"{c.policy or 'the policy'} ({shape.parameters / 1e6:,.0f} M parameters), lr {c.lr:g}{alone}")]
 
 
@@ -181,7 +181,7 @@ def evaluation_line(cfg: Config, problems: int) -> str:
     if not (samples and problems):
         return "none: " + ("no held-out prompts" if samples else "run.eval_samples=0")
     when = f"every {cfg.run.eval_every} steps, " if cfg.run.eval_every else ""
-    rates = " and ".join(f"pass@{k}" for k in sorted({1, cfg.eval_k}))
+    rates = " and ".join(f"pass@{k}" for k in sorted({1, samples}))
     drawn = f"{problems} problems x {samples} samples at temperature {cfg.eval_temperature:g}"
     return f"{rates} of {drawn}, before, {when}and after the training"
 

@@ -48,9 +48,9 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
         critic = resolve_critic(cfg, policy, tokenizer)
-        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__)
+        task = load_task(cfg.data.task, cfg) if task is None else check_task(task, type(task).__name__, cfg)
         check_rollout(cfg, task)
-        if cfg.rollout.reads:
+        if cfg.episode.reads:
             check_parsers(cfg)
         intakes = {
             split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")

@@ -71,7 +71,7 @@ def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seated:
     """Seats for a run, or for one of its two parts alone. With a cluster, its nodes are asked what they have. Raises
     ConfigError.
     """
-    spreads = engine or (learner and cfg.cluster.spread_ranks)
+    spreads = engine or (learner and cfg.learn.ranks > 1)
     if not (cfg.cluster.address and spreads):
         placement = place_here(cfg, engine=engine, learner=learner)
         return Seated(placement, seating_here(cfg, engine=engine, learner=learner), engine=engine, learner=learner)
@@ -106,11 +106,11 @@ def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
 
 def cluster_of(cfg: Config) -> RayCluster:
     """The cluster of a run: one connection for all that works over it."""
-    return _cluster(cfg.cluster.address, cfg.cluster.unauthenticated)
+    return _cluster(cfg.cluster.address)
 
 
 @cache
-def _cluster(address: str, unauthenticated: bool) -> RayCluster:
+def _cluster(address: str) -> RayCluster:
     from overlap.cluster import RayCluster
 
-    return RayCluster(address, unauthenticated=unauthenticated)
+    return RayCluster(address)

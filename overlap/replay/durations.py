@@ -165,7 +165,7 @@ def _number(name: str) -> int:
 
 def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
     """By version, without what a load that drains had to wait for."""
-    if cfg.rollout.landing != "drain":
+    if cfg.rollout.in_flight != "drain":
         return spans.load
     ends = sorted(end for (_, end), _ in spans.generate.values())
     loads = {}

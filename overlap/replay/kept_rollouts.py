@@ -20,7 +20,7 @@ from overlap.errors import ConfigError
 from overlap.pipeline import Assembler, PromptStream
 from overlap.record import ROLLOUTS, Rollouts, resolve
 
-NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.eval_k=0", "run.keep_rollouts=false", "verify.workers=1")
+NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "verify.workers=1")
 """What a run without engine and verifier is asked for, whatever the one that made its samples was."""
 
 

@@ -230,7 +230,7 @@ class _Generator(FakeGenerator):
     """Decodes for as long as the engine did. ``spans`` are the times at which it had a sample."""
 
     def __init__(self, found: Recorded, cfg: Config) -> None:
-        super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.landing)
+        super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.in_flight)
         self._lots = _Lots(found, cfg)
         self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
         self.spans: list[Span] = []

@@ -160,16 +160,16 @@ def rolling(prepared: Prepared, engines: Generator, verifier: SandboxVerifier, s
     """The engines themselves, or, for a task of episodes, behind what rolls them out."""
     cfg, task = prepared.cfg, prepared.task
     rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
-    if rollout is None and not cfg.rollout.command:
+    if rollout is None and not cfg.episode.command:
         return engines
     from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
 
-    if cfg.rollout.command:
-        gateway, name = Gateway(), "rollout.command"
+    if cfg.episode.command:
+        gateway, name = Gateway(), "episode.command"
         decode = prepared.tokenizer.decode
         owing = cast("HarnessTask", task)
         rollout = HarnessRollout(
-            cfg.rollout.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids))
+            cfg.episode.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids))
         )
     template, packages = ChatTemplate(prepared.tokenizer), tuple(task.packages)
     return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)

@@ -256,10 +256,10 @@ class Chat:
     def _room(self, front: int, max_tokens: int | None) -> int:
         """Number of tokens that the answer may have. Raises EpisodeOver, ContextFull."""
         if not self.over and len(self.episode.turns) + self._asking >= self._budget.turns:
-            self.end(f"it has had its {self._budget.turns} turns (rollout.turns)")
+            self.end(f"it has had its {self._budget.turns} turns (episode.turns)")
         left = self._budget.tokens - self.sampled
         if left < 1:
-            self.end(f"it has sampled its {self._budget.tokens} tokens (model.episode_tokens)")
+            self.end(f"it has sampled its {self._budget.tokens} tokens (episode.tokens)")
         if self.over:
             raise EpisodeOver(self.over)
         if front >= self._budget.context:

@@ -155,10 +155,10 @@ class Episodes:
         return Trajectory(request, (), (), "", "abort", (), at, at, failure=failure)
 
     async def _episode(self, request: Request) -> Trajectory:
-        model, rollout = self._cfg.model, self._cfg.rollout
+        cfg, episode = self._cfg, self._cfg.episode
         slot = EpisodeSlot(self._places, request.place, IDLE_S)
-        budget = Budget(rollout.turns, model.behind_prompt, model.context_tokens)
-        chat = Chat(request, self._engine, self._template, budget, slot.turn, reads=rollout.reads)
+        budget = Budget(episode.turns, cfg.behind_prompt, cfg.context_tokens)
+        chat = Chat(request, self._engine, self._template, budget, slot.turn, reads=episode.reads)
         try:
             async with slot.turn():  # nothing of the episode begins before there is room
                 started = monotonic()
@@ -170,11 +170,11 @@ class Episodes:
 
     async def _answer(self, request: Request, chat: Chat) -> str | None:
         """Returns the answer of the rollout; None where a budget ended it."""
-        session, seconds = self._sessions.open(), self._cfg.rollout.episode_s
+        session, seconds = self._sessions.open(), self._cfg.episode.timeout_s
         sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
             rollout = self._rollout(request.prompt, chat, sandbox)
-            answer = await within(seconds, rollout, lambda: chat.end(f"its {seconds:g} s are up (rollout.episode_s)"))
+            answer = await within(seconds, rollout, lambda: chat.end(f"its {seconds:g} s are up (episode.timeout_s)"))
         except OutOfTime:
             return None
         except IgnoredCancel as error:

@@ -65,7 +65,7 @@ class HarnessRollout:
             if self._gateway.fault is not None:
                 raise self._gateway.fault
             if code and not chat.over:
-                raise HarnessCrashed(f"rollout.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
+                raise HarnessCrashed(f"episode.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
             await asyncio.to_thread(_clean_workdir, folder)
@@ -106,7 +106,7 @@ class HarnessRollout:
             program = HarnessProcess(["/bin/sh", "-c", self._command], folder, own)
         except OSError as error:
             way_out = "end other programs, or allow more processes (ulimit -u)"
-            raise RolloutError(f"rollout.command cannot be started ({error.strerror or error}): {way_out}") from error
+            raise RolloutError(f"episode.command cannot be started ({error.strerror or error}): {way_out}") from error
         try:
             yield program
         finally:

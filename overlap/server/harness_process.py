@@ -88,7 +88,7 @@ class HarnessProcess:
         while left := process_tree.marked(f"{LIFE}={self._mark}"):
             if time.monotonic() > until:
                 raise RolloutError(
-                    f"rollout.command: processes that it started still run after {END_S:g} s of SIGKILL: {_named(left)}"
+                    f"episode.command: processes that it started still run after {END_S:g} s of SIGKILL: {_named(left)}"
                 )
             process_tree.kill_tree(left, KILL_S, reap=False, trackers=True)
         self._process.wait(KILL_S)

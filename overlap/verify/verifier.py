@@ -40,8 +40,9 @@ from sandbox.errors import (
 if TYPE_CHECKING:
     from overlap.config import Config
 
-WINDOW, WINDOW_MIN = 200, 20
-"""The share of failures is taken over the last ``WINDOW`` samples, once there are ``WINDOW_MIN``."""
+WINDOW, WINDOW_MIN, MAX_FAILURE_SHARE = 200, 20, 0.05
+"""A run stops when more than this share of the last ``WINDOW`` samples, once there are ``WINDOW_MIN``, could not be
+judged for our own fault."""
 CLOSE_S = 10.0
 """Seconds that the sandbox has to close in order before it is killed."""
 
@@ -295,10 +296,10 @@ class SandboxVerifier:
         if not cause:
             return
         causes = Counter(filter(None, self._recent))
-        failed, seen, limit = causes.total(), len(self._recent), self._cfg.verify.max_failure_share
+        failed, seen, limit = causes.total(), len(self._recent), MAX_FAILURE_SHARE
         if seen >= WINDOW_MIN and failed > limit * seen:
             most, times = causes.most_common(1)[0]
             raise VerifierError(
-                f"{failed} of the last {seen} samples could not be judged (verify.max_failure_share={limit}); "
+                f"{failed} of the last {seen} samples could not be judged, and {limit:.0%} may; "
                 f"most frequent, {times} times: {most}"
             )

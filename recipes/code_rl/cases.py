@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from overlap.config import at_least
 from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, Row
 from sandbox.core import Case, Kind, Limits, Problem
 from sandbox.errors import InvalidProblem
@@ -28,6 +29,19 @@ CONTEST_MODULES: Final = _WHOLE
 """Imported ahead in every jail whose programs get the preamble: 3 ms of CPU a test instead of 8."""
 CONTEST_COMPARE: Final = "float(1e-6)"
 """Contests accept numbers that are this close where the expected one is written as a float."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeOptions:
+    """``data.options`` of code tasks."""
+
+    tests_per_problem: int = at_least(1, 15)
+    """At most this many tests of a problem are run in training, those with the longest inputs (DeepCoder). Held-out
+    problems are judged by all of their tests, as published figures are."""
+    preamble: Literal["contest", "none"] = "contest"
+    """"contest": programs for contest formats find the imports that public graders put in front; "none": nothing."""
+    packages: tuple[str, ...] = ()
+    """Installed packages that programs and tests may import, such as numpy; each makes runs slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,7 @@ class Judging:
         for text in texts:
             if missing := sorted(_imported(text) - sys.stdlib_module_names - {"solution", *self.packages}):
                 raise row.fault(
-                    missing[0], f"its tests import this package; give data.packages=[{missing[0]}]", PACKAGE
+                    missing[0], f"its tests import this package; give data.options.packages=[{missing[0]}]", PACKAGE
                 )
 
 

@@ -170,7 +170,8 @@ def with_room(cfg: Config, policy: Path, lengths: Sequence[int]) -> Config:
 def _with_model(cfg: Config, **fields: Any) -> Config:
     """Another model section; what a learner would need for it is of no account."""
     model = replace(cfg.model, **fields)
-    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, model.context_tokens))
+    context = model.prompt_tokens + max(model.response_tokens, cfg.episode.tokens)
+    learn = replace(cfg.learn, micro_batch_tokens=max(cfg.learn.micro_batch_tokens, context))
     return replace(cfg, model=model, learn=learn)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
-from overlap.task import Task, load_task
+from overlap.task import Task, load_task, task_options
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.core import Row
 from recipes.code_rl.data import ProblemSet, load_problems
@@ -159,8 +159,9 @@ def read_set(asked: Asked, cfg: Config) -> EvaluationSet:
         asked = replace(asked, source=cfg.data.heldout)
     if not asked.source:
         return EvaluationSet(asked, ProblemSet("", code_task(cfg).problems("heldout")))
-    packages = tuple(dict.fromkeys((*cfg.data.packages, *asked.packages)))
-    judging = Judging(0, cfg.verify.cpu_s, cfg.data.preamble, packages)
+    options = task_options(cfg, CodeTask)
+    packages = tuple(dict.fromkeys((*options.packages, *asked.packages)))
+    judging = Judging(0, cfg.verify.cpu_s, options.preamble, packages)
     outside, dated = 0, False
 
     def wanted(row: Row) -> bool:
@@ -194,6 +195,8 @@ def code_task(cfg: Config) -> CodeTask:
 
 class EvaluationTask(Task):
     """Sets of problems, asked and read out by a code task. A prompt's id begins with the name of its set."""
+
+    options = CodeTask.options
 
     def __init__(self, task: CodeTask, sets: Iterable[EvaluationSet], limit: int | None = None) -> None:
         self.task, self.sets, self.limit = task, tuple(sets), limit

@@ -31,7 +31,7 @@ from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
 from overlap.run import open_doors
-from overlap.task import Task
+from overlap.task import Task, task_options
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.command_line import Parser, positive
 from recipes.code_rl.core import CodeProblem
@@ -40,6 +40,7 @@ from recipes.code_rl.evaluation_sets import KNOWN
 from recipes.code_rl.probes import probes
 from recipes.code_rl.sources import read_rows
 from recipes.code_rl.statements import Statements, words_of
+from recipes.code_rl.task import CodeTask
 from sandbox.core import Verdict
 
 CONFIG: Final = Path(__file__).parent / "configs" / "deepcoder_14b_16k.yaml"
@@ -178,7 +179,7 @@ class Preparation:
             filters = Filters(evaluated, self.fewest_tests, self.references)
 
             async def work() -> None:
-                task = References((*self.cfg.data.packages, *CONTEST_MODULES))
+                task = References((*task_options(self.cfg, CodeTask).packages, *CONTEST_MODULES))
                 pool = open_pool(self.cfg, task, scratch)
                 async with AsyncExitStack() as stack:
                     if self.references:
@@ -208,7 +209,8 @@ class Preparation:
             yield from ((problem.place or problem.id, problem.statement) for problem in found.problems)
 
     async def _choose(self, pool: Any, task: References, filters: Filters, console: Console) -> None:
-        judging = Judging(0, self.cfg.verify.cpu_s, self.cfg.data.preamble, self.cfg.data.packages)
+        options = task_options(self.cfg, CodeTask)
+        judging = Judging(0, self.cfg.verify.cpu_s, options.preamble, options.packages)
         outcome, known = self.outcome, dict(known_references(checked_file()))
         found = candidates(self.sources, judging, filters, outcome)
         for part in iter(lambda: list(itertools.islice(found, PART)), []):

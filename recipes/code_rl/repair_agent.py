@@ -1,4 +1,4 @@
-"""``code_repair`` as an agent program: ``rollout.command="python -m recipes.code_rl.repair_agent"``.
+"""``code_repair`` as an agent program: ``episode.command="python -m recipes.code_rl.repair_agent"``.
 
 It finds ``task.json`` and, where there are public cases, ``problem.json`` in its working directory, asks the policy
 through ``OPENAI_BASE_URL``, has the sandbox of this machine judge each program by the public cases, and tells the

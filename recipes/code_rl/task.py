@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.task import Task
+from overlap.task import Task, task_options
 from recipes.code_rl import probes, prompts, splits
-from recipes.code_rl.cases import CONTEST_MODULES, Judging
+from recipes.code_rl.cases import CONTEST_MODULES, CodeOptions, Judging
 from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.extract import extract_program
@@ -44,15 +44,16 @@ class CodeTask(Task):
     heldout: str = ""
     judging: Judging = field(default_factory=Judging)
     stop: tuple[str, ...] = ()
+    options: ClassVar[type] = CodeOptions
 
     @classmethod
     def from_config(cls, cfg: Config) -> CodeTask:
         measured = SPLITS.get(cfg.model.policy.lower())
-        data = cfg.data
+        data, options = cfg.data, task_options(cfg, cls)
         return cls(
             train=data.train or (str(measured) if measured and measured.is_file() else ""),
             heldout=data.heldout,
-            judging=Judging(data.tests_per_problem, cfg.verify.cpu_s, data.preamble, data.packages),
+            judging=Judging(options.tests_per_problem, cfg.verify.cpu_s, options.preamble, options.packages),
             stop=cfg.rollout.stop,
         )
 

@@ -285,7 +285,7 @@ def test_an_interrupted_run_closes_everything_in_order_and_keeps_what_it_learned
     ],
 )
 def test_an_end_while_the_engine_starts_is_one_line_and_leaves_nothing(run, moment, number, code, message) -> None:
-    """``scripts/check_ends.py`` measures it at more moments."""
+    """``scripts/chaos.sh ends`` measures it at more moments."""
     r = run()
     r.until(lambda: r.children(lambda text: moment in text))
     ranks = r.children(lambda text: "overlap.learner.rank" in text)

@@ -1,4 +1,4 @@
-"""Each kind of process of a real run is killed at a random moment: the short form of ``scripts/chaos.sh --real``."""
+"""Each kind of process of a real run is killed at a random moment: the short form of ``scripts/chaos.sh real``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.wide]
 
 def test_no_kill_of_any_member_loses_a_prompt_or_counts_one_twice_or_leaves_anything() -> None:
     """Its seed, and what the run said, are shown when it fails."""
-    script = [sys.executable, str(ROOT / "scripts" / "chaos.py"), "--real"]
+    script = [sys.executable, str(ROOT / "scripts" / "chaos" / "real.py")]
     done = subprocess.run(script, capture_output=True, text=True, timeout=1700, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -25,7 +25,7 @@ def test_no_kill_of_any_member_loses_a_prompt_or_counts_one_twice_or_leaves_anyt
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 @pytest.mark.parametrize("args", [("--events", "8", "--seed", "1"), ("--zoo", "--take", "6")])
 def test_no_harm_to_a_cluster_loses_a_program_or_counts_one_twice_and_no_hostile_one_harms_a_cluster(args) -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "chaos_cluster.py"), *args]
+    script = [sys.executable, str(ROOT / "scripts" / "chaos" / "cluster.py"), *args]
     done = subprocess.run(script, capture_output=True, text=True, timeout=850, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     books = done.stdout.splitlines()[-1].partition(": ")[2].split(", ")

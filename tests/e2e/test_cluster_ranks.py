@@ -144,7 +144,7 @@ def train(machines: Machines, shared: Path, policy: Path, *settings: str) -> lis
         "rollout": {"groups_per_step": 4, "samples_per_group": 6, "max_sequences": 24},
         "learn": {"lr": 1e-4, "micro_batch_tokens": 512, "truncated": "zero", "ranks": 2},
         "run": {"eval_samples": 0, "device": "cpu", "save_every": 1},
-        "cluster": {"address": machines.address, "spread_ranks": True},
+        "cluster": {"address": machines.address},
     }
     (shared / "config.yaml").write_text(yaml.safe_dump(tree))
     return ["-m", "overlap.cli", "train", "--config", str(shared / "config.yaml"), *settings]

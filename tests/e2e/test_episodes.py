@@ -16,7 +16,7 @@ from engine_bench import Bench
 from places import SUPPORT
 from wide import wide
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.errors import ContextFull
 from overlap.generate import Patience, Replicas, SteadyGenerator, VllmGenerator
@@ -29,10 +29,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 BOUND = 1e-4
 CFG = Config(
-    model=ModelConfig(dtype="float32", prompt_tokens=200, response_tokens=24, episode_tokens=800),
+    model=ModelConfig(dtype="float32", prompt_tokens=200, response_tokens=24),
     rollout=RolloutConfig(temperature=0.7, max_sequences=16),
+    episode=EpisodeConfig(tokens=800),
 )
-BUDGET = Budget(turns=40, tokens=2000, context=CFG.model.context_tokens)
+BUDGET = Budget(turns=40, tokens=2000, context=CFG.context_tokens)
 
 
 @pytest.fixture(scope="module")

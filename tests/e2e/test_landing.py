@@ -1,4 +1,4 @@
-"""Weights that land while the real engine has requests: what they were sampled from, in each ``rollout.landing``.
+"""Weights that land while the real engine has requests: what they were sampled from, in each ``rollout.in_flight``.
 
 The engine decodes three at once and has memory for one context, so requests wait in it, and are put back.
 """
@@ -37,7 +37,7 @@ def policy(tmp_path_factory):
 def bench(request, policy, tmp_path_factory):
     cfg = Config(
         model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=200),
-        rollout=RolloutConfig(temperature=0.7, max_sequences=RUNNING, landing=request.param),
+        rollout=RolloutConfig(temperature=0.7, max_sequences=RUNNING, in_flight=request.param),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(SUPPORT))  # the engine's process finds its host there

@@ -68,11 +68,11 @@ def expected_logprobs(model) -> list[float]:
     ("ranks", "zero_stage", "more"),
     [
         wide(1, 2, {}),
-        wide(2, 1, {"share_prompts": "never", "checkpointing": "always"}),
+        wide(2, 1, {"checkpointing": "always"}),
         wide(2, 2, {}),
         wide(2, 3, {"checkpointing": "always"}),
-        wide(2, 2, {"sequence_ranks": 2, "share_prompts": "never"}),
-        (2, 3, {"sequence_ranks": 2, "checkpointing": "always"}),
+        wide(2, 2, {"sequence_parallel": 2}),
+        (2, 3, {"sequence_parallel": 2, "checkpointing": "always"}),
     ],
 )
 def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, tmp_path, ranks, zero_stage, more):
@@ -126,7 +126,7 @@ def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of
     for ranks, zero_stage, tokens in ((1, 2, 4096), (2, 2, 64)):
         cfg = config(
             ranks=ranks, zero_stage=zero_stage, micro_batch_tokens=tokens, updates_per_step=2, correction=correction,
-            surrogate=surrogate, is_cap=1.2, tv_bound=1e-4, lr=1e-3,
+            surrogate=surrogate, correction_bound=1e-4 if correction == "dppo" else 1.2, lr=1e-3,
         )  # fmt: skip
 
         async def use(learner):

@@ -67,7 +67,7 @@ def sent(info) -> dict:
         wide(1, 2, {"checkpointing": "always"}),
         wide(1, 3, {}),
         wide(2, 1, {}),
-        wide(2, 2, {"sequence_ranks": 2}),
+        wide(2, 2, {"sequence_parallel": 2}),
         (2, 3, {"checkpointing": "always"}),
         wide(2, 3, {"updates_per_step": 2}),
     ],

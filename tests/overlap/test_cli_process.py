@@ -113,7 +113,7 @@ def test_a_dry_run_over_a_cluster_asks_it_and_says_in_one_line_what_it_needs(
         address = f"127.0.0.1:{head.getsockname()[1]}"
         answers = threading.Thread(target=_greet, args=[head], daemon=True)
         answers.start()
-        done = dry_run(light_policy, tmp_path, f"cluster.address={address}", RAY_AUTH_MODE="disabled")
+        done = dry_run(light_policy, tmp_path, f"cluster.address={address}", RAY_AUTH_MODE="")
         answers.join()
     assert f"cluster.address='{address}': the driver has no token for it" in done.stderr
     assert len(done.stderr.splitlines()) == 1

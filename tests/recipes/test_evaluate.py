@@ -124,7 +124,7 @@ def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_pa
     prepared = asked.prepare(tmp_path, read_only=True)  # this policy has a context of 2048 tokens
     assert [prompt.id for prompt in prepared.heldout] == ["own/add0", "own/add1"]
     assert [row.reason for row in asked.intakes["own"].left_out] == ["prompt too long"]
-    assert prepared.cfg.model.context_tokens == 2047
+    assert prepared.cfg.context_tokens == 2047
 
 
 def test_without_arguments_the_default_policy_answers_the_held_out_problems_that_are_shipped() -> None:

@@ -240,7 +240,7 @@ def test_the_published_recipe_is_two_stages_at_16k_and_32k() -> None:
         assert (r.groups_per_step, r.samples_per_group, r.temperature) == (128, 8, 0.6)
         assert (le.lr, le.clip_low, le.clip_high, le.kl_coef, le.entropy_coef) == (1e-6, 0.2, 0.28, 0.0, 0.0)
         assert (le.updates_per_step, le.grad_clip, le.weight_decay) == (2, 1.0, 0.01)
-        assert (stage.cfg.data.tests_per_problem, stage.cfg.run.save_every) == (15, 10)
+        assert (stage.cfg.data.options, stage.cfg.run.save_every) == ({}, 10)
         assert stage.state() == "new"
     assert isinstance(first, Stage)
     assert first.cfg.run.steps == 180

@@ -163,7 +163,7 @@ def test_task_and_prompts_can_go_to_another_process(source: str) -> None:
 def test_the_task_is_made_from_the_configuration(source: str) -> None:
     cfg = Config(
         model=ModelConfig(policy="/models/mine"),
-        data=DataConfig(train=source, tests_per_problem=3, preamble="none", packages=("numpy",)),
+        data=DataConfig(train=source, options={"tests_per_problem": 3, "preamble": "none", "packages": ["numpy"]}),
         rollout=RolloutConfig(stop=("```",)),
         verify=VerifyConfig(cpu_s=2.0),
     )

@@ -37,8 +37,8 @@ class Books:
 
 @pytest.fixture
 def books(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Books:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    return Books(tmp_path, importlib.import_module("chaos_books").check)
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "chaos")
+    return Books(tmp_path, importlib.import_module("_books").check)
 
 
 def test_a_run_that_is_as_it_should_be_has_clean_books(books: Books) -> None:

@@ -11,7 +11,7 @@ from places import ROOT
 
 from overlap.cluster import by_hand
 
-TEXT = (ROOT / "scripts" / "cluster_kuberay.yaml").read_text()
+TEXT = (ROOT / "scripts" / "cluster" / "kuberay.yaml").read_text()
 RAY = next(line for line in (ROOT / "requirements" / "base.in").read_text().splitlines() if line.startswith("ray=="))
 Shape = Any
 """A field's kind: a type, a tuple of allowed strings, ``[shape]``, ``{name: shape}``; a name with "!" must be there."""

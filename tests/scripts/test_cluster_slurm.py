@@ -16,7 +16,7 @@ from places import ROOT
 
 from overlap.process import alive, process_tree
 
-SCRIPT = ROOT / "scripts" / "cluster_slurm.sh"
+SCRIPT = ROOT / "scripts" / "cluster" / "slurm.sh"
 SRUN = """#!/usr/bin/env bash
 # Runs the command, once for each node that it is for.
 echo "srun $*" >>"$SLURM_DOUBLE/said"

@@ -33,15 +33,15 @@ if stage == "memory":
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any]]]:
     """Run stages of a stand-in; returns the exit code and the report."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    module, out = importlib.import_module("gpu_check"), tmp_path / "out.json"
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
+    module, out = importlib.import_module("check"), tmp_path / "out.json"
     stage = tmp_path / "stage.py"
     stage.write_text(STAGE)
     monkeypatch.setattr(module, "__file__", str(stage))
 
     def run(*words: str, devices: tuple[str, ...] = ("a GPU",)) -> tuple[int, dict[str, Any]]:
         monkeypatch.setattr(module, "_devices", lambda: list(devices))
-        monkeypatch.setattr(sys, "argv", ["gpu_check.py", "--out", str(out), *words])
+        monkeypatch.setattr(sys, "argv", ["check.py", "--out", str(out), *words])
         code = module.main()
         return code, json.loads(out.read_text()) if out.exists() else {}
 
@@ -93,8 +93,8 @@ def test_a_stage_that_is_not_known_is_refused(check, capsys: pytest.CaptureFixtu
 def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used: float, held: bool
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    stages = importlib.import_module("gpu_stages")
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "gpu")
+    stages = importlib.import_module("_stages")
     monkeypatch.setattr(stages, "resolve_policy", lambda name: tmp_path)
     monkeypatch.setattr(stages, "read_shape", lambda policy: SMALL)
     monkeypatch.setattr(stages, "seating_here", lambda cfg: seating_on(Devices.gpus(1, 80 * GIB)))

@@ -34,7 +34,7 @@ case "$*" in
   "-m pip download "*) exit 1 ;;
   "-m pip --version") [ -d "$here/../site" ] ;;
   "-m recipes."*) echo "${PATH%%:*}" "$@" ;;
-  *check_env.py*)
+  *checks/environment.py*)
     shift 3
     cat "$@" | grep == | while read -r pin; do [ -e "$here/../site/$pin" ] || exit 1; done ;;
   *) exec "$REAL_PYTHON" "$@" ;;
@@ -356,20 +356,6 @@ def test_the_default_run_does_not_start_where_the_set_up_fails(machine: Machine)
 def test_the_real_check_names_what_an_environment_lacks(tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
     lock.write_text("# a note\nPyTest==9.2.0\nno_such.package==1.0\n")
-    command = [sys.executable, "-I", str(ROOT / "scripts/check_env.py"), "pytest", str(lock)]
+    command = [sys.executable, "-I", str(ROOT / "scripts/checks/environment.py"), "pytest", str(lock)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (result.returncode, result.stdout) == (1, "1 missing or in another version: no-such-package==1.0\n")
-
-
-def test_the_size_check_names_the_long_file_and_the_long_function(tmp_path: Path) -> None:
-    (tmp_path / "overlap").mkdir()
-    (tmp_path / "overlap/long.py").write_text("def f() -> None:\n" + "    pass\n" * 50 + "x = 1\n" * 350)
-    short = 'def f() -> None:\n    """' + "said\n" * 60 + '    """\n' + "    pass\n" * 40
-    (tmp_path / "overlap/short.py").write_text(short)
-    command = [sys.executable, str(ROOT / "scripts/check_sizes.py"), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    assert result.returncode == 1
-    assert [line.split("long.py")[1] for line in result.stdout.splitlines()] == [
-        ": 401 lines, at most 400: split it",
-        ":1: f: 51 lines, at most 50: split it",
-    ]

@@ -12,13 +12,13 @@ from chats import Letters, Voice, prompt
 from leftovers import working_in
 from places import SUPPORT
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config import Config, EpisodeConfig, ModelConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.process import process_tree
 from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes
 
 AGENT = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'}"
-MODEL = ModelConfig(prompt_tokens=200, response_tokens=100, episode_tokens=2000)
+MODEL = ModelConfig(prompt_tokens=200, response_tokens=100)
 
 
 class Mine:
@@ -37,15 +37,15 @@ async def never(*_: Any) -> Any:
     raise AssertionError("nobody asked for the sandbox")
 
 
-def rolled(folder: Path, command: str, task: Any = None, **rollout: Any) -> Trajectory:
+def rolled(folder: Path, command: str, task: Any = None, **episode: Any) -> Trajectory:
     """One episode; nothing of it may be left."""
-    cfg = Config(model=MODEL, rollout=RolloutConfig(command=command, **rollout))
+    cfg = Config(model=MODEL, episode=EpisodeConfig(command=command, tokens=2000, **episode))
     voice = Voice(lambda request: (f"a{request.turn}", "stop"))
 
     async def main() -> Trajectory:
         gateway = Gateway()
         rollout = HarnessRollout(command, task or Mine(), gateway, folder, lambda prompt: prompt.data)
-        engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "rollout.command", never, gateway)
+        engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
         await engine.start()
         try:
             made: Trajectory = await engine.generate(Request(3, 1, prompt()))

@@ -36,7 +36,7 @@ def children() -> list[str]:
 
 async def main(args: argparse.Namespace) -> None:
     before = signals()
-    cluster = RayCluster(args.address, unauthenticated=args.unauthenticated)
+    cluster = RayCluster(args.address)
     members = RayMembers(cluster, isolation=args.isolation)
     async with ClusterPool(members, tell=lambda line: say("told", line=line)) as pool:
         while len(pool.nodes()) < args.nodes:  # noqa: ASYNC110
@@ -71,5 +71,4 @@ if __name__ == "__main__":
     parser.add_argument("--program", type=Path, help="judged in the place of one that sleeps, once this file is there")
     parser.add_argument("--source", default="", help="a program that is judged in the place of one that sleeps")
     parser.add_argument("--isolation", default="auto")
-    parser.add_argument("--unauthenticated", action="store_true")
     asyncio.run(main(parser.parse_args()))

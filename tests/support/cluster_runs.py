@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from fake_nodes import FakeMembers, FakeNode
+
 from overlap.clock import run_virtual
-from overlap.cluster.fake_nodes import FakeMembers, FakeNode
 from overlap.cluster.nodes import Job
 from overlap.cluster.pool import ClusterPool
 from sandbox.core import Case, Judgement, Problem, Program

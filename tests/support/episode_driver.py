@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chats import Letters, Voice, prompt
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.process.scratch import scratch_directory
 from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes
@@ -20,8 +20,9 @@ from overlap.task import Task
 
 AGENT = f"{sys.executable} -S {Path(__file__).with_name('tiny_agent.py')}"
 CFG = Config(
-    model=ModelConfig(prompt_tokens=200, response_tokens=100, episode_tokens=2000),
-    rollout=RolloutConfig(command=f"sleep 1000 & TURNS=4 {AGENT} leaves", max_sequences=4),
+    model=ModelConfig(prompt_tokens=200, response_tokens=100),
+    rollout=RolloutConfig(max_sequences=4),
+    episode=EpisodeConfig(command=f"sleep 1000 & TURNS=4 {AGENT} leaves", tokens=2000),
 )
 
 
@@ -53,8 +54,8 @@ async def main(count: int, scratch: Path) -> None:
         return str(prompt.data)
 
     gateway, voice = Gateway(), Slow(lambda request: (f"a{request.turn}", "stop"))
-    rollout = HarnessRollout(CFG.rollout.command, Mine(), gateway, scratch, text)
-    engine = episodes(CFG, voice, ChatTemplate(Letters()), rollout, "rollout.command", never, gateway)
+    rollout = HarnessRollout(CFG.episode.command, Mine(), gateway, scratch, text)
+    engine = episodes(CFG, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
     await engine.start()
 
     async def one(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Texts and values that are hard to read, by whoever reads them, for the tests and for scripts/bench_compare.py."""
+"""Texts and values that are hard to read, by whoever reads them, for the tests and for scripts/bench/growth.py."""
 
 from __future__ import annotations
 

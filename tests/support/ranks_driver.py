@@ -53,7 +53,7 @@ async def play(learner: DeepSpeedLearner, folder: Path, steps: list[str]) -> Non
 
 
 async def main(address: str, policy: Path, folder: Path, steps: list[str], scratch: Path) -> None:
-    cfg = replace(CFG, cluster=ClusterConfig(address, spread_ranks=True))
+    cfg = replace(CFG, cluster=ClusterConfig(address))
     seated = await asyncio.to_thread(seat, cfg, engine=False)
     say("placed", lines=dict(seated.lines()))
     prepared = Prepared(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]

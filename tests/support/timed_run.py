@@ -35,7 +35,7 @@ class Engine(FakeGenerator):
         super().__init__(
             seconds=long_tail,
             slots=cfg.rollout.max_sequences,
-            landing=cfg.rollout.landing,
+            landing=cfg.rollout.in_flight,
             load_s=LOAD_S,
             truncated=0.1,
         )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from fake_nodes import FakeNode
 
 from overlap.clock import VirtualLoop, now, run_virtual
 from overlap.cluster.desk import (
@@ -22,7 +23,6 @@ from overlap.cluster.desk import (
     bounded,
     pace_s,
 )
-from overlap.cluster.fake_nodes import FakeNode
 from overlap.cluster.nodes import SILENT_S, Answer, Facts, Job, NodeLost, NodeSilent, Parcel
 from sandbox.core import Case, Problem, Program
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from cluster_runs import PROBLEMS, Run, many, played, program, sources, takes
+from fake_nodes import FakeNode
 
 from overlap.clock import now
-from overlap.cluster.fake_nodes import FakeNode
 
 
 def test_a_drained_node_ends_its_jobs_gets_none_further_and_is_let_go() -> None:

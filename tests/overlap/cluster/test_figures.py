@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from cluster_runs import PROBLEMS, Run, many, played, program, takes
+from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import now
-from overlap.cluster.fake_nodes import FakeMembers, FakeNode
 from overlap.cluster.pool import ClusterPool
 
 

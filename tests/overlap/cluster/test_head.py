@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from cluster_runs import PROBLEMS, many, played, program, takes
+from fake_nodes import FakeMembers, FakeNode
 
 from overlap.cluster import ray_cluster
-from overlap.cluster.fake_nodes import FakeMembers, FakeNode
 from overlap.cluster.nodes import HeadLost, Node
 from overlap.cluster.pool import ClusterPool
 from overlap.cluster.ray_cluster import RayCluster

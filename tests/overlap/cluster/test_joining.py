@@ -52,7 +52,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
 
 
 def cluster() -> RayCluster:
-    return RayCluster("10.0.0.1:6379", unauthenticated=True)
+    made = RayCluster("10.0.0.1:6379")
+    made.unauthenticated = True
+    return made
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -275,7 +277,8 @@ def joined_at(address: str) -> str:
     """Why it cannot be."""
 
     async def main() -> None:
-        joined = RayCluster(address, unauthenticated=True)
+        joined = RayCluster(address)
+        joined.unauthenticated = True
         try:
             await joined.enter()
         finally:

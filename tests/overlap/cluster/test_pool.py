@@ -7,9 +7,9 @@ import random
 
 import pytest
 from cluster_runs import PROBLEMS, Run, many, played, program, sources, takes
+from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import VirtualLoop, now
-from overlap.cluster.fake_nodes import FakeMembers, FakeNode
 from overlap.cluster.nodes import NOTHING, Job, Parcel, Reply
 from overlap.cluster.pool import ALONE_S, LOST_MAX, ClusterPool
 from sandbox.core import Case, Problem

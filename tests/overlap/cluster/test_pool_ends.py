@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from cluster_runs import PROBLEMS, Run, played, program, takes
+from fake_nodes import FakeMembers, FakeNode
 
-from overlap.cluster.fake_nodes import FakeMembers, FakeNode
 from overlap.cluster.nodes import HeadLost, Node
 from overlap.cluster.pool import ClusterPool
 from overlap.errors import ConfigError, VerifierError

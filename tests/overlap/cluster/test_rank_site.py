@@ -25,7 +25,7 @@ from overlap.errors import LearnerDiedError, LearnerError, RunDirError
 from overlap.placement import Devices, NodeDevices, Placement, place_over
 from overlap.process import ChildProcesses
 
-CFG = Config(cluster=ClusterConfig("10.0.0.0:6379", spread_ranks=True), learn=LearnConfig(ranks=2))
+CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2))
 
 
 class Agent:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 
 from overlap.config import check_sharing
 from overlap.config import fields as config_module
-from overlap.config.changes import changes
+from overlap.config.earlier import changes
 from overlap.config.fields import Config, LearnConfig, RunConfig
 from overlap.config.load import config_from_dict, load_config
 from overlap.config.rules import MAY_CHANGE
@@ -20,16 +20,107 @@ from overlap.errors import ConfigError
 SECTIONS = [getattr(Config(), f.name) for f in fields(Config)]
 
 
-def test_there_are_at_most_86_fields() -> None:
-    assert sum(len(fields(s)) for s in SECTIONS) <= 86
+SECOND = {
+    "model.policy": "other",
+    "model.dtype": "float32",
+    "model.prompt_tokens": 100,
+    "model.response_tokens": 100,
+    "data.task": "mine:Mine",
+    "data.train": "train.jsonl",
+    "data.heldout": "heldout.jsonl",
+    "data.options": {"packages": ["numpy"]},
+    "data.max_bad_share": 0.5,
+    "data.drop_solved": 0.9,
+    "rollout.groups_per_step": 4,
+    "rollout.samples_per_group": 4,
+    "rollout.temperature": 0.7,
+    "rollout.stop": ("```",),
+    "rollout.max_staleness": 1,
+    "rollout.in_flight": "keep",
+    "rollout.refill_groups": 2,
+    "rollout.max_sequences": 32,
+    "rollout.replicas": 2,
+    "rollout.gpu_memory": 0.5,
+    "rollout.tensor_parallel": 2,
+    "rollout.weight_backend": "shm",
+    "rollout.parity_bound": 0.1,
+    "episode.command": "python agent.py",
+    "episode.turns": 3,
+    "episode.tokens": 512,
+    "episode.timeout_s": 60.0,
+    "episode.tool_parser": "hermes",
+    "episode.reasoning_parser": "qwen3",
+    "verify.workers": 2,
+    "verify.isolation": "B",
+    "verify.cpu_s": 1.0,
+    "learn.ranks": 2,
+    "learn.sequence_parallel": 2,
+    "learn.zero_stage": 3,
+    "learn.offload": "sleep",
+    "learn.lr": 2e-5,
+    "learn.lora_rank": 8,
+    "learn.warmup_steps": 2,
+    "learn.schedule": "cosine",
+    "learn.weight_decay": 0.01,
+    "learn.grad_clip": 0.5,
+    "learn.updates_per_step": 2,
+    "learn.micro_batch_tokens": 4096,
+    "learn.checkpointing": "always",
+    "learn.clip_low": 0.1,
+    "learn.clip_high": 0.3,
+    "learn.kl_coef": 0.1,
+    "learn.entropy_coef": 0.01,
+    "learn.advantage": "global",
+    "learn.normalize_advantages": False,
+    "learn.truncated": "zero",
+    "learn.overlong_tokens": 16,
+    "learn.surrogate": "cispo",
+    "learn.correction": "mis",
+    "learn.correction_bound": 3.0,
+    "critic.policy": "small",
+    "critic.lr": 1e-4,
+    "critic.warmup_steps": 5,
+    "critic.bounded": False,
+    "critic.lambda_policy": 0.95,
+    "critic.alpha": 0.05,
+    "run.steps": 7,
+    "run.dir": "runs/mine",
+    "run.seed": 1,
+    "run.device": "cpu",
+    "run.stall_s": 700.0,
+    "run.eval_samples": 2,
+    "run.eval_every": 5,
+    "run.eval_temperature": 0.2,
+    "run.save_every": 5,
+    "run.keep_last": 3,
+    "run.keep_rollouts": True,
+    "run.restarts": 0,
+    "cluster.address": "10.0.0.1:6379",
+}
+"""A second value of each field."""
+NEEDS = {"critic": ["learn.advantage=gae"], "learn.sequence_parallel": ["learn.ranks=2"]}
 
 
-def test_every_field_has_its_doc() -> None:
-    for section in SECTIONS:
-        source = inspect.getsource(type(section)).splitlines()
-        for f in fields(section):
-            at = next(i for i, line in enumerate(source) if line.strip().startswith(f"{f.name}:"))
-            assert source[at + 1].strip().startswith('"""'), f.name
+def test_there_are_at_most_76_fields_each_with_a_second_value() -> None:
+    names = [f"{s.section}.{f.name}" for s in SECTIONS for f in fields(s)]
+    assert names == list(SECOND)
+    assert len(names) <= 76
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_a_field_takes_a_second_value_and_keeps_it_on_its_way_through_the_run_directory(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    section, _, field = name.partition(".")
+    needs = NEEDS.get(name, NEEDS.get(section, []))
+    cfg = load_config(None, [*needs, f"{name}={json.dumps(SECOND[name])}"])
+    assert getattr(getattr(cfg, section), field) == SECOND[name]
+    stored = json.loads(json.dumps(cfg.to_dict()))
+    assert config_from_dict(stored) == cfg
+    assert changes(stored, cfg) == ()
+    told = [change.field for change in changes(load_config(None, needs).to_dict(), cfg)]
+    assert told == [name]
 
 
 def test_a_config_survives_the_way_through_its_dict() -> None:
@@ -63,14 +154,13 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("verify.workers=4096", "cores"),
         ("learn.micro_batch_tokens=10", "one sequence has up to"),
         ("learn.updates_per_step=99", "whole groups"),
-        ("learn.sequence_ranks=2", "divisor of learn.ranks=1"),
+        ("learn.sequence_parallel=2", "divisor of learn.ranks=1"),
         ("learn.clip_low=1.5", "below 1"),
         ("learn.overlong_tokens=-1", "0 or more"),
         ("data.drop_solved=-0.1", "0 or more"),
         ("learn.zero_stage=true", "one of 1, 2, 3"),
         ("rollout.gpu_memory=0", "above 0 and at most 1"),
         ("rollout.gpu_memory=1.5", "above 0 and at most 1"),
-        ("verify.max_failure_share=1", "from 0 to below 1"),
         ("run.keep_last=0", "1 or more"),
         ("run.seed=-1", "0 or more"),
         ("learn=3", "section.field=value"),
@@ -86,10 +176,12 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
     ("overrides", "message"),
     [
         (["run.device=cpu", "rollout.weight_backend=ipc"], "use shm"),
-        (["learn.is_cap=0"], r"learn\.is_cap=0.*: use 2\.0; .*learn\.correction=none"),
-        (["learn.correction=mis", "learn.is_cap=1"], "mis masks what is over it: use a number above 1"),
-        (["learn.correction=seq_mis", "learn.is_cap=0.5"], "seq_mis masks what is over it"),
-        (["learn.correction=decoupled", "learn.is_cap=0"], "decoupled masks what is over it"),
+        (["learn.correction_bound=0"], r"learn\.correction_bound=0.*: use a number above 0"),
+        (["learn.correction=mis", "learn.correction_bound=1"], "mis masks what is over it: use a number above 1"),
+        (["learn.correction=seq_mis", "learn.correction_bound=0.5"], "seq_mis masks what is over it"),
+        (["learn.correction=none", "learn.correction_bound=2"], "bounds nothing: use null"),
+        (["learn.correction=dppo", "learn.surrogate=pg", "learn.correction_bound=2"], "a share above 0 and at most 1"),
+        (["learn.advantage=leave_one_out", "learn.normalize_advantages=true"], "RLOO divides by nothing: use null"),
         (["learn.correction=decoupled", "learn.surrogate=pg"], r"use learn\.surrogate=ppo"),
         (["learn.correction=dppo"], r"learn\.surrogate='ppo': .*use learn\.surrogate=pg"),
         (["learn.correction=dppo", "learn.surrogate=cispo"], r"learn\.surrogate='cispo': .*use learn\.surrogate=pg"),
@@ -97,10 +189,9 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["learn.surrogate=gspo", "learn.clip_high=0.28"], r"learn\.clip_high=0\.28: .* response: use null"),
         (["learn.surrogate=gspo", "learn.clip_low=0.2"], r"learn\.clip_low=0\.2: .*less than 0\.1"),
         (["learn.correction=none", "learn.surrogate=pg", "learn.updates_per_step=2"], "after the first"),
-        (["learn.advantage=gae", "learn.ranks=2", "learn.sequence_ranks=2"], "reads whole sequences"),
+        (["learn.advantage=gae", "learn.ranks=2", "learn.sequence_parallel=2"], "reads whole sequences"),
         (["learn.correction=cispo"], "use one of tis, mis, seq_mis, decoupled, dppo, none"),
         (["learn.surrogate=trpo"], "use one of ppo, pg, cispo, gspo"),
-        (["learn.tv_bound=0"], "above 0 and at most 1"),
         (["learn.mask_truncated=false"], r"is not a field; did you mean learn\.truncated\?"),
         (
             ["learn.overlong_tokens=64", "learn.advantage=gae"],
@@ -115,8 +206,8 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["critic.lr=1e-4"], r"critic\.lr=0\.0001: there is a critic with learn\.advantage=gae alone"),
         (["critic.policy=x", "learn.advantage=global"], r"critic\.policy='x': .*gae alone"),
         (["learn.advantage=gae", "critic.alpha=0.05", "critic.lambda_policy=0.95"], r"use critic\.alpha=0"),
-        (["learn.advantage=gae", "critic.lambda_value=1.1"], "from 0 and at most 1"),
-        (["learn.advantage=gae", "critic.steps_alone=5", "run.steps=5"], r"none of run\.steps=5: use less"),
+        (["learn.advantage=gae", "critic.lambda_policy=1.1"], "from 0 and at most 1"),
+        (["learn.advantage=gae", "critic.warmup_steps=5", "run.steps=5"], r"none of run\.steps=5: use less"),
     ],
 )
 def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[str], message: str) -> None:
@@ -129,9 +220,9 @@ def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[st
     [
         ["rollout.max_staleness=4", "learn.correction=mis"],
         ["rollout.max_staleness=4", "learn.correction=seq_mis", "learn.surrogate=pg", "learn.updates_per_step=2"],
-        ["rollout.max_staleness=4", "learn.correction=decoupled", "learn.is_cap=5"],
-        ["rollout.max_staleness=4", "learn.correction=dppo", "learn.surrogate=pg", "learn.is_cap=0"],
-        ["learn.correction=none", "learn.updates_per_step=2", "learn.is_cap=0"],
+        ["rollout.max_staleness=4", "learn.correction=decoupled", "learn.correction_bound=5"],
+        ["rollout.max_staleness=4", "learn.correction=dppo", "learn.surrogate=pg", "learn.correction_bound=0.1"],
+        ["learn.correction=none", "learn.updates_per_step=2"],
         ["learn.correction=none", "learn.surrogate=pg"],
         ["learn.surrogate=cispo", "learn.clip_high=0.28", "learn.updates_per_step=4"],
         ["learn.surrogate=gspo", "learn.clip_low=1e-3", "learn.updates_per_step=4"],
@@ -149,13 +240,38 @@ def test_every_correction_has_a_configuration(overrides: list[str]) -> None:
     "overrides",
     [
         ["learn.advantage=gae", "rollout.samples_per_group=1", "learn.truncated=bootstrap", "critic.alpha=0.05"],
-        ["learn.advantage=gae", "critic.bounded=false", "critic.whiten=true", "critic.lambda_policy=0.95"],
+        ["learn.advantage=gae", "critic.bounded=false", "learn.normalize_advantages=true", "critic.lambda_policy=0.95"],
         ["learn.advantage=global", "rollout.samples_per_group=1", "learn.truncated=zero"],
         ["learn.advantage=leave_one_out", "rollout.samples_per_group=2"],
     ],
 )
 def test_every_advantage_has_a_configuration(overrides: list[str]) -> None:
     load_config(None, overrides)
+
+
+def test_a_file_says_what_differs_from_the_one_that_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.yaml").write_text("run:\n  steps: 7\n  seed: 3\ndata:\n  options: {packages: [numpy]}\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\nrun:\n  steps: 8\n")
+    (tmp_path / "deep" / "c.yaml").write_text("extends: ../b.yaml\ndata:\n  options: {preamble: none}\n")
+    cfg = load_config(tmp_path / "deep" / "c.yaml", ["data.options.tests_per_problem=2"])
+    assert (cfg.run.steps, cfg.run.seed) == (8, 3)
+    assert cfg.data.options == {"packages": ["numpy"], "preamble": "none", "tests_per_problem": 2}
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("b.yaml", r"extends='.*a\.yaml': is extended by itself"),
+        ("no.yaml", r"extends='.*no\.yaml': cannot be read"),
+        ("3", r"extends=3: give the path of one YAML file"),
+    ],
+)
+def test_a_file_that_cannot_be_extended_is_one_clear_error(tmp_path: Path, base: str, message: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"extends: {base}\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(ConfigError, match=message):
+        load_config(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "learn: 3\n"])
@@ -205,17 +321,17 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     free = {f"{s.section}.{f.name}" for s in SECTIONS for f in fields(s) if f.metadata.get(MAY_CHANGE)}
     assert {"run.steps", "run.save_every", "run.keep_last", "run.eval_samples", "run.dir"} <= free
     fixed = {"run.seed", "rollout.groups_per_step", "rollout.samples_per_group", "model.policy", "learn.lr"}
-    fixed |= {"data.tests_per_problem", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
-    fixed |= {"learn.advantage", "critic.policy", "critic.lr", "critic.steps_alone"}
+    fixed |= {"data.options", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
+    fixed |= {"learn.advantage", "critic.policy", "critic.lr", "critic.warmup_steps"}
     fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.surrogate"}
     assert not fixed & free
 
 
 def test_a_field_that_an_older_run_did_not_know_had_its_default() -> None:
     was = Config().to_dict()
-    del was["learn"]["is_cap"]
+    del was["learn"]["lora_rank"]
     assert changes(was, Config()) == ()
-    assert [c.field for c in changes(was, load_config(None, ["learn.is_cap=3"]))] == ["learn.is_cap"]
+    assert [c.field for c in changes(was, load_config(None, ["learn.lora_rank=3"]))] == ["learn.lora_rank"]
 
 
 def test_an_evaluation_samples_as_the_rollouts_do_unless_told_otherwise() -> None:
@@ -223,7 +339,6 @@ def test_an_evaluation_samples_as_the_rollouts_do_unless_told_otherwise() -> Non
     assert load_config(None, ["rollout.temperature=0.7", "run.eval_temperature=2e-1"]).eval_temperature == 0.2
     assert load_config(None, ["run.eval_temperature=null"]).eval_temperature == 1.0
     assert load_config(None, ["run.eval_temperature=0", "run.eval_samples=1"]).eval_temperature == 0.0
-    assert (Config().eval_k, load_config(None, ["run.eval_k=2"]).eval_k) == (4, 2)
 
 
 def test_an_engine_that_sleeps_while_the_learner_learns_makes_no_samples_ahead() -> None:
@@ -241,7 +356,6 @@ def test_an_engine_that_sleeps_while_the_learner_learns_makes_no_samples_ahead()
     ("overrides", "field"),
     [
         (["run.eval_every=5", "run.eval_samples=0"], "run.eval_samples"),
-        (["run.eval_k=5"], "run.eval_k"),
         (["run.eval_temperature=0"], "run.eval_samples"),
         (["run.eval_temperature=-1"], "run.eval_temperature"),
         (["run.eval_temperature=2.1"], "run.eval_temperature"),

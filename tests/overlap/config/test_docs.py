@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 from overlap import cli
 from overlap.config import Config, field_lines, load_config
-from overlap.config.docs import field_docs, known_fields
+from overlap.config.docs import field_docs, known_fields, page
 from overlap.config.foreign import ADVANTAGES, FOREIGN
 from overlap.errors import ConfigError
 
@@ -39,6 +40,11 @@ def test_the_command_lists_a_section_and_refuses_what_is_none(capsys: pytest.Cap
     assert "did you mean learn.advantage?" in capsys.readouterr().err
 
 
+def test_the_page_of_all_fields_is_the_one_that_the_sources_make():
+    written = Path(__file__, "../../../../docs/config.md").resolve().read_text(encoding="utf-8")
+    assert written == page(), "write it again: python -m overlap.config > docs/config.md"
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -49,7 +55,7 @@ def test_the_command_lists_a_section_and_refuses_what_is_none(capsys: pytest.Cap
         ("learn.gamma=0.9", "is not discounted"),
         ("learn.temperature=1", r"did you mean rollout\.temperature\?"),
         ("actor.lr=1", r"did you mean learn\.lr or critic\.lr\?"),
-        ("learn.advantage=gae critic.lambda=0.9", r"did you mean critic\.lambda_value or critic\.lambda_policy\?"),
+        ("learn.advantage=gae critic.lambda=0.9", r"did you mean critic\.lambda_policy\?"),
         ("learn.foo=1", "`overlap fields learn` says what each is"),
         ("learn.advantage=PPO", r"here that is learn\.advantage=gae"),
         ("recipes/code_rl/configs/smoke.yaml", "with --config FILE"),

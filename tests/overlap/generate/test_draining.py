@@ -1,4 +1,4 @@
-"""``rollout.landing=drain``: weights wait until the engine has nothing left."""
+"""``rollout.in_flight=drain``: weights wait until the engine has nothing left."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from overlap.generate.generator import VllmGenerator
 
 @pytest.fixture
 def draining(tmp_path, stub):
-    cfg = replace(CFG, rollout=replace(CFG.rollout, landing="drain"))
+    cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight="drain"))
     return VllmGenerator(cfg, tmp_path, tmp_path)
 
 

@@ -27,7 +27,7 @@ def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_parser_that_vllm_lists_is_taken() -> None:
-    check_parsers(load_config(None, ["rollout.tool_parser=hermes", "rollout.reasoning_parser=qwen3"]))
+    check_parsers(load_config(None, ["episode.tool_parser=hermes", "episode.reasoning_parser=qwen3"]))
     check_parsers(load_config())
 
 
@@ -35,10 +35,10 @@ def test_a_parser_that_vllm_lists_is_taken() -> None:
     ("setting", "says"),
     [
         (
-            "rollout.tool_parser=hermse",
-            r"^rollout.tool_parser='hermse': vLLM has no such parser; did you mean hermes\?",
+            "episode.tool_parser=hermse",
+            r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean hermes\?",
         ),
-        ("rollout.reasoning_parser=x", "^rollout.reasoning_parser='x': vLLM has no such parser; it has hermes, qwen3"),
+        ("episode.reasoning_parser=x", "^episode.reasoning_parser='x': vLLM has no such parser; it has hermes, qwen3"),
     ],
 )
 def test_one_that_it_does_not_is_refused_with_what_there_is(setting: str, says: str) -> None:
@@ -48,6 +48,6 @@ def test_one_that_it_does_not_is_refused_with_what_there_is(setting: str, says: 
 
 def test_where_vllm_has_another_form_the_engine_is_the_judge(vllm: Path) -> None:
     (vllm / "tool_parsers" / "__init__.py").write_text("TABLE = {}\n")
-    check_parsers(load_config(None, ["rollout.tool_parser=no-such"]))
+    check_parsers(load_config(None, ["episode.tool_parser=no-such"]))
     (vllm / "tool_parsers" / "__init__.py").unlink()
-    check_parsers(load_config(None, ["rollout.tool_parser=no-such"]))
+    check_parsers(load_config(None, ["episode.tool_parser=no-such"]))

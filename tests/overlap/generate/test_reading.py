@@ -80,6 +80,6 @@ def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:
 
 def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
     with pytest.raises(
-        ConfigError, match=r"rollout.tool_parser='none-such': which has not been registered; use a parser"
+        ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
     ):
         Reader(Tokenizer(), "none-such", "")

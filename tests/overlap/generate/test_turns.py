@@ -138,7 +138,7 @@ def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(
 
 def test_a_load_does_not_wait_for_requests_that_sleep_with_the_engine(tmp_path, stub):
     stub.prepare = sharing
-    generator = VllmGenerator(replace(CFG, rollout=replace(CFG.rollout, landing="drain")), tmp_path, tmp_path)
+    generator = VllmGenerator(replace(CFG, rollout=replace(CFG.rollout, in_flight="drain")), tmp_path, tmp_path)
 
     async def main():
         await served(generator)

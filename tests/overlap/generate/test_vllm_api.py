@@ -129,7 +129,7 @@ def test_a_cache_that_is_not_forgotten_is_an_error():
 
 def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
     for landing in ("recompute", "drain", "keep"):
-        cfg = replace(CFG, rollout=replace(CFG.rollout, landing=landing))
+        cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing))
         args = generate_start.engine_args(VllmGenerator(cfg, tmp_path, tmp_path)._spec, 0)
         assert ("scheduler_cls" in args) == (landing == "keep")
         assert args["scheduling_policy"] == "priority"

@@ -91,6 +91,10 @@ def slow_loss(name, surrogate, made, *, first):
     return math.fsum(loss), gradient
 
 
+def bound_of(name):
+    return BOUND if name == "dppo" else CAP
+
+
 @pytest.mark.parametrize("name", get_args(Correction))
 @pytest.mark.parametrize("surrogate", get_args(Surrogate))
 @pytest.mark.parametrize("first", [True, False])
@@ -98,7 +102,7 @@ def test_loss_and_gradient_are_those_of_the_slow_formula(name, surrogate, first)
     made = responses()
     old, new, sampled = tensors(made)
     new.requires_grad_()
-    cfg = LossConfig(correction=name, surrogate=surrogate, is_cap=CAP, tv_bound=BOUND, **CLIP)
+    cfg = LossConfig(correction=name, surrogate=surrogate, correction_bound=bound_of(name), **CLIP)
     loss = token_loss(new, sampled, cfg, old=None if first or surrogate == "pg" else old, first=first).total
     loss.backward()
     expected, gradient = slow_loss(name, surrogate, made, first=first)
@@ -110,7 +114,7 @@ def test_loss_and_gradient_are_those_of_the_slow_formula(name, surrogate, first)
 def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token(name):
     made = responses(seed=1)
     old, _, sampled = tensors(made)
-    found = correct(name, old.requires_grad_(), sampled, cap=CAP, bound=BOUND)
+    found = correct(name, old.requires_grad_(), sampled, bound_of(name))
     slow = [w for rows in made for w in slow_weights(name, [(o, engine, adv) for o, _, engine, adv in rows])]
     assert found.values.tolist() == pytest.approx(slow, abs=1e-9)
     assert not found.values.requires_grad
@@ -123,10 +127,10 @@ def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token
 def test_a_response_has_one_weight_whatever_stands_beside_it():
     made = responses(seed=2)
     old, _, sampled = tensors(made)
-    together = correct("seq_mis", old, sampled, cap=CAP, bound=BOUND).values.split([len(rows) for rows in made])
+    together = correct("seq_mis", old, sampled, CAP).values.split([len(rows) for rows in made])
     for rows, weights in zip(made, together, strict=True):
         alone, _, of_alone = tensors([rows])
-        assert torch.equal(correct("seq_mis", alone, of_alone, cap=CAP, bound=BOUND).values, weights)
+        assert torch.equal(correct("seq_mis", alone, of_alone, CAP).values, weights)
         assert len(set(weights.tolist())) == 1
 
 
@@ -136,7 +140,7 @@ def test_a_response_of_many_tokens_is_summed_in_float64():
     anchor = engine + torch.linspace(-3.0, 3.0, count)
     anchor[-1] += 0.5
     whole = math.exp(math.fsum((anchor - engine).tolist()))
-    weights = correct("seq_mis", anchor, Sampled(engine, no, no.long(), no.bool(), 1), cap=3.0, bound=1.0).values
+    weights = correct("seq_mis", anchor, Sampled(engine, no, no.long(), no.bool(), 1), 3.0).values
     assert weights[0].item() == pytest.approx(whole, rel=1e-6)
 
 
@@ -146,5 +150,12 @@ def test_prime_rl_keeps_what_comes_back_and_the_token_that_has_not_moved_far():
     anchor = torch.tensor([0.9, 0.9, 0.1, 0.1, 0.6, 0.4], dtype=torch.float64).log()
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
     sampled = Sampled(engine, advantages, torch.arange(6), torch.zeros(6).bool(), 6)
-    weights = correct("dppo", anchor, sampled, cap=2.0, bound=0.2).values
+    weights = correct("dppo", anchor, sampled, 0.2).values
     assert weights.tolist() == pytest.approx([0.0, 1.8, 0.2, 0.0, 1.2, 0.8])
+
+
+@pytest.mark.parametrize("name", get_args(Correction))
+def test_without_a_bound_each_scheme_has_its_published_one(name):
+    old, _, sampled = tensors(responses(seed=3))
+    published = {"decoupled": 5.0, "dppo": 0.2}.get(name, 2.0)
+    assert torch.equal(correct(name, old, sampled).values, correct(name, old, sampled, published).values)

@@ -17,7 +17,6 @@ from overlap.learner.gae import (  # noqa: E402
     credit,
     explained_variance,
     gae,
-    value_loss,
     whitened,
 )
 
@@ -99,7 +98,7 @@ def test_each_response_of_a_micro_batch_has_its_own_recursion(dtype, exact):
     sampled = micro([3, 1, 4], [1.0, 0.5, 0.0], dtype)
     values = torch.tensor([0.2, 0.4, 0.6, 0.9, 0.5, 0.5, 0.25, 0.75], dtype=dtype)
     behind = torch.tensor([0.0, 0.0, 0.5], dtype=dtype)
-    found = credit(values, behind, sampled, GaeConfig(lambda_value=1.0, lambda_policy=0.95))
+    found = credit(values, behind, sampled, GaeConfig(lambda_policy=0.95))
     third = gae([0.0] * 4, [0.5, 0.5, 0.25, 0.75], lam=0.95, behind=0.5)
     assert found.advantages.tolist() == pytest.approx([0.751, 0.58, 0.4, -0.4, *third], abs=exact)
     assert found.targets.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5], abs=exact)
@@ -158,17 +157,3 @@ def test_values_that_know_the_returns_explain_their_variance():
     assert explained([0.0, 1.0, 1.0], [0.5, 0.5, 0.5]) == pytest.approx(0.0)
     assert explained([0.0, 1.0], [1.0, 0.0]) == pytest.approx(-3.0)
     assert explained([0.3] * 7, [0.1] * 7) == 0.0
-
-
-def test_the_value_clip_by_hand():
-    old, target = torch.full((2,), 0.5).double(), torch.ones(2).double()
-    new = torch.tensor([0.9, 0.2], dtype=torch.float64)
-    assert value_loss(new, old, target, 0.2).tolist() == pytest.approx([0.045, 0.32], abs=EXACT)
-    assert value_loss(new, old, target, 0.0).tolist() == pytest.approx([0.005, 0.32], abs=EXACT)
-
-
-@pytest.mark.parametrize("clip", [0.0, 0.2])
-def test_the_gradient_of_the_value_loss_is_that_of_finite_differences(clip):
-    rng = torch.Generator().manual_seed(1)
-    new, old, targets = (torch.rand(12, generator=rng, dtype=torch.float64) for _ in range(3))
-    assert torch.autograd.gradcheck(lambda v: value_loss(v, old, targets, clip), new.requires_grad_())

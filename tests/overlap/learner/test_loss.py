@@ -19,7 +19,7 @@ CASES = [
     LossConfig(),
     LossConfig(correction="none"),
     LossConfig(clip_low=0.1, clip_high=0.3, kl_coef=0.2),
-    LossConfig(entropy_coef=0.05, is_cap=1.1),
+    LossConfig(entropy_coef=0.05, correction_bound=1.1),
     LossConfig(kl_coef=0.1, entropy_coef=0.01),
 ]
 
@@ -29,7 +29,7 @@ def slow_token_loss(new, old, engine, advantage, reference, entropy, cfg):
     ratio = math.exp(new - old)
     low, high = (cfg.clip_low, cfg.clip_high) if cfg.clip_low else (0.2, 0.28)
     clipped = min(max(ratio, 1 - low), 1 + high)
-    weight = min(math.exp(old - engine), cfg.is_cap) if cfg.correction == "tis" else 1.0
+    weight = min(math.exp(old - engine), cfg.correction_bound or 2.0) if cfg.correction == "tis" else 1.0
     loss = weight * max(-advantage * ratio, -advantage * clipped)
     if cfg.kl_coef:
         loss += cfg.kl_coef * (math.exp(reference - new) - (reference - new) - 1)

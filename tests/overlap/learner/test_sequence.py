@@ -80,5 +80,5 @@ def test_heads_that_cannot_be_shared_out_are_a_user_fault(monkeypatch):
         raise ValueError("Attention head count 9 is not divisible by SP size 2")
 
     monkeypatch.setattr(UlyssesSPAttentionHF, "register_with_transformers", refuse)
-    with pytest.raises(ConfigError, match=r"learn\.sequence_ranks=2: Attention head count 9 .* use a number"):
+    with pytest.raises(ConfigError, match=r"learn\.sequence_parallel=2: Attention head count 9 .* use a number"):
         share_sequences(None, 2)

@@ -80,7 +80,9 @@ def told(groups, split, cfg):
 @pytest.mark.parametrize("surrogate", get_args(Surrogate))
 def test_no_split_changes_what_is_told(name, surrogate):
     clip = {"surrogate": surrogate, "clip_low": 0.1, "clip_high": 0.1}
-    cfg = LossConfig(correction=name, is_cap=1.3, tv_bound=0.05, kl_coef=0.1, entropy_coef=0.1, **clip)
+    cfg = LossConfig(
+        correction=name, correction_bound=0.05 if name == "dppo" else 1.3, kl_coef=0.1, entropy_coef=0.1, **clip
+    )
     groups = some_groups()
     first, *others = (told(groups, split, cfg) for split in SPLITS)
     assert first.keys() == set(TOLD) - ({"update_kl"} if surrogate == "pg" else set())
@@ -105,7 +107,7 @@ def gradients(groups, split, cfg):
 @pytest.mark.parametrize("name", ["seq_mis", "none"])
 @pytest.mark.parametrize("surrogate", get_args(Surrogate))
 def test_no_split_changes_the_gradient_of_a_token(name, surrogate):
-    cfg = LossConfig(correction=name, surrogate=surrogate, is_cap=1.3, clip_low=0.05, clip_high=0.05)
+    cfg = LossConfig(correction=name, surrogate=surrogate, correction_bound=1.3, clip_low=0.05, clip_high=0.05)
     groups = some_groups()
     first, *others = (gradients(groups, split, cfg) for split in SPLITS)
     assert len(first) == sum(len(r.tokens) for g in groups for r in g.responses)
@@ -124,7 +126,7 @@ def slow(groups):
 
 def test_what_is_told_is_what_counting_one_by_one_gives():
     groups = some_groups(seed=3)
-    metrics = told(groups, SPLITS[3], LossConfig(correction="seq_mis", is_cap=1.3))
+    metrics = told(groups, SPLITS[3], LossConfig(correction="seq_mis", correction_bound=1.3))
     rows = slow(groups)
     tokens = [token for row in rows for token in row]
     ratios = [math.exp(old - engine) for old, _, engine, _ in tokens]
@@ -221,5 +223,5 @@ def test_k3_estimates_the_divergence():
 
 
 def test_all_masked_is_no_sample_at_all():
-    metrics = told(some_groups(), SPLITS[0], LossConfig(correction="seq_mis", is_cap=1e-6))
+    metrics = told(some_groups(), SPLITS[0], LossConfig(correction="seq_mis", correction_bound=1e-6))
     assert (metrics["is_effective_fraction"], metrics["is_masked_fraction"], metrics["loss"]) == (0, 1, 0)

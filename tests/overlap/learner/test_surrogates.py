@@ -144,7 +144,7 @@ def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncat
     """ScaleRL's form of it: one ratio to the engine's policy, cut."""
     new, _, sampled = made(seed=4)
     cispo = LossConfig(surrogate="cispo", correction="none", clip_high=HIGH)
-    scale_rl = LossConfig(surrogate="pg", correction="tis", is_cap=1 + HIGH)
+    scale_rl = LossConfig(surrogate="pg", correction="tis", correction_bound=1 + HIGH)
     first = gradient(lambda x: token_loss(x, sampled, cispo, old=sampled.engine, first=False).total, new)
     second = gradient(lambda x: token_loss(x, sampled, scale_rl, first=False).total, new)
     assert torch.allclose(first, second, atol=1e-12)

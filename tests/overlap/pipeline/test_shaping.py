@@ -34,7 +34,7 @@ def scored(sample: int, reward: float | None, length: int, finish: str = "stop")
 
 def group_of(*samples: tuple[float | None, int], overlong: Overlong, std: bool = True, finish: str = "stop") -> Group:
     made = [scored(k, reward, length, finish) for k, (reward, length) in enumerate(samples)]
-    learn = LearnConfig(normalize_std=std, truncated="zero")
+    learn = LearnConfig(normalize_advantages=std, truncated="zero")
     return make_group(0, PROMPT, made[::-1], learn, overlong)
 
 
@@ -101,7 +101,7 @@ def test_an_interval_as_long_as_a_response_is_refused() -> None:
 @pytest.mark.parametrize("loop", [serial, overlapped])
 def test_a_run_punishes_by_its_limit_and_tells_rewards_as_the_task_gave_them(loop) -> None:
     asked = {"rollout.groups_per_step": 4, "rollout.samples_per_group": 4, "run.steps": 3}
-    asked |= {"model.response_tokens": 16, "learn.overlong_tokens": 8, "learn.normalize_std": False}
+    asked |= {"model.response_tokens": 16, "learn.overlong_tokens": 8, "learn.normalize_advantages": False}
     cfg = load_config(None, [f"{name}={value}" for name, value in asked.items()])
     results: list[StepResult] = []
 

@@ -79,13 +79,13 @@ def test_a_learner_that_is_too_large_is_told_three_ways_out_in_the_order_of_thei
     [
         ("8x80", "14b_32k", ["learn.zero_stage=1"], [
             "learn.zero_stage=3",
-            "rollout.gpu_memory=0.6 learn.zero_stage=2 learn.sequence_ranks=2",
+            "rollout.gpu_memory=0.6 learn.zero_stage=2 learn.sequence_parallel=2",
             "rollout.gpu_memory=0.6 learn.zero_stage=2 learn.offload=cpu",
         ]),
         ("8x80", "14b_32k", ["learn.zero_stage=2", *FORMER], [
             "learn.offload=sleep learn.zero_stage=3",
             "rollout.gpu_memory=0.5 learn.zero_stage=3",
-            "rollout.gpu_memory=0.3 learn.sequence_ranks=2",
+            "rollout.gpu_memory=0.3 learn.sequence_parallel=2",
         ]),
         ("1x40", "1.5b_1gpu", ["rollout.gpu_memory=0.1"], [
             "rollout.gpu_memory=0.2 learn.offload=cpu",
@@ -216,7 +216,7 @@ def test_on_a_cpu_fewer_ranks_and_fewer_sequences_are_ways_out(host: int, settin
         (["model.response_tokens=100000"], None, "model.response_tokens"),
         (["model.response_tokens=8192", "learn.advantage=gae"], 4096, "model.response_tokens"),
         (["rollout.tensor_parallel=8"], None, "rollout.tensor_parallel"),
-        (["learn.sequence_ranks=8"], None, "learn.sequence_ranks"),
+        (["learn.sequence_parallel=8"], None, "learn.sequence_parallel"),
     ],
 )
 def test_what_a_model_cannot_do_is_refused_before_it_is_planned(settings: list[str], critic: int | None, field: str):
@@ -248,11 +248,11 @@ def test_hardware_is_named_by_count_and_gib(text: str):
             "rollout.tensor_parallel=3: the policy has 12 heads of queries and 2 of keys: use 1 or 2",
         ),
         (
-            ["learn.ranks=4", "learn.sequence_ranks=4"],
-            "learn.sequence_ranks=4: .* use a number that divides both, or 1",
+            ["learn.ranks=4", "learn.sequence_parallel=4"],
+            "learn.sequence_parallel=4: .* use a number that divides both, or 1",
         ),
         (["rollout.tensor_parallel=4"], ""),
-        (["learn.ranks=4", "learn.sequence_ranks=2"], ""),
+        (["learn.ranks=4", "learn.sequence_parallel=2"], ""),
     ],
 )
 def test_heads_that_cannot_be_shared_are_refused_before_a_model_is_loaded(settings: list[str], message: str):

@@ -195,7 +195,7 @@ def test_activations_of_long_passes_are_those_of_layer_inputs_and_one_layer():
     assert model.checkpointing
     assert inputs < largest["activations"] + largest["a layer's backward"] < 2 * inputs
     assert largest["activations"] == activation_bytes(LARGE.decoder, 18_432, width=2, checkpointing=True)
-    halved = asked("learn.sequence_ranks=2").trained("actor", reserves=True)
+    halved = asked("learn.sequence_parallel=2").trained("actor", reserves=True)
     assert halved.tokens == model.tokens // 2
 
 

@@ -38,9 +38,9 @@ def gpus(*counts: int) -> list[NodeDevices]:
     return [NodeDevices(f"n{i}", f"10.0.0.{i}", devices, here=i == 0) for i, devices in enumerate(made)]
 
 
-def config(ranks: int, replicas: int = 1, parallel: int = 1, spread: bool = True, backend: Any = "auto") -> Config:
+def config(ranks: int, replicas: int = 1, parallel: int = 1, backend: Any = "auto") -> Config:
     return Config(
-        cluster=ClusterConfig("10.0.0.0:6379", spread_ranks=spread),
+        cluster=ClusterConfig("10.0.0.0:6379"),
         rollout=RolloutConfig(replicas=replicas, tensor_parallel=parallel, weight_backend=backend),
         learn=LearnConfig(ranks=ranks),
         run=RunConfig(seed=7),
@@ -52,7 +52,7 @@ ON_CPUS = [
     ((4, 4, 4), 1, 2, [""], ["n1", "n2"]),
     ((4, 2, 8), 1, 2, [""], ["n2", "n1"]),
     ((4, 4), 1, 2, [""], ["", "n1"]),
-    ((4, 4), 1, 1, [""], ["n1"]),
+    ((4, 4), 1, 1, [""], [""]),
     ((4, 4, 4), 2, 2, ["n1", "n2"], ["", "n1"]),
     ((4, 4), 1, 5, [""], ["", "", "n1", "n1", "n1"]),
     ((4,), 1, 2, [""], ["", ""]),
@@ -74,8 +74,8 @@ def test_on_cpus_ranks_spread_over_all_nodes_and_sit_together_on_each(
         assert placed.address == placed.ranks[0].address
 
 
-def test_ranks_on_cpus_that_are_not_to_be_spread_stay_on_the_drivers_machine() -> None:
-    cfg, nodes = config(2, spread=False), cpus(4, 4, 4)
+def test_a_rank_of_its_own_stays_on_the_drivers_machine() -> None:
+    cfg, nodes = config(1), cpus(4, 4, 4)
     assert place_over(cfg, nodes) == place(cfg, nodes[0].devices)
     assert place_over(cfg, nodes, engine=False) == place(cfg, nodes[0].devices, engine=False)
 
@@ -104,7 +104,7 @@ def test_on_gpus_ranks_sit_where_there_are_enough_and_engines_on_the_others(
     engines: list[tuple[str, list[int]]],
     learner: list[tuple[str, int]],
 ) -> None:
-    placed = place_over(config(ranks, replicas, parallel, spread=False), gpus(*counts))
+    placed = place_over(config(ranks, replicas, parallel), gpus(*counts))
     assert [(seat.node, list(seat.devices)) for seat in placed.engines] == engines
     assert [(seat.node, *seat.devices) for seat in placed.ranks] == learner
     assert [seat.environment["CUDA_VISIBLE_DEVICES"] for seat in placed.ranks] == [str(gpu) for _, gpu in learner]
@@ -140,7 +140,7 @@ def test_a_rank_whose_node_is_gone_has_a_seat_on_another_and_the_others_keep_the
 
 def test_a_rank_moves_to_a_gpu_that_nobody_has_or_not_at_all() -> None:
     nodes = gpus(1, 2, 2)
-    placed = place_over(config(2, 2, spread=False), nodes)
+    placed = place_over(config(2, 2), nodes)
     assert [(seat.node, *seat.devices) for seat in placed.ranks] == [("n2", 0), ("n2", 1)]
     assert {seat.node for seat in placed.engines} == {"n1"}
     assert reseated(placed, nodes[:2]) is None
@@ -169,5 +169,5 @@ def test_who_sits_where_is_told_with_the_place_where_they_meet() -> None:
     assert ranks_line(place_over(config(2), cpus(4, 4))) == (
         "rank 0 on this machine (CPU); rank 1 on node n1 (CPU); they meet at 10.0.0.0"
     )
-    assert ranks_line(place_over(config(2, spread=False), gpus(0, 4))).startswith("rank 0 on node n1 (GPU ")
-    assert ranks_line(place_over(config(2, spread=False), cpus(4, 4))) == ""
+    assert ranks_line(place_over(config(2), gpus(0, 4))).startswith("rank 0 on node n1 (GPU ")
+    assert ranks_line(place_over(config(1), cpus(4, 4))) == ""

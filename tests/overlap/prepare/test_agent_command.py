@@ -1,4 +1,4 @@
-"""``rollout.command`` is read before a run begins: what cannot be run is refused with the way out."""
+"""``episode.command`` is read before a run begins: what cannot be run is refused with the way out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def check(command: str, *names: str) -> None:
     prompt: Any = Prompt("p7", Letters()("ask")["input_ids"])
-    check_agent(load_config(None, [f"rollout.command={json.dumps(command)}"]), Bringing(*names), prompt, Letters())
+    check_agent(load_config(None, [f"episode.command={json.dumps(command)}"]), Bringing(*names), prompt, Letters())
 
 
 def test_what_can_be_run_is_taken(here: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_can_be_run_is_taken(here: Path) -> None:
     ],
 )
 def test_what_cannot_be_run_is_refused_on_one_line(command: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=f"^rollout.command=.*{says}") as refused:
+    with pytest.raises(ConfigError, match=f"^episode.command=.*{says}") as refused:
         check(command)
     assert "\n" not in refused.value.way_out
 
@@ -86,7 +86,7 @@ def test_files_that_cannot_be_made_are_told_with_the_prompt() -> None:
         def files(self, prompt: Prompt, text: str) -> Mapping[str, str]:
             raise KeyError("statement")
 
-    cfg = load_config(None, ["rollout.command=python my_agent.py"])
+    cfg = load_config(None, ["episode.command=python my_agent.py"])
     with pytest.raises(
         ConfigError, match=r"data.task='.*Failing.files': raised KeyError: 'statement', for prompt 'p7'"
     ):

@@ -107,7 +107,7 @@ def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
 
 
 def test_a_critic_is_told():
-    cfg = load_config(None, ["learn.advantage=gae", "critic.steps_alone=5"])
+    cfg = load_config(None, ["learn.advantage=gae", "critic.warmup_steps=5"])
     critic = ModelShape(2**30, DecoderShape(0, 0, 0, 0, 0), 0, 0, tied=True)
     assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
     assert _critic(cfg, None) == []
@@ -142,19 +142,19 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
         async def rollout(self, prompt, chat, sandbox): ...
 
     def lines(task, *settings):
-        cfg = load_config(None, ["model.episode_tokens=900", "rollout.turns=3", *settings])
+        cfg = load_config(None, ["episode.tokens=900", "episode.turns=3", *settings])
         return episode_lines(SimpleNamespace(cfg=cfg, task=task, tokenizer=Letters()))
 
     assert lines(object()) == []
     ((name, line),) = lines(Talking())
     assert name == "episodes"
     assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens behind a prompt, 600 s")
-    ((_, line),) = lines(object(), "rollout.command=./agent --fast")
+    ((_, line),) = lines(object(), "episode.command=./agent --fast")
     assert line.startswith("'./agent --fast': up to 3 turns")
     assert "may use up" not in line
-    ((_, line),) = lines(Talking(), "model.episode_tokens=0")
-    assert line.endswith("256 tokens behind a prompt, 600 s; one response may use up all tokens (model.episode_tokens)")
-    ((_, line),) = lines(Talking(), "rollout.command=./agent")
+    ((_, line),) = lines(Talking(), "episode.tokens=0")
+    assert line.endswith("256 tokens behind a prompt, 600 s; one response may use up all tokens (episode.tokens)")
+    ((_, line),) = lines(Talking(), "episode.command=./agent")
     assert "'./agent', in the place of " in line
     assert line.partition(": ")[0].endswith("Talking.rollout")
 
@@ -177,7 +177,7 @@ class _Bare(Letters):
 
 def test_what_a_chat_template_does_with_episodes_is_in_the_plan_and_one_that_takes_none_is_refused():
     def planned(tokenizer):
-        cfg = load_config(None, ["rollout.command=./agent"])
+        cfg = load_config(None, ["episode.command=./agent"])
         return episode_lines(SimpleNamespace(cfg=cfg, task=object(), tokenizer=tokenizer))
 
     assert [name for name, _ in planned(Letters())] == ["episodes"]

@@ -91,8 +91,8 @@ def test_an_agent_program_needs_a_task_that_provides_for_it(tmp_path: Path) -> N
         prompts, reward = TrainOnly.prompts, TrainOnly.reward
         program = probes = None
 
-    cfg = load_config(None, ["rollout.command=echo"])
-    with pytest.raises(ConfigError, match=r"rollout.command=.echo.: .*Bare has no files for it; derive the task from"):
+    cfg = load_config(None, ["episode.command=echo"])
+    with pytest.raises(ConfigError, match=r"episode.command=.echo.: .*Bare has no files for it; derive the task from"):
         prepare(cfg, Bare(), tmp_path)
     assert prepare(cfg, TrainOnly(), tmp_path).train
 
@@ -134,7 +134,7 @@ class Object(TrainOnly):
 
 @pytest.mark.parametrize("task", [Episodic, Wrapped, Object])
 def test_a_rollout_is_a_coroutine_of_three(task: type[Task], tmp_path: Path) -> None:
-    assert prepare(load_config(None, ["rollout.turns=3"]), task(), tmp_path).train
+    assert prepare(load_config(None, ["episode.turns=3"]), task(), tmp_path).train
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_a_rollout_is_a_coroutine_of_three(task: type[Task], tmp_path: Path) -> 
 def test_a_rollout_that_is_none_is_refused_before_anything_starts(task: type[Task], says: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"^{says}"):
         prepare(load_config(), task(), tmp_path)
-    assert prepare(load_config(None, ["rollout.command=echo"]), task(), tmp_path).train, "it is not asked"
+    assert prepare(load_config(None, ["episode.command=echo"]), task(), tmp_path).train, "it is not asked"
 
 
 @pytest.mark.parametrize(
     "setting",
-    ["rollout.turns=3", "rollout.episode_s=60", "rollout.tool_parser=hermes", "rollout.reasoning_parser=qwen3",
-     "model.episode_tokens=512"],
+    ["episode.turns=3", "episode.timeout_s=60", "episode.tool_parser=hermes", "episode.reasoning_parser=qwen3",
+     "episode.tokens=512"],
 )  # fmt: skip
 def test_what_only_episodes_have_is_refused_where_there_are_none(setting: str, tmp_path: Path) -> None:
     cfg, field = load_config(None, [setting]), setting.partition("=")[0]
@@ -164,23 +164,23 @@ def test_what_only_episodes_have_is_refused_where_there_are_none(setting: str, t
 
 
 def test_an_episode_has_less_time_than_what_hangs(tmp_path: Path) -> None:
-    cfg = load_config(None, ["rollout.episode_s=1800"])
-    with pytest.raises(ConfigError, match=r"^rollout.episode_s=1800.0: .* again after run.stall_s=1800: use less"):
+    cfg = load_config(None, ["episode.timeout_s=1800"])
+    with pytest.raises(ConfigError, match=r"^episode.timeout_s=1800.0: .* again after run.stall_s=1800: use less"):
         prepare(cfg, Episodic(), tmp_path)
     assert prepare(load_config(None, ["run.stall_s=60"]), TrainOnly(), tmp_path).train
 
 
 def test_an_episode_has_room_for_one_response() -> None:
-    with pytest.raises(ConfigError, match=r"^model.episode_tokens=100: one response may have 256: use that or more"):
-        load_config(None, ["model.episode_tokens=100"])
+    with pytest.raises(ConfigError, match=r"^episode.tokens=100: one response may have 256: use that or more"):
+        load_config(None, ["episode.tokens=100"])
 
 
 def test_a_command_is_read_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^rollout.command='no-such-agent': there is no program"):
-        prepare(load_config(None, ["rollout.command=no-such-agent"]), TrainOnly(), tmp_path)
+    with pytest.raises(ConfigError, match=r"^episode.command='no-such-agent': there is no program"):
+        prepare(load_config(None, ["episode.command=no-such-agent"]), TrainOnly(), tmp_path)
 
 
 def test_a_parser_is_looked_up_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("overlap.generate.parser_names._listed", lambda *_: ("hermes",))
-    with pytest.raises(ConfigError, match=r"^rollout.tool_parser='hermse': vLLM has no such parser; did you mean her"):
-        prepare(load_config(None, ["rollout.tool_parser=hermse"]), Episodic(), tmp_path)
+    with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
+        prepare(load_config(None, ["episode.tool_parser=hermse"]), Episodic(), tmp_path)

@@ -62,7 +62,7 @@ def test_a_run_from_kept_samples_asks_no_node(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_from_kept_samples_whose_ranks_are_to_be_spread_asks_them(nodes: list[NodeDevices]) -> None:
-    cfg = replace(FAR, cluster=replace(FAR.cluster, spread_ranks=True), learn=LearnConfig(ranks=2))
+    cfg = replace(FAR, learn=LearnConfig(ranks=2))
     seated = seat(cfg, engine=False)
     assert (seated.placement.engines, seated.placement.rank_nodes) == ((), ("n1", "n2"))
     assert dict(seated.lines())["ranks"].startswith("rank 0 on node n1 (CPU); rank 1 on node n2 (CPU)")

@@ -70,7 +70,7 @@ def test_a_run_goes_on_after_its_newest_checkpoint_with_the_rows_until_there(run
         ("model.policy=other", "model.policy was 'smollm2-135m-instruct', is 'other'"),
         ("learn.lr=1e-3", "learn.lr was 1e-06, is 0.001"),
         ("learn.kl_coef=0.1", "learn.kl_coef was 0.0, is 0.1"),
-        ("data.tests_per_problem=3", "data.tests_per_problem was 15, is 3"),
+        ("data.options.tests_per_problem=3", "data.options was {}, is {'tests_per_problem': 3}"),
     ],
 )
 def test_another_run_is_refused_with_what_differs_and_nothing_is_touched(run, override, told):

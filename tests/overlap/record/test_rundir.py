@@ -58,7 +58,18 @@ def test_a_new_run_holds_the_resolved_config_as_plain_yaml(run):
     stored = yaml.safe_load(run.config.read_text())
     assert stored["rollout"]["stop"] == []
     assert stored["learn"]["lr"] == 1e-6
-    assert list(stored) == ["model", "data", "rollout", "verify", "learn", "critic", "run", "cluster", "history"]
+    assert list(stored) == [
+        "model",
+        "data",
+        "rollout",
+        "episode",
+        "verify",
+        "learn",
+        "critic",
+        "run",
+        "cluster",
+        "history",
+    ]
     assert [(entry["step"], entry["changes"]) for entry in stored["history"]] == [(0, {})]
 
 

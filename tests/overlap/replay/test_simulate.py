@@ -47,7 +47,7 @@ def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run:
         (("rollout.max_staleness=0",), 2),
         (("rollout.max_staleness=2",), 2),
         ((STALE,), 1),
-        ((STALE, "rollout.landing=drain"), 2),
+        ((STALE, "rollout.in_flight=drain"), 2),
         ((STALE, "rollout.max_sequences=8"), 2),
     ],
 )
@@ -61,7 +61,7 @@ def test_another_configuration_takes_in_the_simulation_what_it_takes(
 
 
 def test_a_run_that_drained_is_simulated_as_it_was(tmp_path: Path) -> None:
-    left = leave(tmp_path / "run", config(STALE, "rollout.landing=drain"))
+    left = leave(tmp_path / "run", config(STALE, "rollout.in_flight=drain"))
     found = recorded(str(left))
     assert list(found.loads.values()) == pytest.approx([LOAD_S] * len(found.loads))  # not what it waited for
     assert schedule(simulate(found, found.cfg)).step_s == pytest.approx(measured(found).step_s, rel=1e-3)

@@ -102,7 +102,7 @@ def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Pa
 
 def test_ranks_on_nodes_have_one_site_for_all_learners_of_a_run_and_know_of_its_engines(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    cluster = ClusterConfig("10.0.0.0:6379", spread_ranks=True)
+    cluster = ClusterConfig("10.0.0.0:6379")
     cfg = Config(rollout=RolloutConfig(replicas=2), cluster=cluster, learn=LearnConfig(ranks=2))
     nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
     prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path, critic=None)

@@ -258,12 +258,12 @@ def test_budgets_end_an_episode_and_a_dialog_that_fills_the_context_only_its_tur
         own = chat(Voice(), budget=Budget(turns=2, tokens=99, context=1000))
         for _ in range(2):
             await own.say([user("one")])
-        with pytest.raises(EpisodeOver, match=r"had its 2 turns \(rollout.turns\)"):
+        with pytest.raises(EpisodeOver, match=r"had its 2 turns \(episode.turns\)"):
             await own.say([user("one")])
         own = chat(Voice(), budget=Budget(turns=9, tokens=6, context=1000))
         assert (await own.say([user("one")])).tokens == 4
         assert (await own.say([user("one")])).finish == "length"
-        with pytest.raises(EpisodeOver, match=r"sampled its 6 tokens \(model.episode_tokens\)"):
+        with pytest.raises(EpisodeOver, match=r"sampled its 6 tokens \(episode.tokens\)"):
             await own.say([user("one")])
         own = chat(Voice(), budget=Budget(turns=9, tokens=99, context=80))
         with pytest.raises(ContextFull, match="maximum context length is 80 tokens"):

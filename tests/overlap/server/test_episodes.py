@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from chats import Letters, Voice, prompt, user
 
 from overlap.clock import now, run_virtual
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import EngineError, EpisodeOver, RolloutError
 from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
 from sandbox.core import Case, Problem, Program
 from sandbox.errors import WorkerDied
 
-CFG = Config(model=ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000))
+CFG = Config(model=ModelConfig(prompt_tokens=400, response_tokens=100), episode=EpisodeConfig(tokens=2000))
 PROBLEM = Problem("public", "stdio", (Case("1", "1"),))
 
 
@@ -31,10 +32,6 @@ def rolled(rollout: Any, voice: Voice | None = None, cfg: Config = CFG, judge: A
 
 def one(rollout: Any, **options: Any) -> Trajectory:
     return asyncio.run(rolled(rollout, **options).generate(Request(4, 2, prompt("p9"))))
-
-
-def with_rollout(**settings: Any) -> Config:
-    return Config(model=CFG.model, rollout=RolloutConfig(**settings))
 
 
 async def two_turns(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> str:
@@ -87,7 +84,7 @@ def test_a_budget_truncates_whether_the_task_catches_it_or_not(caught: bool) -> 
                 return "i give up"
             raise
 
-    made = one(rollout, cfg=with_rollout(turns=3))
+    made = one(rollout, cfg=replace(CFG, episode=EpisodeConfig(tokens=2000, turns=3)))
     assert (made.finish, made.turns, made.text) == ("length", 1, "yes")
     assert len(made.forks) == 2
 
@@ -189,7 +186,7 @@ def test_as_many_episodes_as_the_engine_has_places_are_rolled_out_at_once_the_ol
             return await super().generate(request)
 
     async def work() -> None:
-        engine = rolled(rollout, Counted(), with_rollout(max_sequences=2))
+        engine = rolled(rollout, Counted(), replace(CFG, rollout=RolloutConfig(max_sequences=2)))
         await asyncio.gather(*(engine.generate(Request(group, 0, prompt())) for group in (0, 3, 2, 1)))
         assert order == [*[0, 3] * 3, *[1, 2] * 3]
 
@@ -214,7 +211,7 @@ def test_an_episode_that_is_idle_for_too_long_gives_its_place_to_another_and_wai
     async def work() -> None:
         nonlocal began
         began = now()
-        engine = rolled(rollout, Timed(), with_rollout(max_sequences=1))
+        engine = rolled(rollout, Timed(), replace(CFG, rollout=RolloutConfig(max_sequences=1)))
         await asyncio.gather(
             engine.generate(Request(0, 0, prompt("slow"))), engine.generate(Request(1, 0, prompt("quick")))
         )

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from chats import Letters, Voice, prompt
 from pooling import family, living
 
-from overlap.config import Config, ModelConfig, RolloutConfig, VerifyConfig
+from overlap.config import Config, EpisodeConfig, ModelConfig, VerifyConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import RolloutError
 from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
 from sandbox.errors import WorkerDied
 from sandbox.session import Session
 
-MODEL = ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000)
-CFG = Config(model=MODEL, verify=VerifyConfig(cpu_s=5.0))
+MODEL = ModelConfig(prompt_tokens=400, response_tokens=100)
+CFG = Config(model=MODEL, episode=EpisodeConfig(tokens=2000), verify=VerifyConfig(cpu_s=5.0))
 HOW: dict[str, Any] = {"entry": "b.py", "stdin": "3"}
 
 
@@ -59,7 +60,7 @@ def test_an_episode_whose_time_is_over_takes_its_program_along() -> None:
         await sandbox.execute("import time\ntime.sleep(900)")
         return "never"
 
-    (made,) = rolled(rollout, cfg=Config(model=MODEL, rollout=RolloutConfig(episode_s=1.5), verify=CFG.verify))
+    (made,) = rolled(rollout, cfg=replace(CFG, episode=EpisodeConfig(tokens=2000, timeout_s=1.5)))
     assert (made.finish, made.text) == ("length", "")
 
 

@@ -239,7 +239,7 @@ def test_an_episode_over_its_budget_is_told_so_in_a_way_in_which_no_client_asks_
         got = await s.ask(user("y"))
         assert (got.status_code, got.headers["x-should-retry"]) == (404, "false")
         assert got.json()["error"]["type"] == "not_found_error"
-        assert "had its 1 turns (rollout.turns)" in got.json()["error"]["message"]
+        assert "had its 1 turns (episode.turns)" in got.json()["error"]["message"]
         assert s.chat.over
 
     play(work, turns=1)

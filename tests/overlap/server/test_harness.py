@@ -30,7 +30,7 @@ def test_by_default_the_answer_is_what_the_policy_said_last(tmp_path) -> None:
 def test_one_that_crashes_has_no_reward_and_is_told_with_what_it_wrote(tmp_path) -> None:
     made = rolled(tmp_path, f"{AGENT} crashes")
     assert made.finish == "abort"
-    assert made.failure == "rollout.command ended with 1: it broke"
+    assert made.failure == "episode.command ended with 1: it broke"
 
 
 def test_a_command_that_is_none_is_told_as_the_shell_tells_it(tmp_path) -> None:
@@ -54,12 +54,12 @@ def test_one_that_stays_when_its_budget_is_used_up_is_ended(tmp_path, monkeypatc
 
 
 def test_one_that_hangs_is_ended_with_its_time_and_all_that_it_began(tmp_path) -> None:
-    made = rolled(tmp_path, f"{AGENT} hangs", episode_s=8.0)
+    made = rolled(tmp_path, f"{AGENT} hangs", timeout_s=8.0)
     assert (made.turns, made.finish, made.failure) == (2, "length", "")
 
 
 def test_one_whose_keeper_is_killed_has_crashed_and_leaves_nothing(tmp_path) -> None:
-    assert rolled(tmp_path, f"{AGENT} 'kills its keeper'; true").failure.startswith("rollout.command ended with 137")
+    assert rolled(tmp_path, f"{AGENT} 'kills its keeper'; true").failure.startswith("episode.command ended with 137")
 
 
 def test_a_file_outside_its_directory_is_an_error_of_the_task(tmp_path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from chats import Letters, Voice, prompt, user
 
-from overlap.config import Config, ModelConfig, RolloutConfig
+from overlap.config import Config, EpisodeConfig, ModelConfig
 from overlap.core import Request, Trajectory
 from overlap.errors import EpisodeError, EpisodeOver, RequestRefused, RolloutError
 from overlap.server import ChatTemplate, episodes
 from overlap.server import chat as chat_
 
-MODEL = ModelConfig(prompt_tokens=400, response_tokens=100, episode_tokens=2000)
+MODEL = ModelConfig(prompt_tokens=400, response_tokens=100)
 
 
 async def never(*_: Any) -> Any:
@@ -22,7 +22,7 @@ async def never(*_: Any) -> Any:
 
 
 def rolled(rollout: Any, tokenizer: Any = None) -> Trajectory:
-    cfg = Config(model=MODEL, rollout=RolloutConfig(turns=3))
+    cfg = Config(model=MODEL, episode=EpisodeConfig(turns=3, tokens=2000))
     engine = episodes(cfg, Voice(), ChatTemplate(tokenizer or Letters()), rollout, "Mine.rollout", never)
 
     async def main() -> Trajectory:
@@ -126,7 +126,7 @@ def test_who_asks_on_whatever_the_answer_leaves_the_loop_to_others_and_is_told(m
         finally:
             beside.cancel()
 
-    with pytest.raises(RolloutError, match=r"100 turns were refused, the last one so: .* its 3 turns \(rollout.turns"):
+    with pytest.raises(RolloutError, match=r"100 turns were refused, the last one so: .* its 3 turns \(episode.turns"):
         rolled(rollout)
     assert len(seen) >= chat_.REFUSALS - 1, "the others went on between any two refusals"
 
@@ -148,11 +148,11 @@ def test_a_rollout_that_catches_its_cancellation_is_truncated_all_the_same() -> 
         try:
             await asyncio.sleep(100.0)
         except asyncio.CancelledError:
-            with pytest.raises(EpisodeError, match=r"its 0.5 s are up \(rollout.episode_s\)"):
+            with pytest.raises(EpisodeError, match=r"its 0.5 s are up \(episode.timeout_s\)"):
                 await chat.say([user("b")])
         return "late"
 
-    cfg = Config(model=MODEL, rollout=RolloutConfig(episode_s=0.5))
+    cfg = Config(model=MODEL, episode=EpisodeConfig(timeout_s=0.5, tokens=2000))
     engine = episodes(cfg, Voice(), ChatTemplate(Letters()), rollout, "Mine.rollout", never)
     made = asyncio.run(engine.generate(Request(0, 0, prompt())))
     assert (made.finish, made.text) == ("length", "yes")
@@ -192,7 +192,14 @@ def test_a_turn_that_nobody_waits_for_ends_with_its_episode() -> None:
         return "done"
 
     engine = Slow()
-    door = episodes(Config(model=MODEL), engine, ChatTemplate(Letters()), rollout, "Mine.rollout", never)
+    door = episodes(
+        Config(model=MODEL, episode=EpisodeConfig(tokens=2000)),
+        engine,
+        ChatTemplate(Letters()),
+        rollout,
+        "Mine.rollout",
+        never,
+    )
 
     async def main() -> Trajectory:
         made = await door.generate(Request(0, 0, prompt()))

@@ -88,10 +88,10 @@ def test_after_the_last_try_the_sample_is_masked_and_says_why() -> None:
 def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
     async def run() -> None:
         outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 2 + [WorkerDied("b")] * 4
-        async with opened(Judged(), says(*outcomes), max_failure_share=0.1) as verifier:
-            assert [(await verifier.score(trajectory("x"))).reward for _ in range(21)] == [1.0] * 19 + [None] * 2
+        async with opened(Judged(), says(*outcomes)) as verifier:
+            assert [(await verifier.score(trajectory("x"))).reward for _ in range(20)] == [1.0] * 19 + [None] * 1
             with pytest.raises(
-                VerifierError, match=r"3 of the last 22 .*max_failure_share=0.1.* 2 times: WorkerDied: b"
+                VerifierError, match=r"2 of the last 21 .*, and 5% may; most frequent, 1 times: WorkerDied: a"
             ):
                 await verifier.score(trajectory("x"))
 
@@ -99,10 +99,10 @@ def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> No
 
 
 def test_the_share_of_failures_is_not_taken_of_few_samples() -> None:
-    scored = score(Judged(), *[trajectory("x")] * 19, answer=says(WorkerDied("x")), max_failure_share=0.0)
+    scored = score(Judged(), *[trajectory("x")] * 19, answer=says(WorkerDied("x")))
     assert {s.reward for s in scored} == {None}
     with pytest.raises(VerifierError, match="20 of the last 20"):
-        score(Judged(), *[trajectory("x")] * 20, answer=says(WorkerDied("x")), max_failure_share=0.5)
+        score(Judged(), *[trajectory("x")] * 20, answer=says(WorkerDied("x")))
 
 
 def test_a_pool_that_closed_itself_is_replaced() -> None:
@@ -344,9 +344,7 @@ def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None
 
     async def run() -> None:
         pool = StandIn(answer)
-        verifier = SandboxVerifier(
-            config(max_failure_share=0.1), Checked(), pool=lambda: pool, judge_once=False, notify=told.append
-        )
+        verifier = SandboxVerifier(config(), Checked(), pool=lambda: pool, judge_once=False, notify=told.append)
         for number in range(40):  # half of them, and yet no failure of ours
             scored = await verifier.score(trajectory(f"BROKEN {number}"))
             assert scored.reward is None
@@ -373,7 +371,7 @@ def test_samples_in_hand_of_such_a_problem_count_as_one_failure() -> None:
             await go.wait()
             raise CheckerError("broken")
 
-        async with opened(Checked(), answer, max_failure_share=0.1) as verifier:
+        async with opened(Checked(), answer) as verifier:
             for _ in range(19):
                 await verifier.score(trajectory("fine"))
             group = [asyncio.create_task(verifier.score(trajectory("BROKEN", k))) for k in range(8)]

@@ -1,0 +1,145 @@
+"""Configurations of earlier runs: fields that they had and this version has not, and what a resumed run has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from overlap.config.fields import Config
+from overlap.config.rules import MAY_CHANGE, defaults
+from overlap.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A field of earlier versions: its ``default`` then, which has the effect of the defaults now; ``now``, the field
+    that took its place ("": none), for the values of a third field in ``used_with`` alone; and ``hint``, the way out of
+    a value that has no place any more.
+    """
+
+    default: Any
+    now: str = ""
+    hint: str = ""
+    used_with: tuple[str, tuple[str, ...]] | None = None
+
+    @property
+    def way_out(self) -> str:
+        """What to write instead."""
+        return f"use {self.now}" if self.now else self.hint
+
+
+_RATIOS = ("tis", "mis", "seq_mis", "decoupled")
+
+RETIRED = {
+    "learn.share_prompts": Retired("auto", hint="responses of a group always share their prompt; leave it out"),
+    "learn.normalize_std": Retired(True, "learn.normalize_advantages", used_with=("learn.advantage", ("group",))),
+    "learn.is_cap": Retired(2.0, "learn.correction_bound", used_with=("learn.correction", _RATIOS)),
+    "learn.tv_bound": Retired(0.2, "learn.correction_bound", used_with=("learn.correction", ("dppo",))),
+    "learn.sequence_ranks": Retired(1, "learn.sequence_parallel"),
+    "critic.whiten": Retired(False, "learn.normalize_advantages", used_with=("learn.advantage", ("gae",))),
+    "critic.clip": Retired(0.0, hint="the critic's loss is not clipped; leave it out"),
+    "critic.lambda_value": Retired(1.0, hint="the critic is taught the reward itself (lambda 1); leave it out"),
+    "critic.steps_alone": Retired(0, "critic.warmup_steps"),
+    "verify.max_failure_share": Retired(0.05, hint="a run always stops above 5 %; leave it out"),
+    "data.tests_per_problem": Retired(15, "data.options.tests_per_problem"),
+    "data.preamble": Retired("contest", "data.options.preamble"),
+    "data.packages": Retired([], "data.options.packages"),
+    "model.episode_tokens": Retired(0, "episode.tokens"),
+    "rollout.command": Retired("", "episode.command"),
+    "rollout.turns": Retired(16, "episode.turns"),
+    "rollout.episode_s": Retired(600.0, "episode.timeout_s"),
+    "rollout.tool_parser": Retired("", "episode.tool_parser"),
+    "rollout.reasoning_parser": Retired("", "episode.reasoning_parser"),
+    "rollout.landing": Retired("recompute", "rollout.in_flight"),
+    "run.eval_k": Retired(0, hint="k of pass@k is run.eval_samples; leave it out"),
+    "cluster.unauthenticated": Retired(False, hint="leave it out, and set RAY_AUTH_MODE=disabled in the environment"),
+    "cluster.spread_ranks": Retired(False, hint="several ranks on CPUs always have a node each; leave it out"),
+}
+"""Earlier field → what became of it."""
+
+
+def refuse_retired(name: str, value: Any) -> None:
+    """Raise ConfigError for the name of a field of earlier versions, with its place now."""
+    if retired := RETIRED.get(name):
+        raise ConfigError(name, value, f"is no field any more: {retired.way_out}")
+
+
+def carry_over(tree: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The configuration with the values of retired fields in their place now, and those values, by the field's name,
+    that have none.
+    """
+    found = {name: dict(values) if isinstance(values, Mapping) else values for name, values in tree.items()}
+    stray = {}
+    for name, retired in RETIRED.items():
+        section, _, field = name.partition(".")
+        if not isinstance(found.get(section), dict) or field not in found[section]:
+            continue
+        value = found[section].pop(field)
+        if retired.used_with is not None:
+            which, used = retired.used_with
+            other = _at(found, which)
+            if other not in used:
+                continue
+            if name == "learn.is_cap" and other == "decoupled":  # null is 5 there now
+                _put(found, retired.now, value)
+                continue
+        if _comparable(value) == retired.default:
+            continue
+        if retired.now:
+            _put(found, retired.now, value)
+        else:
+            stray[name] = value
+    return found, stray
+
+
+def _at(tree: Mapping[str, Any], name: str) -> Any:
+    section, _, field = name.partition(".")
+    return (tree.get(section) or {}).get(field, getattr(getattr(Config(), section), field))
+
+
+def _put(tree: dict[str, Any], name: str, value: Any) -> None:
+    """Write a value in its place, unless one stands there."""
+    *sections, field = name.split(".")
+    below = tree
+    for section in sections:
+        below[section] = dict(below.get(section) or {})
+        below = below[section]
+    below.setdefault(field, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A field with another value than before. ``allowed``: a resumed run may change it."""
+
+    field: str
+    was: Any
+    now: Any
+    allowed: bool
+
+    def __str__(self) -> str:
+        return f"{self.field} was {self.was!r}, is {self.now!r}"
+
+
+def changes(was: Mapping[str, Any], now: Config) -> tuple[Change, ...]:
+    """The fields of ``now`` that differ from ``was``, which :meth:`Config.to_dict` made, perhaps that of an earlier
+    version: a field that it lacks had its default, and a retired one is ``None`` now.
+    """
+    before, stray = carry_over(was)
+    found = [Change(name, value, None, False) for name, value in stray.items()]
+    for section in fields(now):
+        values, old = getattr(now, section.name), before.get(section.name)
+        old = {**defaults(type(values)), **(old if isinstance(old, Mapping) else {})}
+        for f in fields(values):
+            was_value, value = _comparable(old[f.name]), _comparable(getattr(values, f.name))
+            if was_value != value:
+                allowed = bool(f.metadata.get(MAY_CHANGE, False))
+                found.append(Change(f"{section.name}.{f.name}", was_value, value, allowed))
+    return tuple(found)
+
+
+def _comparable(value: Any) -> Any:
+    """JSON knows no tuples."""
+    if isinstance(value, Mapping):
+        return {key: _comparable(below) for key, below in value.items()}
+    return [_comparable(below) for below in value] if isinstance(value, list | tuple) else value

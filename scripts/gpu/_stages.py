@@ -1,0 +1,148 @@
+"""The stages of ``check.py``: each yields rows {"check", "ok", figures...}; ``ok`` None: left out, and ``why``.
+
+learner  needs torch, transformers and deepspeed alone: the steps of ZeRO 1 to 3 against the CPU's, the flash path,
+         checkpointing, offload
+sync     weights from learner to engine in bfloat16 and float32, over every backend that the devices allow
+hybrid   three steps of the default recipe, engine and learner on the same devices
+memory   what the plan says of each phase against what the devices had
+speed    tokens per second through the door against the bare engine
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from overlap.config import load_config
+from overlap.placement import Asked, memory_plan, read_shape, seating_here
+from overlap.policy import resolve_policy
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "recipes" / "code_rl" / "configs"
+
+GIB = 2**30
+GPU = "GPU 0"
+MOMENTS: dict[str, Any] = {"cache_awake": "generate", "states_left": "actor", "weights_sent": "sync"}
+"""When the device is looked at, and the phase of the plan that it belongs to; ``states_left`` is after its summit."""
+OVER = 0.10
+"""By so much a device may have more in use than is planned."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stage works: a directory of its own, "cuda" or "cpu", and the policy of those that want a real one."""
+
+    scratch: Path
+    device: str
+    policy: str
+
+    @property
+    def gpus(self) -> int:
+        """How many there are."""
+        import torch
+
+        return int(torch.cuda.device_count()) if self.device == "cuda" else 0
+
+
+def stage(name: str, place: Place) -> Iterator[Row]:
+    """Its rows."""
+    return _STAGES[name](place)
+
+
+def _learner(place: Place) -> Iterator[Row]:
+    from _learner import checks
+
+    return checks(place.scratch, place.device)
+
+
+def _sync(place: Place) -> Iterator[Row]:
+    backends = ["shm"] if place.device == "cpu" else ["ipc"]
+    if place.gpus > 1:
+        backends.append("nccl")
+    for backend in backends:
+        for dtype in ("bfloat16", "float32"):
+            settings = [f"model.dtype={dtype}", f"rollout.weight_backend={backend}", "run.eval_samples=0"]
+            yield _trained(place, f"{backend}, {dtype}", "smoke.yaml", settings)
+    if place.device == "cuda" and place.gpus < 2:
+        yield {"check": "nccl", "ok": None, "why": "one device; engine and learner want one each"}
+
+
+def _hybrid(place: Place) -> Iterator[Row]:
+    backend = "shm" if place.device == "cpu" else "ipc"
+    settings = [f"rollout.weight_backend={backend}", "run.steps=3", "run.eval_samples=0"]
+    yield _trained(place, "three steps of the default recipe", "cpu_smollm2.yaml", settings)
+
+
+def _trained(place: Place, check: str, config: str, settings: list[str]) -> Row:
+    """A run of the command line; the medians of its steps after the first, which warms up."""
+    run = place.scratch / "".join(c if c.isalnum() else "-" for c in check)
+    more = [f"run.device={place.device}", f"run.dir={run}", f"model.policy={place.policy}", *settings]
+    words = [sys.executable, "-m", "overlap.cli", "train", "--config", str(CONFIGS / config), *more]
+    began = time.monotonic()
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        return {"check": check, "ok": False, "why": " | ".join(done.stderr.splitlines()[-6:])[-900:]}
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    last = rows[-1]
+    return {
+        "check": check,
+        "ok": summary["exit"] == "finished",
+        "parity_gap": max(row["rollout/parity_gap"] for row in rows),
+        "sync_s": last["time/sync_s"],
+        "parity_s": last["time/parity_s"],
+        "step_s": last["time/step_s"],
+        "exposed_reward_s": last["time/exposed_reward_s"],
+        "reward_s": last["time/reward_s"],
+        "decode_tokens_per_s": last["time/decode_tokens_per_s"],
+        "whole_s": time.monotonic() - began,
+        **{name: value for name, value in last.items() if name.startswith("memory/")},
+    }
+
+
+def _memory(place: Place) -> Iterator[Row]:
+    """A run with everything asleep that can be; what was free in each moment against what the plan says is in use."""
+    if place.device == "cpu":
+        yield {"check": "plan against devices", "ok": None, "why": "a CPU's plan is in tests/e2e/test_memory.py"}
+        return
+    settings = ["rollout.weight_backend=ipc", "learn.offload=sleep", "run.steps=2", "run.eval_samples=0"]
+    row = _trained(place, "a run with states asleep", "cpu_smollm2.yaml", settings)
+    yield row
+    if not row["ok"]:
+        return
+    cfg = load_config(CONFIGS / "cpu_smollm2.yaml", [*settings, f"model.policy={place.policy}", "run.device=cuda"])
+    plan = memory_plan(Asked(cfg, read_shape(resolve_policy(place.policy))), seating_here(cfg)(cfg))
+    there = plan.there[GPU]
+    for moment, phase in MOMENTS.items():
+        planned, used = plan.total(GPU, phase), there - row[f"memory/{moment}_free_gib"] * GIB
+        yield {
+            "check": f"plan of {phase}, at {moment}", "ok": used <= planned * (1 + OVER),
+            "planned_gib": planned / GIB, "used_gib": used / GIB, "planned_over_used": planned / used,
+        }  # fmt: skip
+
+
+def _speed(place: Place) -> Iterator[Row]:
+    words = [sys.executable, str(ROOT / "scripts" / "bench" / "engine.py"), "--policy", place.policy, "--rounds", "3"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    lines = done.stdout.splitlines()
+    if not lines or not lines[-1].startswith("median ratio"):
+        yield {"check": "door against bare engine", "ok": False, "why": done.stderr[-900:]}
+        return
+    yield {"check": "door against bare engine", "ok": done.returncode == 0, "ratio": float(lines[-1].split()[2]),
+           "last_round": lines[-2]}  # fmt: skip
+
+
+_STAGES: dict[str, Callable[[Place], Iterator[Row]]] = {
+    "learner": _learner,
+    "sync": _sync,
+    "hybrid": _hybrid,
+    "memory": _memory,
+    "speed": _speed,
+}
