@@ -20,8 +20,8 @@ from overlap.cluster.nodes import (
     Answer,
     Facts,
     Job,
+    NodeReply,
     Parcel,
-    Reply,
     code_digest,
 )
 from overlap.cluster.orphans import uncalled
@@ -77,20 +77,20 @@ class Agent:
         for digest in parcel.forgotten:
             self._problems.pop(digest, None)
 
-    async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
         """Take jobs in; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
         asked_s, some = now(), self._some
         await self.send(parcel)
         if parcel.epoch != self._epoch:
-            return Reply((), asked_s, now())
+            return NodeReply((), asked_s, now())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT_S):
                 await some.wait()
         if some is not self._some:
-            return Reply((), asked_s, now())  # asked before a reset: nobody hears this any more
+            return NodeReply((), asked_s, now())  # asked before a reset: nobody hears this any more
         answers, self._answers = self._answers, []
         self._some.clear()
-        return Reply(answers, asked_s, now(), len(self._tasks), self._opened)
+        return NodeReply(answers, asked_s, now(), len(self._tasks), self._opened)
 
     async def reset(self, epoch: int) -> None:
         """Drop every job, answer and problem of before that epoch."""

@@ -83,7 +83,7 @@ class Answer(NamedTuple):
     ended_s: float
 
 
-class Reply(NamedTuple):
+class NodeReply(NamedTuple):
     """What a node says when it is asked for answers, and when it was asked and said so, by its clock. Beside them it
     ``has`` so many jobs, of the first ``opened`` parcels.
     """
@@ -131,7 +131,7 @@ class Node(Protocol):
     async def send(self, parcel: Parcel) -> None:
         """Hand over jobs; returns when the agent has them."""
 
-    async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
         """Hand over jobs, too; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
 
     async def reset(self, epoch: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
-from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeSilent, Parcel, Reply, code_digest
+from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeReply, NodeSilent, Parcel, code_digest
 from overlap.cluster.orphans import Greeted
 from overlap.cluster.ray_cluster import LOOK_S, Place, RayCluster, call, end, offset
 from overlap.cluster.wire import pack, unpack
@@ -84,7 +84,7 @@ class RayAgent:
     async def send(self, packed: bytes) -> None:
         await self._agent.send(unpack(packed))
 
-    async def collect(self, packed: bytes) -> Reply:
+    async def collect(self, packed: bytes) -> NodeReply:
         return await self._agent.collect(unpack(packed) if packed else NOTHING)
 
     async def reset(self, epoch: int) -> None:
@@ -124,8 +124,8 @@ class RayNode:
     async def send(self, parcel: Parcel) -> None:
         await call(self._actor.send.remote(pack(parcel)))
 
-    async def collect(self, parcel: Parcel = NOTHING) -> Reply:
-        reply: Reply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack(parcel)))
+    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+        reply: NodeReply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack(parcel)))
         return reply
 
     async def reset(self, epoch: int) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from overlap.clock import now
-from overlap.cluster.nodes import BEAT_S, NOTHING, Answer, Facts, Job, Node, NodeLost, NodeRefused, Parcel, Reply
+from overlap.cluster.nodes import BEAT_S, NOTHING, Answer, Facts, Job, Node, NodeLost, NodeRefused, NodeReply, Parcel
 from sandbox.core import Judgement, Verdict
 from sandbox.errors import ProblemLost, to_wire
 
@@ -81,13 +81,13 @@ class FakeNode:
         self._begin()
         self._problems -= set(parcel.forgotten)
 
-    async def collect(self, parcel: Parcel = NOTHING) -> Reply:
+    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
         await self._reached()
         asked_s = self._clock()
         if parcel.order:
             self._accept(parcel)
         if parcel.epoch != self._epoch:
-            return Reply((), asked_s, self._clock())
+            return NodeReply((), asked_s, self._clock())
         if not self._answers:
             loop = asyncio.get_running_loop()
             asks = self._asks = loop.create_future()
@@ -98,9 +98,9 @@ class FakeNode:
                 beat.cancel()
             await self._reached()
             if asks is not self._asks:
-                return Reply((), asked_s, self._clock())
+                return NodeReply((), asked_s, self._clock())
         answers, self._answers = self._answers, []
-        return Reply(answers, asked_s, self._clock(), len(self._running) + len(self._waiting), self._opened)
+        return NodeReply(answers, asked_s, self._clock(), len(self._running) + len(self._waiting), self._opened)
 
     def _clock(self) -> float:
         return now() + self.ahead_s
