@@ -112,7 +112,7 @@ async def overlapped(
     """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
     learning = Learning(doors, cfg, at.step, at.version)
     books = Books(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
-    control, pace = control or Control(), Pace(cfg, lambda: getattr(doors.verifier, "at_once", cfg.verify.workers))
+    control, pace = control or Control(), Pace(cfg, lambda: getattr(doors.verifier, "concurrency", cfg.verify.workers))
     books.window.allowed = pace.leases
     control.begin()
     try:
