@@ -163,7 +163,7 @@ class Link:
         try:
             reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=self.sock)
             self.writer.set_result(writer)
-            while (message := await messages.read_message(reader)) is not None:
+            while (message := await messages.read_pool_message(reader)) is not None:
                 self._handle(message[0])
         finally:
             self.dead = True

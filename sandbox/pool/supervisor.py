@@ -135,7 +135,7 @@ class Supervisor:
             end_children(set())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while (message := await messages.read_message(reader)) is not None:
+        while (message := await messages.read_pool_message(reader)) is not None:
             head, body = message
             if "cancel" in head:
                 self._cancel(head["cancel"])
@@ -220,7 +220,7 @@ class Supervisor:
 
     async def _reply(self, worker: _Worker) -> messages.Head:
         await worker.writer.drain()
-        message = await messages.read_message(worker.reader)
+        message = await messages.read_pool_message(worker.reader)
         if message is None:
             raise WorkerDied("a worker died")
         worker.retires = message[0].pop("retires", False)
