@@ -29,7 +29,7 @@ from overlap.evaluation import (
     tallied,
 )
 from overlap.pipeline import PromptStream, take_in
-from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
+from overlap.placement import MemoryPlan, Placement, PlannedRun, memory_line, place_here, read_shape
 from overlap.prepare import Prepared, Seated, checked_file, episode_lines, left_out_lines, prepare, seat, seats_lines
 from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
 from overlap.record import (
@@ -146,9 +146,9 @@ def check_engines(prepared: Prepared) -> list[tuple[str, str]]:
     return [*seats_lines(asked, seated.seating(prepared.cfg)), *seated.lines(), ("memory", memory_line(memory))]
 
 
-def seat_engines(prepared: Prepared) -> tuple[Seated, Asked, MemoryPlan]:
+def seat_engines(prepared: Prepared) -> tuple[Seated, PlannedRun, MemoryPlan]:
     """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
-    asked, seated = Asked(prepared.cfg, read_shape(prepared.policy)), seat(prepared.cfg, learner=False)
+    asked, seated = PlannedRun(prepared.cfg, read_shape(prepared.policy)), seat(prepared.cfg, learner=False)
     return seated, asked, seated.check(asked)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from overlap.config import Config
 from overlap.core import Generator
-from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
+from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
 from overlap.prepare import Prepared, cluster_of
 from overlap.record import RunFile
 
@@ -133,7 +133,7 @@ class Sites:
         return Berths(self._prepared.cfg, self._fleet, self._tell, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
-        asked = Asked(self._prepared.cfg, read_shape(self._prepared.policy))
+        asked = PlannedRun(self._prepared.cfg, read_shape(self._prepared.policy))
         return fits_on(asked, self._placement, seat, node)
 
 

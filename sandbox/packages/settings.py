@@ -166,7 +166,9 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
-    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values())))
+    languages = _distinct(
+        keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values()))
+    )
     constants = keys.inner("constants")
     values = {name: constants.text(name) for name in list(constants.left)}
     if wrong := next((name for name in values if not _CONSTANT.fullmatch(name)), None):
