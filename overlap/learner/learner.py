@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from overlap.aio import shielded_thread
-from overlap.atomic import partial_path, remove, replace, sync
+from overlap.atomic import partial_path, remove_path, replace, sync
 from overlap.config import Config
 from overlap.core import Batch, StepReport, WeightUpdate
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
@@ -174,7 +174,7 @@ class ProcessLearner:
             await shielded_thread(replace, partial, path)
             return version
         finally:
-            await asyncio.to_thread(remove, partial)
+            await asyncio.to_thread(remove_path, partial)
 
     async def restore(self, path: Path) -> None:
         """Load what ``save(kind="state")`` wrote, by any number of ranks and any ZeRO stage. Raises ConfigError when it

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from overlap.atomic import guarded, is_hidden_name, remove, write_atomic
+from overlap.atomic import guarded, is_hidden_name, remove_path, write_atomic
 from overlap.config import HISTORY
 from overlap.errors import ConfigError
 from overlap.record.files import plain
@@ -199,9 +199,9 @@ def _sweep(path: Path) -> None:
             (path / name).unlink(missing_ok=True)
         for stale in (path / "events").glob("events.out.tfevents.*"):
             stale.unlink()
-        remove(path / "engines")
+        remove_path(path / "engines")
         for name in filter(_temporary, os.listdir(path)):
-            remove(path / name)
+            remove_path(path / name)
 
 
 def write_config(path: Path, cfg: Mapping[str, Any], history: list[dict[str, Any]]) -> None:

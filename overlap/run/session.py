@@ -49,7 +49,7 @@ ENDS = ("finished", "drained", ALL_SOLVED)
 
 
 @dataclass
-class Session:
+class TrainingSession:
     """One run of the pipeline on real parts. ``reason`` says how it ended, ``policy_saver`` where its policy is."""
 
     inputs: RunInputs

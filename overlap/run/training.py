@@ -13,12 +13,12 @@ from typing import Any
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
-from overlap.prepare import RunInputs, asked_for, check_place, plan_lines, prepare, seat
+from overlap.prepare import RunInputs, check_place, memory_inputs, plan_lines, prepare, seat
 from overlap.process import Interrupts, interruptible, run_to_end, scratch_directory
 from overlap.record import Console, Rollouts, RunDir, quiet
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 _ONE = threading.Lock()
 
@@ -54,11 +54,11 @@ def train(
     began, control = time.monotonic(), control or RunControl()
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
-    with alone(cfg), interruptible() as interrupts, scratch_directory() as (scratch, reaper):
+    with only_run_here(cfg), interruptible() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = prepare(cfg, task, scratch)
         placed = seat(cfg, engine=not rollouts)
         kept = open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
-        asked = asked_for(inputs, kept)
+        asked = memory_inputs(inputs, kept)
         memory = placed.check(asked)
         control.raise_if_stopped()
         run, session_args = open_run(inputs, resume=resume, with_changes=with_changes)
@@ -69,7 +69,7 @@ def train(
             with run.losses.spared("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
-            session = Session(
+            session = TrainingSession(
                 inputs,
                 placed.placement,
                 run,
@@ -81,11 +81,11 @@ def train(
                 **session_args,
             )
             announce(console, run, plan_lines(inputs, asked, placed.seating(cfg), memory, kept) + placed.lines())
-            return _conduct(session, interrupts, console, began)
+            return _run_session(session, interrupts, console, began)
 
 
 @contextmanager
-def alone(cfg: Config) -> Iterator[None]:
+def only_run_here(cfg: Config) -> Iterator[None]:
     """Refuse a second run of this process while one goes on: they would share its output and its signals."""
     if not _ONE.acquire(blocking=False):
         way_out = "another run goes on in this process: wait for it, or begin this one in a process of its own"
@@ -96,20 +96,20 @@ def alone(cfg: Config) -> Iterator[None]:
         _ONE.release()
 
 
-def _conduct(session: Session, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
+def _run_session(session: TrainingSession, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
     try:
         run_to_end(session, interrupts, session.policy_saver.skip)
     except BaseException as error:
         session.ended_by(error)
         try:
-            _conclude(session, console, began)
+            _summarize(session, console, began)
         except Exception as second:  # whatever it is: the first error is the one to tell
             console.note(f"the run could not be summed up: {type(second).__name__}: {second}")
         raise
-    return _conclude(session, console, began)
+    return _summarize(session, console, began)
 
 
-def _conclude(session: Session, console: Console, began: float) -> dict[str, Any]:
+def _summarize(session: TrainingSession, console: Console, began: float) -> dict[str, Any]:
     from overlap.record import final_table
 
     figures = session.summarize(time.monotonic() - began)
@@ -119,7 +119,7 @@ def _conclude(session: Session, console: Console, began: float) -> dict[str, Any
 
 
 def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
-    """Make the run directory, or open the one to be resumed; returns it with what a Session needs to know."""
+    """Make the run directory, or open the one to be resumed; returns it with what a TrainingSession needs to know."""
     from overlap.record import data_digest, reopen
 
     cfg = inputs.cfg

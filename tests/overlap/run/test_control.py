@@ -18,7 +18,7 @@ from overlap.record.checkpoint import complete
 from overlap.run import control as module
 from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 Make = Callable[..., Stage]
 
@@ -61,7 +61,7 @@ def until(control: RunControl, state: str) -> dict[str, Any]:
     return status
 
 
-def steps_of(session: Session) -> list[float]:
+def steps_of(session: TrainingSession) -> list[float]:
     return [row["step"] for row in read_rows(session.run.metrics)]
 
 

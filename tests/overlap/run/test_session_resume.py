@@ -23,7 +23,7 @@ from overlap.core import Batch, Request, Scored, StepReport, Trajectory
 from overlap.record import read_rows, reopen
 from overlap.record.carried import save_carried
 from overlap.record.checkpoint import complete, path_of
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 STEPS = 6
 
@@ -98,7 +98,7 @@ def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> St
     return made
 
 
-def played(session: Session) -> list[Any]:
+def played(session: TrainingSession) -> list[Any]:
     """Batches that the learner was given."""
 
     async def within_a_minute() -> None:
