@@ -157,3 +157,8 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def error_reason(error: BaseException, limit: int = 200) -> str:
+    """Why it failed, in one line: what the operating system says, or else the text of the error."""
+    return getattr(error, "strerror", None) or one_line(error, limit)

@@ -85,7 +85,7 @@ def judge(
     from sandbox.errors import Deaths, TookDown, WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
-    from sandbox.languages import find
+    from sandbox.languages import find_language
 
     def once(jail: Jail, problem: Problem, program: Program) -> Judgement:
         with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
@@ -105,7 +105,7 @@ def judge(
     try:
         return tried(problem, program)
     except TookDown:
-        done = tried(*control.sample(find(program.language)))
+        done = tried(*control.sample(find_language(program.language)))
     try:
         return tried(problem, program)
     except TookDown as error:

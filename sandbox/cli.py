@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
-from sandbox.languages import by_suffix, find
+from sandbox.languages import by_suffix, find_language
 from sandbox.rewards import cli as cli_reward
 from sandbox.verify import cli as cli_verify
 
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 def _program(options: argparse.Namespace) -> Program:
     if options.program.is_dir():
         raise SandboxError(f"{options.program}: is a directory; give one file (a package takes directories as well)")
-    language = find(options.language) if options.language else by_suffix(options.program.suffix)
+    language = find_language(options.language) if options.language else by_suffix(options.program.suffix)
     if language is None:
         raise SandboxError(f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language")
     with options.program.open("rb") as file:
@@ -89,7 +89,7 @@ def _program(options: argparse.Namespace) -> Program:
 
 def _judge(options: argparse.Namespace) -> int:
     if cli_verify.is_package(options.problem):
-        return cli_verify.judge(options)
+        return cli_verify.judge_package(options)
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; problem.json has limits")
     try:
@@ -176,11 +176,11 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from sandbox.doctor import measure
+    from sandbox.doctor import measure_languages
 
     if options.rounds < 1:
         raise SandboxError(f"--rounds {options.rounds}: must be at least 1")
-    found = measure(options.isolation, options.rounds)
+    found = measure_languages(options.isolation, options.rounds)
     if options.json:
         print(json.dumps({**found, "figures": [asdict(figure) for figure in found["figures"]]}))
         return 0

@@ -54,9 +54,9 @@ def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
 
 
 def _up(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import Asked, await_node, owned_node, start_node
+    from overlap.cluster import NodeStartOptions, await_node, owned_node, start_node
 
-    state = start_node(Asked(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
+    state = start_node(NodeStartOptions(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
     with owned_node() if args.block else nullcontext():
         yield from _head_lines(state) if state.head else _node_lines(state)
         if args.block:

@@ -7,11 +7,11 @@ from pathlib import Path
 from overlap.commands.standalone import ServingParts, run_standalone
 from overlap.config import Config
 from overlap.errors import ConfigError
-from overlap.evaluation import Bounds, filter_problems
+from overlap.evaluation import SplitBounds, filter_problems
 from overlap.record import Progress, check_out
 
 
-def filter_command(cfg: Config, *, samples: int, bounds: Bounds, out: Path) -> int:
+def filter_command(cfg: Config, *, samples: int, bounds: SplitBounds, out: Path) -> int:
     """Measure pass@k of every training prompt and write the split file ``out``. Returns the exit code."""
     check_out(out, ours='"split": ')
     if not cfg.data.train:

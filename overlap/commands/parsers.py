@@ -83,9 +83,9 @@ def _filter(commands: Subparsers) -> None:
 def _run_filter(args: argparse.Namespace) -> int:
     from overlap.commands.filter import filter_command
     from overlap.config import load_config
-    from overlap.evaluation import Bounds
+    from overlap.evaluation import SplitBounds
 
-    bounds = Bounds(args.low, args.high, args.train, args.heldout)
+    bounds = SplitBounds(args.low, args.high, args.train, args.heldout)
     return filter_command(load_config(args.config, args.overrides), samples=args.samples, bounds=bounds, out=args.out)
 
 

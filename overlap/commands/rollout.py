@@ -17,7 +17,16 @@ from overlap.errors import ConfigError
 from overlap.evaluation import PassRate, answers, tallied
 from overlap.pipeline import PromptStream
 from overlap.prepare import RunInputs
-from overlap.record import MARK, Progress, check_out, data_digest, dialog_of, plain, trajectory_row, write_rollouts
+from overlap.record import (
+    MARK,
+    Progress,
+    check_out,
+    data_digest,
+    dialog_of,
+    to_json_types,
+    trajectory_row,
+    write_rollouts,
+)
 
 
 def rollout_command(
@@ -85,6 +94,6 @@ def _write_rows(out: Path, scored: list[Scored], inputs: RunInputs) -> None:
 
     def row(s: Scored) -> str:
         text, dialog = decode(s.trajectory.request.prompt), dialog_of(s.trajectory, decode)
-        return json.dumps(plain(trajectory_row(0, s, "", text, dialog)), ensure_ascii=False)
+        return json.dumps(to_json_types(trajectory_row(0, s, "", text, dialog)), ensure_ascii=False)
 
     write_atomic(out, "".join(f"{row(s)}\n" for s in scored))

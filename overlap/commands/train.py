@@ -20,7 +20,7 @@ from overlap.prepare import (
     seat,
 )
 from overlap.process import scratch_directory
-from overlap.record import plain, stored_config
+from overlap.record import stored_config, to_json_types
 from overlap.replay import NEEDS, rollouts_in
 from overlap.run import training
 
@@ -92,7 +92,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     asked = memory_inputs(inputs, kept)
     seats = placed.seating(cfg)
     memory = memory_plan(asked, seats)
-    yield yaml.safe_dump(plain(cfg.to_dict()), sort_keys=False, allow_unicode=True)
+    yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
     for name, value in plan_lines(inputs, asked, seats, memory, kept) + placed.lines():
         yield f"{name:<11} {value}"
     yield from ("", *memory_table(memory))

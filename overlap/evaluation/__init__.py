@@ -7,8 +7,7 @@ Woken by  their results
 """
 
 from overlap.evaluation.answer_file import AnswerFile
-from overlap.evaluation.complete import Draw, complete
-from overlap.evaluation.course import Course, Evaluator
+from overlap.evaluation.complete import SamplingOptions, complete_answers
 from overlap.evaluation.data_check import (
     FAILED,
     DataReport,
@@ -21,29 +20,30 @@ from overlap.evaluation.data_check import (
     recall,
     remember,
 )
-from overlap.evaluation.evaluate import Estimate, PassRate, measure, paired_change, tallied
-from overlap.evaluation.filter import Bounds, filter_problems
+from overlap.evaluation.evaluate import Estimate, PassRate, measure_pass_rate, paired_change, tallied
+from overlap.evaluation.filter import SplitBounds, filter_problems
+from overlap.evaluation.history import EvaluationHistory, Evaluator
 from overlap.evaluation.sampling import answers
 
 __all__ = [
     "FAILED",
     "AnswerFile",
-    "Bounds",
-    "Course",
     "DataReport",
-    "Draw",
     "Estimate",
+    "EvaluationHistory",
     "Evaluator",
     "Finding",
     "PassRate",
+    "SamplingOptions",
+    "SplitBounds",
     "answers",
     "check_in_parts",
     "check_problems",
-    "complete",
+    "complete_answers",
     "digest_of",
     "filter_problems",
     "known_references",
-    "measure",
+    "measure_pass_rate",
     "open_pool",
     "paired_change",
     "recall",

@@ -23,16 +23,16 @@ from typing import Any, get_args
 from overlap.atomic import guarded
 from overlap.core import Finish, Prompt, Scored, Trajectory
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import Tally
-from overlap.record import Lines, data_digest, plain, solved
+from overlap.evaluation.evaluate import ProblemTally
+from overlap.record import JsonLines, data_digest, parse_json_lines, solved, to_json_types
 
 FORMAT = 1
-Law = Mapping[str, Any]
+SamplingSettings = Mapping[str, Any]
 """What answers are drawn by, as JSON types."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RecordedAnswer:
     """One answer, and what became of it. ``passed`` is None as long as it was not judged."""
 
     text: str
@@ -51,15 +51,15 @@ class AnswerFile:
     """The answers in a file, and the file itself: what is added stands in both. Use ``open``, and ``close``."""
 
     path: Path
-    law: Law
-    known: dict[tuple[str, int], Answer]
+    law: SamplingSettings
+    known: dict[tuple[str, int], RecordedAnswer]
     """By prompt id and sample."""
-    _lines: Lines
+    _lines: JsonLines
     _lock: int
     _digests: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, path: Path, law: Law) -> AnswerFile:
+    def open(cls, path: Path, law: SamplingSettings) -> AnswerFile:
         """Go on with a file, or begin one. A line that a kill has torn is cut off.
 
         Raises ConfigError where its answers were drawn by another law, another command writes there, or it is no such
@@ -71,9 +71,9 @@ class AnswerFile:
         try:
             _take(lock, path)
             rows, size = _rows(path)
-            lines = Lines(path)
+            lines = JsonLines(path)
             lines.rewind(size)
-            law = plain(law)
+            law = to_json_types(law)
             if not rows:
                 lines.append({"answers": FORMAT, "law": law})
             else:
@@ -84,12 +84,12 @@ class AnswerFile:
             raise
 
     @classmethod
-    def read(cls, path: Path, law: Law) -> AnswerFile:
+    def read(cls, path: Path, law: SamplingSettings) -> AnswerFile:
         """The answers in a file, or in none; nothing may be added, and nothing is written. Raises ConfigError."""
         rows = _rows(path)[0] if path.is_file() else []
         if rows:
-            _check_law(path, rows[0], plain(law))
-        return cls(path, law, _answers(path, rows[1:]), Lines(path), -1)
+            _check_law(path, rows[0], to_json_types(law))
+        return cls(path, law, _answers(path, rows[1:]), JsonLines(path), -1)
 
     def close(self) -> None:
         self._lines.close()
@@ -97,12 +97,12 @@ class AnswerFile:
             os.close(self._lock)
             self._lock = -1
 
-    def drawn(self, prompt: Prompt, sample: int) -> Answer | None:
+    def drawn(self, prompt: Prompt, sample: int) -> RecordedAnswer | None:
         """The answer to this prompt; None where there is none, or one to another prompt of the same id."""
         found = self.known.get((prompt.id, sample))
         return found if found is not None and found.asked in ("", self._digest(prompt)[0]) else None
 
-    def result(self, prompt: Prompt, sample: int) -> Answer | None:
+    def result(self, prompt: Prompt, sample: int) -> RecordedAnswer | None:
         """The same, when it was judged by the problem as it is."""
         found = self.drawn(prompt, sample)
         if found is None or found.passed is None:
@@ -120,7 +120,7 @@ class AnswerFile:
         prompt, sample = trajectory.request.prompt, trajectory.request.sample
         asked = self._digest(prompt)[0]
         tokens = trajectory.sampled
-        self.known[prompt.id, sample] = Answer(trajectory.text, trajectory.finish, tokens, asked)
+        self.known[prompt.id, sample] = RecordedAnswer(trajectory.text, trajectory.finish, tokens, asked)
         row = {"asked": asked, "text": trajectory.text, "finish": trajectory.finish, "tokens": tokens}
         self._lines.append({"id": prompt.id, "sample": sample, **row})
 
@@ -136,11 +136,11 @@ class AnswerFile:
         row = {"judged": by, "passed": passed, "verdict": verdict}
         self._lines.append({"id": prompt.id, "sample": sample, **row})
 
-    def tally(self, prompt: Prompt, samples: int) -> Tally:
+    def tally(self, prompt: Prompt, samples: int) -> ProblemTally:
         """What became of the first ``samples`` answers to a prompt."""
         found = [self.result(prompt, sample) for sample in range(samples)]
         judged_ones = [answer for answer in found if answer is not None]
-        return Tally(
+        return ProblemTally(
             id=prompt.id,
             passes=sum(bool(answer.passed) for answer in judged_ones),
             samples=len(judged_ones),
@@ -168,9 +168,8 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The rows of a file, and the bytes that they take: a torn last line is none."""
     with guarded(path):
         raw = path.read_bytes()
-    size = raw.rfind(b"\n") + 1
     try:
-        rows = [json.loads(line) for line in raw[:size].split(b"\n") if line.strip()]
+        rows, size = parse_json_lines(raw)
     except ValueError as error:
         raise ConfigError("--out", str(path), f"is no file of answers ({error}); name another folder") from error
     if size < len(raw) and not rows:
@@ -178,7 +177,7 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     return rows, size
 
 
-def _check_law(path: Path, head: Any, law: Law) -> None:
+def _check_law(path: Path, head: Any, law: SamplingSettings) -> None:
     if not isinstance(head, dict) or head.get("answers") != FORMAT or not isinstance(head.get("law"), dict):
         wanted = f'its first line must be {{"answers": {FORMAT}, "law": ...}}'
         raise ConfigError("--out", str(path), f"is no file of answers, {wanted}; name another folder")
@@ -188,8 +187,8 @@ def _check_law(path: Path, head: Any, law: Law) -> None:
         raise ConfigError("--out", str(path), f"holds answers drawn by another law: {shown}; name another folder")
 
 
-def _answers(path: Path, rows: Sequence[Any]) -> dict[tuple[str, int], Answer]:
-    found: dict[tuple[str, int], Answer] = {}
+def _answers(path: Path, rows: Sequence[Any]) -> dict[tuple[str, int], RecordedAnswer]:
+    found: dict[tuple[str, int], RecordedAnswer] = {}
     for number, row in enumerate(rows, start=2):
         try:
             place = str(row["id"]), int(row["sample"])
@@ -203,11 +202,11 @@ def _answers(path: Path, rows: Sequence[Any]) -> dict[tuple[str, int], Answer]:
     return found
 
 
-def _answer(row: Mapping[str, Any]) -> Answer:
+def _answer(row: Mapping[str, Any]) -> RecordedAnswer:
     finish = row.get("finish", "stop")
     if not isinstance(row["text"], str) or finish not in get_args(Finish):
         raise ValueError("text must be text, and finish one of " + ", ".join(get_args(Finish)))
-    answer = Answer(row["text"], finish, int(row.get("tokens", 0)), str(row.get("asked", "")))
+    answer = RecordedAnswer(row["text"], finish, int(row.get("tokens", 0)), str(row.get("asked", "")))
     return replace(answer, **_judged(row)) if "passed" in row else answer
 
 

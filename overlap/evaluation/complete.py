@@ -16,7 +16,7 @@ from overlap.evaluation.sampling import STALL_S, answers
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class SamplingOptions:
     """How many answers to each prompt, and by what law."""
 
     samples: int = 16
@@ -35,11 +35,11 @@ class Draw:
             raise ConfigError("--samples", self.samples, "greedy answers to a problem are all the same: use 1")
 
 
-async def complete(
+async def complete_answers(
     generator: Generator,
     verifier: Verifier,
     prompts: Sequence[Prompt],
-    draw: Draw,
+    draw: SamplingOptions,
     file: AnswerFile,
     *,
     progress: OnScored | None = None,

@@ -39,7 +39,7 @@ OWN_FAULTS = (InvalidProblem, CheckerError)
 """Errors of the sandbox that are the problem's own: it, or its checker, can judge no program."""
 
 
-class Judge(Protocol):
+class ProgramJudge(Protocol):
     """What is needed of ``sandbox.Pool``."""
 
     async def judge(self, problem: Problem, program: Program) -> Judgement: ...
@@ -125,7 +125,7 @@ def _first(findings: Iterable[Finding]) -> str:
 
 
 async def check_problems(
-    pool: Judge, task: Task, prompts: Sequence[Prompt], *, progress: Callable[[int], None] | None = None
+    pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], *, progress: Callable[[int], None] | None = None
 ) -> DataReport:
     """Judge all probes of ``prompts``; at most ``IN_FLIGHT`` prompts are under way.
 
@@ -155,7 +155,7 @@ async def check_problems(
 
 
 async def check_in_parts(
-    pool: Judge, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
+    pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
 ) -> AsyncIterator[DataReport]:
     """``check_problems`` a part at a time, so that an early end keeps what was found; ``live`` is told how far."""
     for at in range(0, len(prompts), PART):
@@ -164,7 +164,7 @@ async def check_in_parts(
         yield await check_problems(pool, task, part, progress=told)
 
 
-async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
+async def _probe(pool: ProgramJudge, task: Task, prompt: Prompt) -> Finding:
     said: dict[str, Any] = {}
     digest = ""
     for probe in task.probes(prompt):
@@ -181,7 +181,7 @@ async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
     return Finding(prompt.id, prompt.place, digest, **said)
 
 
-async def _best(pool: Judge, probe: Probe) -> tuple[str, str, bool]:
+async def _best(pool: ProgramJudge, probe: Probe) -> tuple[str, str, bool]:
     """(verdict, cause, weak) of the first program that is accepted, else of one that could not be judged, for it might
     have been, else of the first.
     """

@@ -25,7 +25,7 @@ OnScored = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ProblemTally:
     """Outcome of one problem: ``passes`` of ``samples`` judged ones. ``failed`` ones were not judged by our fault."""
 
     id: str
@@ -59,7 +59,7 @@ class Estimate:
 class PassRate:
     """What was measured of one policy: the tallies of all problems, at a sampling temperature, in ``seconds``."""
 
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ProblemTally, ...]
     k: int = 1
     """Reported beside pass@1 when above 1."""
     temperature: float | None = None
@@ -109,10 +109,10 @@ class PassRate:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> PassRate:
         """What ``to_dict`` gave."""
-        return cls(**{**stored, "tallies": tuple(Tally(**t) for t in stored["tallies"])})
+        return cls(**{**stored, "tallies": tuple(ProblemTally(**t) for t in stored["tallies"])})
 
 
-async def measure(
+async def measure_pass_rate(
     generator: Generator,
     verifier: Verifier,
     prompts: Sequence[Prompt],
@@ -145,8 +145,8 @@ async def tally(
     temperature: float | None = None,
     progress: OnScored | None = None,
     stall_s: float = STALL_S,
-) -> tuple[Tally, ...]:
-    """Passes per prompt, in the order of ``prompts``; see ``measure``."""
+) -> tuple[ProblemTally, ...]:
+    """Passes per prompt, in the order of ``prompts``; see ``measure_pass_rate``."""
     if samples < 1:
         raise ConfigError("samples", samples, "use 1 or more")
     done = 0
@@ -162,7 +162,7 @@ async def tally(
     return tallied(await answers(generator, verifier, requests, on_scored, stall_s=stall_s))
 
 
-def tallied(samples: Iterable[Scored]) -> tuple[Tally, ...]:
+def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:
     """A tally per group, in the order of their first samples."""
     groups: dict[int, list[Scored]] = {}
     for sample in samples:
@@ -170,9 +170,9 @@ def tallied(samples: Iterable[Scored]) -> tuple[Tally, ...]:
     return tuple(map(_tallied, groups.values()))
 
 
-def _tallied(outcomes: Sequence[Scored]) -> Tally:
+def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:
     scored = [s for s in outcomes if s.reward is not None]
-    return Tally(
+    return ProblemTally(
         id=outcomes[0].trajectory.request.prompt.id,
         passes=sum(map(solved, scored)),
         samples=len(scored),

@@ -20,7 +20,7 @@ from pathlib import Path
 from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import PassRate, Tally, tally
+from overlap.evaluation.evaluate import PassRate, ProblemTally, tally
 from overlap.evaluation.sampling import STALL_S
 from overlap.record import check_out
 
@@ -29,7 +29,7 @@ MARK = '"split": '
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SplitBounds:
     """Which problems are kept, and how many of them are held out."""
 
     low: float = 0.05
@@ -54,7 +54,7 @@ class Bounds:
 class FilterReport:
     """The measured problems, in their order, and the split of each ("" was never scored)."""
 
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ProblemTally, ...]
     splits: tuple[str, ...]
 
     @property
@@ -83,7 +83,7 @@ async def filter_problems(
     out: Path,
     source: str,
     samples: int = 16,
-    bounds: Bounds | None = None,
+    bounds: SplitBounds | None = None,
     progress: Callable[[int, int], None] | None = None,
     stall_s: float = STALL_S,
 ) -> FilterReport:
@@ -95,7 +95,7 @@ async def filter_problems(
     not be, or where no more problems are kept than are to be held out: then ``out`` has the measurement, with none held
     out.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or SplitBounds()
     check_out(out, field="out", ours=MARK)
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
@@ -111,7 +111,7 @@ async def filter_problems(
     return report
 
 
-def split_tallies(tallies: Sequence[Tally], bounds: Bounds) -> tuple[str, ...]:
+def split_tallies(tallies: Sequence[ProblemTally], bounds: SplitBounds) -> tuple[str, ...]:
     """The split of each tally. Deterministic: kept problems are ordered by pass rate and picked at even steps.
 
     Problems that were never scored, or that no sample or every sample solved, are "dropped" whatever the bounds.

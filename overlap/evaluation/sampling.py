@@ -15,14 +15,14 @@ from overlap.pipeline import naming_stage
 STALL_S = RunConfig().stall_s
 
 
-class Source(Protocol):
+class AnswerSource(Protocol):
     """What is needed of a Generator."""
 
     async def generate(self, request: Request) -> Trajectory: ...
 
 
 async def answers(
-    generator: Source,
+    generator: AnswerSource,
     verifier: Verifier,
     requests: Sequence[Request],
     on_scored: Callable[[Scored], None] | None = None,

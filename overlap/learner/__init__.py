@@ -1,4 +1,4 @@
-"""The DeepSpeed door: ranks in processes of their own, so that no backward pass holds up the loop.
+"""The learner: ranks in processes of their own, so that no backward pass holds up the loop.
 
 Consumes  a Batch; produces a StepReport and, on request, a WeightUpdate
 Waits for its ranks

@@ -93,12 +93,12 @@ def load_tokenizer(policy: Path) -> Any:
 
 def check_place(cfg: Config, *, resume: bool) -> None:
     """Refuse a run directory that this run may not have, before anything is loaded. Raises ConfigError."""
-    from overlap.record import check_free, resolve, stored_config
+    from overlap.record import check_run_dir_free, resolve, stored_config
 
     if resume:
         stored_config(cfg.run.dir)
     else:
-        check_free(resolve(cfg.run.dir), cfg.run.dir)
+        check_run_dir_free(resolve(cfg.run.dir), cfg.run.dir)
 
 
 def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:

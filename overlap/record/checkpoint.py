@@ -105,7 +105,7 @@ def writing(root: Path, step: int, *, keep: int = 2, spare: Collection[int] = ()
     prune(root, keep, spare)
 
 
-def complete(root: Path) -> list[Path]:
+def complete_checkpoints(root: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
     return [path for path in _all(root) if is_complete(path)]
 
@@ -120,9 +120,9 @@ def path_of(root: Path, step: int) -> Path:
     return root / f"step-{step:06d}"
 
 
-def find(root: Path, step: int) -> Path:
+def find_checkpoint(root: Path, step: int) -> Path:
     """The complete checkpoint of a step. Raises ConfigError that names the steps that there are."""
-    steps = [int(p.name.removeprefix("step-")) for p in complete(root)]
+    steps = [int(p.name.removeprefix("step-")) for p in complete_checkpoints(root)]
     if step not in steps:
         known = f"there are those of step {', '.join(map(str, steps))}" if steps else "there is none (run.save_every=N)"
         raise ConfigError("--step", step, f"{root} has no complete checkpoint of it; {known}")
@@ -131,14 +131,14 @@ def find(root: Path, step: int) -> Path:
 
 def latest(root: Path) -> Path | None:
     """The newest complete checkpoint."""
-    return found[-1] if (found := complete(root)) else None
+    return found[-1] if (found := complete_checkpoints(root)) else None
 
 
 def prune(root: Path, keep: int, spare: Collection[int] = ()) -> None:
     """Remove all but the ``keep`` newest complete checkpoints, those of the steps ``spare``, and any newest one; what
     was never completed goes too.
     """
-    kept = {*complete(root)[-max(1, keep) :], *(path_of(root, step) for step in spare)}
+    kept = {*complete_checkpoints(root)[-max(1, keep) :], *(path_of(root, step) for step in spare)}
     for path in _all(root):
         if path not in kept:
             (path / COMPLETE).unlink(missing_ok=True)  # first: half a checkpoint must not count

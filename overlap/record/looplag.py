@@ -77,7 +77,7 @@ class LoopLag:
         self._step.clear()
         self._run.clear()
 
-    def take_step(self) -> Lag:
+    def pop_step(self) -> Lag:
         """Lag since the last call."""
         lag = self._step.lag()
         self._step.clear()

@@ -48,7 +48,7 @@ class Progress:
         self.console.note(text)
         self._show(text)
 
-    def say(self, text: str) -> None:
+    def report_line(self, text: str) -> None:
         """A line for the person, above the bar if there is one."""
         self.console.print(text)
 
@@ -160,7 +160,7 @@ def final_table(summary: Mapping[str, Any]) -> str:
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
     ]  # fmt: skip
-    return table(rows)
+    return framed_table(rows)
 
 
 def _outage_rows(seconds: Sequence[float]) -> list[tuple[str, str]]:
@@ -181,7 +181,7 @@ def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str
     return [("policy", f"not saved: {policy['failure']}{instead}")]
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
+def framed_table(rows: Sequence[tuple[str, str]]) -> str:
     """Aligned lines "what  value" between two rules."""
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]

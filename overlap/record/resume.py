@@ -9,12 +9,13 @@ from typing import Any
 
 from overlap.config import Change, Config, changes
 from overlap.errors import ConfigError
-from overlap.record.carried import Carried
+from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
-from overlap.record.files import read_rows
-from overlap.record.metrics import Row
-from overlap.record.place import read_history, resolve
+from overlap.record.json_lines import read_json_lines
+from overlap.record.ownership import find_run_file, read_history
+from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.timing import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Resumed:
     folder: Path | None = None
     rows: tuple[Row, ...] = ()
     """Metrics of the steps until there."""
-    carried: Carried = field(default_factory=Carried)
+    carried: Carryover = field(default_factory=Carryover)
     """Results that no step had taken."""
     given_up: int = 0
     """How many of them another run's ``carried`` would have been: they are made again."""
@@ -38,14 +39,7 @@ def stored_config(template: str) -> Path:
     """The ``config.yaml`` of the run that is to be resumed. Raises ConfigError."""
     if "{time}" in template:
         raise ConfigError("run.dir", template, "a run is resumed by its own name: write the time that it began")
-    path = resolve(template) / "config.yaml"
-    try:
-        there = path.is_file()
-    except OSError as exc:
-        raise ConfigError("run.dir", template, f"cannot be read ({exc.strerror}); name a run of yours") from exc
-    if not there:
-        raise ConfigError("run.dir", template, f"holds no run to go on with: {path} is missing")
-    return path
+    return find_run_file(template, RunFile.CONFIG, way_out="name the directory of a run that has a checkpoint")
 
 
 def reopen(
@@ -65,12 +59,7 @@ def reopen(
     run, resumed, found = _open(cfg, data, fits, with_changes)
     try:
         run.remember(cfg.to_dict(), resumed.state.step, {c.field: {"was": c.was, "is": c.now} for c in found})
-        run.rewind(
-            step=resumed.state.step,
-            metrics=resumed.state.metrics_offset,
-            trajectories=resumed.state.trajectories_offset,
-            rollouts=resumed.state.rollouts_offset,
-        )
+        run.rewind(resumed.state)
     except BaseException:
         run.close()
         raise
@@ -94,7 +83,7 @@ def _open(
             way_out = "go on with what it had, or let it change by --resume-with-changes"
             raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
         if any(not c.allowed for c in found):
-            resumed = replace(resumed, carried=Carried(), given_up=len(resumed.carried))
+            resumed = replace(resumed, carried=Carryover(), given_up=len(resumed.carried))
         if resumed.folder is not None:
             fits(resumed.folder)
         read_history(run.path)
@@ -124,26 +113,20 @@ def go_back(run: RunDir, cfg: Config) -> Resumed:
     """
     folder = latest(run.checkpoints)
     resumed = BEGINNING if folder is None else _at(run, load_state(folder), folder)
-    state = resumed.state
-    with run.losses.spared("config.yaml"):
-        run.remember(cfg.to_dict(), state.step, {})
-    run.rewind(
-        step=state.step,
-        metrics=state.metrics_offset,
-        trajectories=state.trajectories_offset,
-        rollouts=state.rollouts_offset,
-    )
+    with run.failures.tolerate_write_errors(RunFile.CONFIG):
+        run.remember(cfg.to_dict(), resumed.state.step, {})
+    run.rewind(resumed.state)
     return resumed
 
 
 def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
-    carried = Carried.load(folder) if state.carried else Carried()
+    carried = Carryover.load(folder) if state.carried else Carryover()
     return Resumed(state, folder, _rows(run.metrics, state.metrics_offset), carried)
 
 
 def _rows(metrics: Path, size: int) -> tuple[Row, ...]:
     try:
-        return tuple(_numbers(row) for row in read_rows(metrics, size=size))
+        return tuple(_numbers(row) for row in read_json_lines(metrics, size=size))
     except (OSError, ValueError) as exc:
         raise ConfigError("run.dir", str(metrics), f"cannot be read ({exc}); mend it or move it away") from exc
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import guarded
 from overlap.errors import RunDirError
-from overlap.record.files import plain
-from overlap.record.metrics import judged, run_span
+from overlap.record.json_lines import to_json_types
+from overlap.record.timing import judged, run_span
 
 if TYPE_CHECKING:
     from overlap.core import Group, Scored, Trajectory
@@ -199,7 +199,9 @@ class Tracer:
         self._event(ph="M", name=what, tid=lane * ROWS + row, args=args)
 
     def _event(self, *, tid: int, **event: Any) -> None:
-        self._pending.append(json.dumps({**event, "pid": tid // ROWS, "tid": tid, "args": plain(event["args"])}))
+        self._pending.append(
+            json.dumps({**event, "pid": tid // ROWS, "tid": tid, "args": to_json_types(event["args"])})
+        )
         if len(self._pending) >= self._flush_every:
             self.flush()
 

@@ -33,8 +33,8 @@ class BusyClock:
         if self._open == 0:
             self._spans.append((self._since, at_s))
 
-    def take(self, now_s: float) -> list[Span]:
-        """Busy spans since the last ``take``; one that is still open is cut at ``now_s``."""
+    def pop_spans(self, now_s: float) -> list[Span]:
+        """Busy spans since the last ``pop_spans``; one that is still open is cut at ``now_s``."""
         spans, self._spans = self._spans, []
         if self._open:
             spans.append((self._since, now_s))
@@ -55,15 +55,15 @@ class Traffic:
         self._moved: Callable[[], int] = lambda: 0
         self._told = 0
 
-    def engine_spans(self) -> list[Span]:
+    def pop_engine_spans(self) -> list[Span]:
         """When the engine had requests, since the last call."""
-        return self._busy.take(time.monotonic())
+        return self._busy.pop_spans(time.monotonic())
 
-    def nodes(self) -> ClusterFigures | None:
+    def pop_nodes(self) -> ClusterFigures | None:
         """What the nodes of a cluster did since the last call; None where none judges."""
         return self._take_nodes()
 
-    def moved(self) -> int:
+    def pop_moved(self) -> int:
         """Episodes that went from one engine to another, since the last call."""
         before, self._told = self._told, self._moved()
         return self._told - before

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
-from overlap.record import SOCKET, has_owner, how_it_ended
+from overlap.record import RunFile, has_owner, how_it_ended
 from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy
 
 LINE_BYTES = 4096
@@ -216,7 +216,7 @@ def _read(run: str, line: bytes) -> dict[str, Any]:
 def _exchange(folder: Path, request: bytes) -> bytes:
     with _directory(folder) as short, socket.socket(socket.AF_UNIX) as link:
         link.settimeout(ASK_S)
-        link.connect(f"{short}/{SOCKET}")
+        link.connect(f"{short}/{RunFile.SOCKET}")
         with suppress(ConnectionError):  # it may have said why
             link.sendall(request)
         with link.makefile("rb") as answers, suppress(ConnectionError):
@@ -241,7 +241,7 @@ def _silence(run: str, folder: Path) -> OverlapError:
     """Why nobody listens in a directory."""
     if has_owner(folder):
         return OverlapError(f"the run in {run} does not listen: it begins, ends, or could make no socket (see run.log)")
-    if not (folder / "config.yaml").is_file():
+    if not RunFile.CONFIG.of(folder).is_file():
         return ConfigError("RUN", run, "holds no run: name the directory of one (run.dir)")
     return ConfigError("RUN", run, f"no run goes on there: {how_it_ended(folder)}")
 

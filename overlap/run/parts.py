@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from overlap.core import Generator
 from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
 from overlap.prepare import RunInputs, cluster_of
+from overlap.record import RunFile
 
 if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
-    from overlap.generate import Site
+    from overlap.generate import EngineSite
     from overlap.learner import ProcessLearner
     from overlap.server import HarnessTask
     from overlap.verify import SandboxVerifier
@@ -41,51 +42,53 @@ class PartFactory:
 
     def training_engines(self, on_recovered: Callable[[float], None] = _nothing) -> Generator:
         """Engines beside a learner. Each is started again after a death; ``on_recovered`` gets the seconds without."""
-        from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+        from overlap.generate import Engines
 
-        sleeps = self.placement.sleeps
-
-        def engine(number: int, single: bool) -> Generator:
-            arguments = self._engine_arguments(number, single)
-            return SteadyGenerator(
-                lambda: VllmGenerator(self.inputs.cfg, self.inputs.policy, self.scratch, **arguments),
-                alone=single,
-                sleeps=sleeps,
-                tell=self.report_line,
-                watch=self.watch_pid,
-                went_on=on_recovered,
-            )
-
-        count = len(self.placement.engines)
-        return engine(0, True) if count == 1 else Replicas([engine(n, False) for n in range(count)], sleeps=sleeps)
+        return Engines(
+            self._engine_makers(standalone=False),
+            sleeps=self.placement.sleeps,
+            notify=self.report_line,
+            watch=self.watch_pid,
+            on_recovered=on_recovered,
+        )
 
     def serving_engines(self) -> Generator:
         """Engines that serve the policy's own weights, without a learner. On the nodes of a cluster, which may be lost,
         each is started again after a death.
         """
-        from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+        from overlap.generate import RESTARTS, Engines
 
-        def engine(number: int, single: bool) -> Generator:
-            arguments = self._engine_arguments(number, single)
+        return Engines(
+            self._engine_makers(standalone=True),
+            policy=RESTARTS if self.placement.nodes else None,
+            serving=True,
+            notify=self.report_line,
+            watch=self.watch_pid,
+        )
 
-            def make() -> Generator:
-                return VllmGenerator(self.inputs.cfg, self.inputs.policy, self.scratch, standalone=True, **arguments)
+    def _engine_makers(self, *, standalone: bool) -> list[Callable[[], Generator]]:
+        """One function for each seat, which makes an engine there. A single engine prints to the log of the run, each
+        of several to a file of its own.
+        """
+        from overlap.generate import EngineClient
 
-            if not self.placement.nodes:
-                return make()
-            return SteadyGenerator(make, alone=single, serving=True, tell=self.report_line, watch=self.watch_pid)
-
-        count = len(self.placement.engines)
-        return engine(0, True) if count == 1 else Replicas([engine(n, False) for n in range(count)], serving=True)
-
-    def _engine_arguments(self, engine: int, single: bool) -> dict[str, Any]:
-        """The output of a single engine goes to the log of the run, that of each of several to a file of its own."""
-        log = self.log
-        if not single:
-            folder = self.log.parent / "engines"
-            folder.mkdir(exist_ok=True)
-            log = folder / f"{engine}.log"
-        return {"log": log, "placement": self.placement, "engine": engine, "site": self.engine_site(engine)}
+        count, logs = len(self.placement.engines), RunFile.ENGINES.of(self.log.parent)
+        if count > 1:
+            logs.mkdir(exist_ok=True)
+        return [
+            partial(
+                EngineClient,
+                self.inputs.cfg,
+                self.inputs.policy,
+                self.scratch,
+                standalone=standalone,
+                log=self.log if count == 1 else logs / f"{engine}.log",
+                placement=self.placement,
+                engine=engine,
+                site=self.engine_site(engine),
+            )
+            for engine in range(count)
+        ]
 
     def learner(self) -> ProcessLearner:
         from overlap.learner import ProcessLearner
@@ -142,7 +145,7 @@ class PartFactory:
             cfg, engines, ChatTemplate(tokenizer), rollout, name, verifier.judge, gateway, tuple(task.packages)
         )
 
-    def engine_site(self, engine: int) -> Site | None:
+    def engine_site(self, engine: int) -> EngineSite | None:
         """Where an engine's process is started; None: on this machine."""
         if not self.placement.engines[engine].node:
             return None

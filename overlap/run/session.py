@@ -13,7 +13,7 @@ from typing import Any, cast
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
-from overlap.evaluation import Course, Evaluator
+from overlap.evaluation import EvaluationHistory, Evaluator
 from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepare import RunInputs
@@ -21,7 +21,7 @@ from overlap.process import Reaper
 from overlap.record import (
     BEGINNING,
     LEARNER,
-    Carried,
+    Carryover,
     Console,
     LoopLag,
     Progress,
@@ -29,11 +29,12 @@ from overlap.record import (
     Resumed,
     Rollouts,
     RunDir,
+    RunFile,
     stall_line,
     summary,
     write_picture,
 )
-from overlap.replay import SavedGenerator, SavedVerifier, Unsent
+from overlap.replay import SavedGenerator, SavedVerifier, UnpublishedLearner
 from overlap.run.control import RunControl
 from overlap.run.open_close import Component, open_components
 from overlap.run.parts import PartFactory, before_starts
@@ -65,7 +66,7 @@ class TrainingSession:
     rollouts: Rollouts | None = None
     """Samples to train from in the place of an engine and a verifier."""
     reason: str = INTERRUPTED
-    course: Course = field(init=False)
+    course: EvaluationHistory = field(init=False)
     policy_saver: PolicySaver = field(init=False)
     restarts: Restarts = field(init=False)
     recorder: Recorder | None = None
@@ -77,7 +78,7 @@ class TrainingSession:
     """Seconds from each death of the engine to the next response."""
 
     def __post_init__(self) -> None:
-        self.course = Course.from_dict(self.resumed.state.evaluation)
+        self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
         self.policy_saver = PolicySaver(self.run, self.inputs.policy, self._save_policy)
         self.restarts = Restarts(self.run, self.inputs.cfg, self.console.print)
         self._earlier_s = self.resumed.state.seconds
@@ -92,7 +93,7 @@ class TrainingSession:
         times (``Restarts``).
         """
         self._began_s = time.monotonic()
-        self.run.losses.say_to(self.console.print)
+        self.run.failures.report_to(self.console.print)
         async with self.control.attached(self._status, self._on_save, self.console.print):
             while True:
                 try:
@@ -141,12 +142,12 @@ class TrainingSession:
             raise error
         self.policy_saver.outcome = {"failure": str(death)}  # until there is a learner again
         self.resumed = await self.control.unless_stopped(self.restarts.go_back(death), _STOPPED_ON_ITS_WAY_BACK)
-        self.course = Course.from_dict(self.resumed.state.evaluation)
+        self.course = EvaluationHistory.from_dict(self.resumed.state.evaluation)
 
     async def _rescue(self) -> None:
         """Keep what this session has learned, if that can be."""
         if self.taken:
-            await self.policy_saver.rescue(self._progress.say)
+            await self.policy_saver.rescue(self._progress.report_line)
 
     def _how_it_ended(self) -> str:
         if self.control.stopped:
@@ -207,7 +208,7 @@ class TrainingSession:
         await open_components(parts, stack, self.reaper, self.console.note, before_starts(generator, self.placement))
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
-        sent: Learner = learner if self.rollouts is None else cast(Learner, Unsent(learner))
+        sent: Learner = learner if self.rollouts is None else cast(Learner, UnpublishedLearner(learner))
         return Doors(recorder.traffic.generator(generator), recorder.traffic.verifier(verifier), sent)
 
     def _sources(self, factory: PartFactory) -> tuple[Generator, Verifier]:
@@ -220,7 +221,7 @@ class TrainingSession:
     def _evaluations(self, progress: Progress) -> Evaluator:
         doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
         p, run = self.inputs, self.run
-        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.losses.add)
+        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.failures.add)
 
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")
@@ -254,7 +255,7 @@ class TrainingSession:
         if given_up := self.resumed.given_up:
             self.console.print(f"{given_up} samples of the checkpoint are made again, for another run made them")
         carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
-        self.resumed = replace(self.resumed, carried=Carried())  # tens of MB, which nobody needs any more
+        self.resumed = replace(self.resumed, carried=Carryover())  # tens of MB, which nobody needs any more
         await overlapped(
             self.doors,
             self.placement.counted(p.cfg),
@@ -330,7 +331,7 @@ class TrainingSession:
             "seconds": round(self.seconds, 1),
             "checkpoint": self.restarts.newest_checkpoint,
             "restarts": len(self.restarts.lines),
-            "not_written": list(self.run.losses),
+            "not_written": list(self.run.failures),
         }
 
     def summarize(self, seconds: float) -> dict[str, Any]:
@@ -350,10 +351,10 @@ class TrainingSession:
         if self.taken:
             self.run.finish(figures)
             lost = len(figures["not_written"])
-            with self.run.losses.spared("picture.png"):
+            with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
                 write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
-            figures["not_written"] = list(self.run.losses)
+            figures["not_written"] = list(self.run.failures)
             if len(figures["not_written"]) > lost:
                 self.run.finish(figures)
         return figures
@@ -366,5 +367,5 @@ class TrainingSession:
             "policy": self.policy_saver.figures(),
             "restarts": self.restarts.lines,
             "engine_outages_s": self.outages,
-            "not_written": list(self.run.losses),
+            "not_written": list(self.run.failures),
         }

@@ -10,18 +10,19 @@ from dataclasses import dataclass
 from overlap.aio import shielded_thread, threaded
 from overlap.clock import now
 from overlap.core import Learner, Scored
-from overlap.evaluation import Course
+from overlap.evaluation import EvaluationHistory
 from overlap.pipeline import PromptStream, StepResult
 from overlap.prepare import RunInputs
 from overlap.record import (
     LEARNER,
     Recorder,
     RunDir,
+    RunFile,
     RunState,
     data_digest,
     is_complete,
     path_of,
-    save_carried,
+    save_carryover,
     save_state,
     writing,
 )
@@ -36,7 +37,7 @@ class StepLog:
     recorder: Recorder
     prompts: PromptStream
     learner: Learner
-    course: Course
+    course: EvaluationHistory
     seconds: Callable[[], float]
     """Wall time of the run so far."""
     step: int
@@ -66,27 +67,24 @@ class StepLog:
         root, best = self.run.checkpoints, self.course.best
         state = self._state(len(carried))
         spare = {best["step"]} if best else set()
-        with self.run.losses.spared("checkpoints"):
+        with self.run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
             if is_complete(folder := path_of(root, self.step)):  # the learner has not moved since
-                await shielded_thread(save_carried, folder, carried, now())
+                await shielded_thread(save_carryover, folder, carried, now())
                 await shielded_thread(save_state, folder, state)
             else:
                 made = writing(root, self.step, keep=self.inputs.cfg.run.keep_last, spare=spare)
                 async with threaded(made) as folder:
-                    await shielded_thread(save_carried, folder, carried, now())
+                    await shielded_thread(save_carryover, folder, carried, now())
                     await self.learner.save(folder / LEARNER, kind="state")
                     await shielded_thread(save_state, folder, state)
-            self.run.losses.made_good("checkpoints")
+            self.run.failures.recovered(str(RunFile.CHECKPOINTS))
 
     def _state(self, carried: int) -> RunState:
-        metrics, trajectories = self.run.offsets
         traced, traced_us = self.recorder.traced
         return RunState(
             step=self.step,
             version=self.version,
             groups=self.groups,
-            metrics_offset=metrics,
-            trajectories_offset=trajectories,
             trace_offset=traced,
             trace_end_us=traced_us,
             config=self.inputs.cfg.to_dict(),
@@ -94,6 +92,6 @@ class StepLog:
             seconds=self.seconds(),
             evaluation=self.course.to_dict(),
             carried=carried,
-            rollouts_offset=self.run.kept,
+            **self.run.offsets,
             solved=self.prompts.known,
         )

@@ -66,7 +66,7 @@ def train(
             stack.callback(run.close)
             console = stack.enter_context(quiet(run.log))
             control.enter("starting")
-            with run.losses.spared("ctl (overlap ctl cannot reach this run)"):
+            with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
                 stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
             session = TrainingSession(

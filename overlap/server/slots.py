@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sandbox.pool import Places
+from sandbox.pool import Slots
 
 
 class Place:
     """Of one episode, whose rank among those that wait is ``rank``: lower ones first. To be closed at its end."""
 
-    def __init__(self, places: Places, rank: tuple[int, ...], idle_s: float) -> None:
+    def __init__(self, places: Slots, rank: tuple[int, ...], idle_s: float) -> None:
         self._places, self._rank, self._idle_s = places, rank, idle_s
         self._held: AsyncExitStack | None = None
         self._taking = asyncio.Lock()

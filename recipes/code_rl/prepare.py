@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from overlap.atomic import write_atomic
-from overlap.cli import command, ending_in_order, print_lines
+from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import SandboxComponent
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
@@ -265,7 +265,7 @@ def prepare_data(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     asked = preparation_of(args)
     asked.run()
-    print_lines(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+    print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
     return 0
 
 

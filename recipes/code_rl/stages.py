@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from overlap.cli import command, ending_in_order, print_lines
+from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import ANY_CORES, dry_run, export_command, plan_devices
 from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError
-from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
+from overlap.record import RunDir, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
 from overlap.run import ALL_SOLVED, train
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
@@ -48,14 +48,14 @@ class Stage:
     @property
     def policy(self) -> Path:
         """What it leaves at its end."""
-        return self.folder / "policy"
+        return RunFile.POLICY.of(self.folder)
 
     @property
     def exported(self) -> Path:
         """The policy of a stage that was stopped behind its last step: of its checkpoint."""
-        checkpoint = latest(self.folder / "checkpoints")
+        checkpoint = latest(RunFile.CHECKPOINTS.of(self.folder))
         step = load_state(checkpoint).step if checkpoint is not None else self.cfg.run.steps
-        return self.folder / f"policy-step-{step:06d}"
+        return exported_policy(self.folder, step)
 
     def beginning_with(self, policy: Path) -> Stage:
         """This stage, from a policy."""
@@ -68,14 +68,14 @@ class Stage:
         Raises ConfigError for one that has ended, and left neither a policy nor a checkpoint to make it of.
         """
         try:
-            summary = json.loads((self.folder / "summary.json").read_bytes())
+            summary = json.loads(RunFile.SUMMARY.of(self.folder).read_bytes())
             enough = summary["exit"] == ALL_SOLVED or summary["steps"] >= self.cfg.run.steps
             ended = summary["exit"] in _DONE and enough
         except (OSError, ValueError, KeyError, TypeError):
             ended = False
         if ended and (self.policy / "config.json").is_file():
             return "finished"
-        checkpoint = latest(self.folder / "checkpoints")
+        checkpoint = latest(RunFile.CHECKPOINTS.of(self.folder))
         if checkpoint is None and ended:
             way_out = "holds a finished stage without its policy/: put that back, or give the folder another name"
             raise ConfigError("run.dir", str(self.folder), way_out)
@@ -112,7 +112,7 @@ def _check_order(files: Sequence[Path], overrides: Sequence[str]) -> None:
     ConfigError.
     """
     named = [load_config(file, overrides) for file in files]
-    made = [resolve(cfg.run.dir) / "policy" for cfg in named]
+    made = [RunFile.POLICY.of(resolve(cfg.run.dir)) for cfg in named]
     for number, cfg in enumerate(named):
         wanted = Path(cfg.model.policy).absolute()
         if wanted in made and made.index(wanted) != number - 1:
@@ -163,14 +163,14 @@ def run_stages(stages: Sequence[Stage]) -> int:
             if not policy.is_dir():
                 export_command(str(stage.folder))
         if state in ("finished", "saved"):
-            print_lines(f"{title}: finished, its policy is {policy}")
+            print_output(f"{title}: finished, its policy is {policy}")
             continue
         former = set_aside(stage.folder) if state == "new" else None
         aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
-        print_lines(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
+        print_output(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
         summary = train(stage.cfg, resume=state == "begun")
         if summary["exit"] not in _DONE:
-            print_lines(f"{title}: {summary['exit']}; the same command goes on from here")
+            print_output(f"{title}: {summary['exit']}; the same command goes on from here")
             return 0
     return 0
 
@@ -181,14 +181,14 @@ def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
         cfg = stage.cfg
-        print_lines(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
+        print_output(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
         if state in ("finished", "saved"):
             continue
         if number > 1 and not Path(cfg.model.policy).is_dir():
             cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
         resume = state == "begun"
         for line in plan_devices(cfg, devices) if devices else dry_run(cfg, "", resume=resume, with_changes=False):
-            print_lines(line)
+            print_output(line)
     return 0
 
 
@@ -199,14 +199,14 @@ def prepared(args: argparse.Namespace) -> list[str]:
         return list(args.overrides)
     if not args.prepare.is_file():
         if args.dry_run:
-            print_lines(f"# {args.prepare} is still to be made: planned with all rows of the sources")
+            print_output(f"# {args.prepare} is still to be made: planned with all rows of the sources")
             return list(args.overrides)
         args.prepare.parent.mkdir(parents=True, exist_ok=True)
         check_out(args.prepare, field="--prepare", ours=MARK)
         cfg = load_config(args.stages[0], args.overrides)
         asked = Preparation(cfg, (cfg.data.train,), AGAINST, FEWEST_TESTS, True, args.prepare)
         asked.run()
-        print_lines(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+        print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
     return [*args.overrides, f"data.train={args.prepare}"]
 
 

@@ -18,7 +18,7 @@ from sandbox.build.headers import Headers
 from sandbox.build.units import Unit
 from sandbox.core import MIB
 from sandbox.errors import SandboxError, not_started
-from sandbox.jail import Jail, Run, RunResult
+from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.languages import toolchain
 
 LOG_BYTES_MAX: Final = 64 << 10
@@ -69,12 +69,12 @@ class Builder:
                 os.utime(path)
             return found
         ahead = self.headers.flags(jail, language, cancel_fd=cancel_fd) if unit.wants_header else ()
-        run = Run(
+        run = JailedRun(
             language.compile_limits,
             argv=(*unit.argv, *ahead),
             files=unit.files,
             collect=unit.artifact,
-            environment=units.environment(language, language.compile_limits),
+            environment=units.environment_variables(language, language.compile_limits),
             runtime=language.compile_runtime,
             with_tools=True,
         )
@@ -82,7 +82,7 @@ class Builder:
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
             return Build(None, _objection(done) + text_log)
-        if units.is_native(language) and not done.collected.startswith(_ELF):
+        if units.is_native_language(language) and not done.collected.startswith(_ELF):
             return Build(None, "the compiler made no program that can be run, but a library or nothing\n" + text_log)
         self._keep(log, text_log.encode())
         self._keep(binary, done.collected)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.languages import Language, toolchain
 
 _BYTES_MAX: Final = 256 * MIB
@@ -66,7 +66,7 @@ class Headers:
     def _compile(self, jail: Jail, language: Language, argv: tuple[str, ...], cancel_fd: int | None) -> bytes | None:
         """In a jail of its own, for the work directory of the others is too small for it."""
         limits = replace(language.compile_limits, cpu_s=60.0, wall_s=180.0, file_bytes=_BYTES_MAX)
-        run = Run(
+        run = JailedRun(
             limits,
             argv=argv,
             files=((_SOURCE, f"#include <{language.header}>\n".encode()),),

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.core import MIB, Case, Limits, Problem, Program
-from sandbox.jail import Run
-from sandbox.languages import Harness, Language, Layout, argument_types, lay_out, toolchain
+from sandbox.jail import JailedRun
+from sandbox.languages import Language, LanguageHarness, ProgramLayout, argument_types, lay_out, toolchain
 
 _RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
 _YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
@@ -41,7 +41,7 @@ class Unit:
     """What is compiled in the work directory, and how that is started."""
 
     language: Language
-    harness: Harness
+    harness: LanguageHarness
     files: tuple[tuple[str, bytes], ...]
     argv: tuple[str, ...]
     wants_header: bool
@@ -54,14 +54,14 @@ class Unit:
         return self.language.reports or self.harness is not _PLAIN
 
 
-_PLAIN: Final = Harness("its process has ended with exit code 0")
+_PLAIN: Final = LanguageHarness("its process has ended with exit code 0")
 
 
 class Misnamed(Exception):
     """A program's file is called as one of ours."""
 
 
-def compose(language: Language, problem: Problem, program: str | Layout, case: Case) -> Unit:
+def compose(language: Language, problem: Problem, program: str | ProgramLayout, case: Case) -> Unit:
     """A compilation of a program for a problem; of its cases only an assert's is part of it.
 
     Raises ToolchainMissing, and Misnamed for the program's fault.
@@ -82,7 +82,10 @@ def compose(language: Language, problem: Problem, program: str | Layout, case: C
         text = rename_main(text, harness.rename_main)
     ours = _read((*language.compile_files, *harness.files))
     files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
-    kept = {*dict(ours), *([] if is_native(language) or language.artifact == language.source else [language.artifact])}
+    kept = {
+        *dict(ours),
+        *([] if is_native_language(language) or language.artifact == language.source else [language.artifact]),
+    }
     if taken := {name.partition("/")[0] for name in files} & kept:
         raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
@@ -94,7 +97,7 @@ def compose(language: Language, problem: Problem, program: str | Layout, case: C
     return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact)
 
 
-def _parts(language: Language, harness: Harness, layout: Layout) -> list[str]:
+def _parts(language: Language, harness: LanguageHarness, layout: ProgramLayout) -> list[str]:
     """The compiler's argv, with one part for each source and for each part of {start}."""
     more = {"{source}": layout.compiled, "{start}": ("-start", layout.start) if layout.start else ()}
     return [piece for part in (*language.compile, *harness.compile) for piece in more.get(part, (part,))]
@@ -108,32 +111,32 @@ def encode_text(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def start(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> Run:
+def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:
     """The run of a built unit: `artefact` is a descriptor to execute, or the file that its runtime loads."""
     language = unit.language
     names = {"artifact": unit.artifact, **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
     native = isinstance(artefact, int)
-    return Run(
+    return JailedRun(
         limits,
         stdin,
         job=job if unit.reports else None,
         argv=argv,
         program=artefact if isinstance(artefact, int) else None,
         files=files if isinstance(artefact, int) else ((unit.artifact, artefact), *files),
-        environment=environment(language, limits),
+        environment=environment_variables(language, limits),
         runtime=language.runtime,
         with_tools=not native,
     )
 
 
-def is_native(language: Language) -> bool:
+def is_native_language(language: Language) -> bool:
     """The artefact is executed itself, not loaded by a runtime."""
     return language.run[:1] == ("./{artifact}",)
 
 
-def environment(language: Language, limits: Limits) -> tuple[tuple[str, str], ...]:
+def environment_variables(language: Language, limits: Limits) -> tuple[tuple[str, str], ...]:
     sizes = _sizes(language, limits)
     return tuple((name, value.format_map(sizes)) for name, value in language.environment)
 

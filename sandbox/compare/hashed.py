@@ -22,7 +22,7 @@ class Crowded(ValueError):
 def make_set(items: Iterable[Any] = ()) -> set[Any]:
     """set(items). Raises Crowded, and TypeError as `set` does."""
     items = list(items)
-    check(items)
+    check_hashing_cost(items)
     return set(items)
 
 
@@ -35,11 +35,11 @@ def make_dict(items: Any = (), **named: Any) -> dict[Any, Any]:
     """dict(items, **named). Raises Crowded, and what `dict` raises."""
     if not isinstance(items, dict):
         items = [(key, value) for key, value in items]
-        check([key for key, _ in items])
+        check_hashing_cost([key for key, _ in items])
     return dict(items, **named)
 
 
-def check(items: Sequence[Hashable]) -> None:
+def check_hashing_cost(items: Sequence[Hashable]) -> None:
     """Raises Crowded for what would take too many comparisons in one table."""
     budget = PER_ITEM * len(items)
     if len(items) <= 2 * PER_ITEM:

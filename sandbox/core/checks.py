@@ -35,10 +35,10 @@ def check_texts(where: str, noun: object, *names: str) -> None:
     for name in names:
         value = getattr(noun, name)
         if not isinstance(value, str):
-            raise InvalidProblem(f"{where}: {name}={shown(value)}: must be text, not {type(value).__name__}")
+            raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be text, not {type(value).__name__}")
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """A value as a message quotes it."""
     try:
         text = repr(value)
@@ -87,7 +87,7 @@ def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
         raise error(f"{where}: files: more than {FILES_MAX}, or names of more than {NAMES_BYTES_MAX} bytes as JSON")
     for name in names:
         if not _is_below(name):
-            raise error(f"{where}: files: {shown(name)} is no name below a directory; use one like 'lib/util.py'")
+            raise error(f"{where}: files: {quoted(name)} is no name below a directory; use one like 'lib/util.py'")
     folders = {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
     if double := min(folders.intersection(names), default=None):
         raise error(f"{where}: files: {double!r} is there twice, as a file and as a folder")
@@ -112,7 +112,7 @@ def check_keys(where: str, data: Any, known: Collection[str], required: Collecti
     if not isinstance(data, dict):
         raise InvalidProblem(f"{where}: must be a JSON object, not {type(data).__name__}")
     if unknown := sorted(set(data) - set(known)):
-        raise InvalidProblem(f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}")
+        raise InvalidProblem(f"{where}: unknown key {quoted(unknown[0])}; known keys: {', '.join(sorted(known))}")
     if missing := sorted(set(required) - set(data)):
         raise InvalidProblem(f"{where}: key {missing[0]!r} is missing")
 
@@ -120,7 +120,7 @@ def check_keys(where: str, data: Any, known: Collection[str], required: Collecti
 def _check_passes(where: str, problem: Problem) -> None:
     passes = problem.passes
     if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
-        raise InvalidProblem(f"{where}: passes={shown(passes)}: must be a whole number from 1 up")
+        raise InvalidProblem(f"{where}: passes={quoted(passes)}: must be a whole number from 1 up")
     if passes > 1 and (problem.convention != "kattis" or not (problem.checker or problem.interactor)):
         raise InvalidProblem(
             f"{where}: passes={passes}: only a checker or interactor of convention 'kattis' asks for more"
@@ -129,7 +129,7 @@ def _check_passes(where: str, problem: Problem) -> None:
 
 def _check_choice(where: str, field: str, value: object, known: Collection[str]) -> None:
     if value not in known:
-        raise InvalidProblem(f"{where}: {field}={shown(value)} is unknown; use one of {', '.join(known)}")
+        raise InvalidProblem(f"{where}: {field}={quoted(value)} is unknown; use one of {', '.join(known)}")
 
 
 def _check_referee(where: str, problem: Problem) -> None:
@@ -140,7 +140,7 @@ def _check_referee(where: str, problem: Problem) -> None:
     for field, needed in asked.items():
         value = getattr(problem, field)
         if needed and not hasattr(value, "source"):
-            raise InvalidProblem(f"{where}: {field}={shown(value)}: give the {field} as a Program")
+            raise InvalidProblem(f"{where}: {field}={quoted(value)}: give the {field} as a Program")
         if needed and not (value.source or value.files):
             raise InvalidProblem(f"{where}: {field}: has neither a source nor files; give it one of them")
         if value is not None and not needed:
@@ -164,7 +164,7 @@ def _check_subtasks(where: str, problem: Problem) -> None:
         good = isinstance(points, int | float) and not isinstance(points, bool)
         if not good or not 0 <= points <= POINTS_MAX:
             raise InvalidProblem(
-                f"{where}: subtask {subtask.name!r}: points={shown(points)}: must be a number from 0 to {POINTS_MAX:g}"
+                f"{where}: subtask {subtask.name!r}: points={quoted(points)}: must be a number from 0 to {POINTS_MAX:g}"
             )
     if names and sum(subtask.points for subtask in problem.subtasks) == 0:
         raise InvalidProblem(f"{where}: subtasks: nobody can earn a point; give at least one of them points")
@@ -173,14 +173,14 @@ def _check_subtasks(where: str, problem: Problem) -> None:
 def _check_fn_name(where: str, fn_name: str | None) -> None:
     parts = (fn_name or "").split(".")
     if len(parts) > 2 or not all(part.isidentifier() for part in parts):
-        raise InvalidProblem(f"{where}: fn_name={shown(fn_name)}: a function problem needs 'name' or 'Class.method'")
+        raise InvalidProblem(f"{where}: fn_name={quoted(fn_name)}: a function problem needs 'name' or 'Class.method'")
 
 
 def _check_case(where: str, problem: Problem, case: Case) -> None:
     if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
         raise InvalidProblem(f"{where}: input and expected must be text")
     if not isinstance(case.group, str | None):
-        raise InvalidProblem(f"{where}: group={shown(case.group)}: must be the name of a subtask, or null")
+        raise InvalidProblem(f"{where}: group={quoted(case.group)}: must be the name of a subtask, or null")
     for name in ("input", "expected") if problem.kind in ("stdio", "interactive") else ():  # what is sent as bytes
         _check_encodable(f"{where}.{name}", getattr(case, name) or "")
     _check_extras(where, problem, case)
@@ -215,7 +215,7 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
     for field in ("arguments", "referee_arguments"):
         value = getattr(case, field)
         if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
-            raise InvalidProblem(f"{where}: {field}={shown(value)}: must be a list of texts")
+            raise InvalidProblem(f"{where}: {field}={quoted(value)}: must be a list of texts")
         if value and len(json.dumps(value)) > ARGUMENTS_BYTES_MAX:
             raise InvalidProblem(f"{where}: {field} take more than {ARGUMENTS_BYTES_MAX} bytes as JSON; use a file")
     if case.files:
@@ -232,14 +232,14 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
         check_texts(where, case, "compare")
         if problem.kind != "stdio" or CHECKER in (problem.compare, case.compare):
             raise InvalidProblem(
-                f"{where}: compare={shown(case.compare)}: a case of its own mode is for stdio without a checker"
+                f"{where}: compare={quoted(case.compare)}: a case of its own mode is for stdio without a checker"
             )
         _check_mode(where, case.compare)
 
 
 def _check_mode(where: str, mode: str) -> None:
     if len(mode) > _MODE_LENGTH_MAX:
-        raise InvalidProblem(f"{where}: compare={shown(mode)} is unknown")
+        raise InvalidProblem(f"{where}: compare={quoted(mode)} is unknown")
     check_mode(mode)
 
 

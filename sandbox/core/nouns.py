@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
-from sandbox.core.checks import Convention, Kind, check_keys, check_problem, check_program, shown
+from sandbox.core.checks import Convention, Kind, check_keys, check_problem, check_program, quoted
 from sandbox.errors import InvalidProblem
 
 MIB: Final = 1 << 20
@@ -72,7 +72,7 @@ class Limits:
                 continue
             most = SECONDS_MAX if item.name.endswith("_s") else BYTES_MAX if item.name.endswith("_bytes") else COUNT_MAX
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-                raise InvalidProblem(f"limits.{item.name}={shown(value)}: must be a positive number, at most {most}")
+                raise InvalidProblem(f"limits.{item.name}={quoted(value)}: must be a positive number, at most {most}")
             if not item.name.endswith("_s") and not isinstance(value, int):
                 raise InvalidProblem(f"limits.{item.name}={value!r}: must be a whole number")
 

@@ -3,7 +3,7 @@
 What for: `sandbox doctor` and `sandbox bench`. Knows nothing of any particular problem.
 """
 
-from sandbox.doctor.bench import measure
+from sandbox.doctor.bench import measure_languages
 from sandbox.doctor.doctor import examine
 
-__all__ = ["examine", "measure"]
+__all__ = ["examine", "measure_languages"]

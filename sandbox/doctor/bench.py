@@ -30,7 +30,7 @@ class Figure:
     note: str = ""
 
 
-def measure(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
+def measure_languages(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
     """{"tier", "rounds", "figures"}. Raises SandboxError when a program of ours is not accepted."""
     start = time.perf_counter()
     with Jail(isolation) as jail:

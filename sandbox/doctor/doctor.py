@@ -150,7 +150,7 @@ def _mount_room() -> None:
 
 def _build_room(root: str) -> int:
     try:
-        if pid := namespaces.enter():
+        if pid := namespaces.enter_namespaces():
             return 1 if os.waitpid(pid, 0)[1] else 0
         namespaces.build_root(root, work_bytes=1 << 20)
     except OSError as error:
@@ -161,7 +161,7 @@ def _build_room(root: str) -> int:
 
 def _filter() -> None:
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    seccomp.install()
+    seccomp.install_filter()
     try:
         linux.unshare(linux.CLONE_NEWUSER)
     except PermissionError:
@@ -172,7 +172,7 @@ def _filter() -> None:
 def _listener() -> None:
     """A forbidden call must be told by name, and its maker stay stopped until it is killed."""
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    listener = seccomp.install(tell=True)
+    listener = seccomp.install_filter(tell=True)
     if listener is None:
         raise OSError("the kernel has no listener for filters")
     child = os.fork()
@@ -207,7 +207,7 @@ def _scoped() -> None:
 
 
 def _second_uid() -> None:
-    if os.geteuid() == 0 and uids.claim() is None:
+    if os.geteuid() == 0 and uids.claim_uid() is None:
         raise OSError("root is the only uid in this container")
 
 
@@ -216,7 +216,7 @@ def _cgroup() -> None:
     group = cgroup.make(name)
     if group is None:
         raise OSError("no cgroup with memory and pids that we may make a group in")
-    cgroup.remove(name)
+    cgroup.remove_cgroups(name)
 
 
 _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {

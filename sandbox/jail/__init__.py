@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.jail.jail import TIERS, Jail, find_packages
-    from sandbox.jail.run import Run, RunResult
+    from sandbox.jail.run import JailedRun, RunResult
     from sandbox.jail.spawn import start_process
-    from sandbox.zygote import WALL_STRETCH, descendants, end_children
+    from sandbox.zygote import WALL_STRETCH, descendant_pids, end_children
 else:
     from sandbox.lazy import names
 
@@ -22,9 +22,9 @@ else:
         __name__,
         {
             "jail": ("TIERS", "Jail", "find_packages"),
-            "run": ("Run", "RunResult"),
+            "run": ("JailedRun", "RunResult"),
             "spawn": ("start_process",),
-            ".zygote": ("WALL_STRETCH", "descendants", "end_children"),
+            ".zygote": ("WALL_STRETCH", "descendant_pids", "end_children"),
         },
     )
 
@@ -32,9 +32,9 @@ __all__ = [
     "TIERS",
     "WALL_STRETCH",
     "Jail",
-    "Run",
+    "JailedRun",
     "RunResult",
-    "descendants",
+    "descendant_pids",
     "end_children",
     "find_packages",
     "start_process",

@@ -22,7 +22,7 @@ from typing import Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail.run import Run, RunResult, Sent
+from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.kernel import uids
 from sandbox.languages import toolchain
@@ -115,12 +115,12 @@ class Jail:
             )
         return self._partner
 
-    def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
+    def run(self, run: JailedRun, *, cancel_fd: int | None = None) -> RunResult:
         """Run it to its end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
         self.start(run)
         return self.finish(cancel_fd=cancel_fd)
 
-    def start(self, run: Run) -> None:
+    def start(self, run: JailedRun) -> None:
         """Hand a run to the jail, which does it when those before it have ended. `finish` takes the results in order.
 
         Raises WorkerDied when the jail fails.

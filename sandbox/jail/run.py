@@ -19,7 +19,7 @@ _PLAIN: Final = Runtime()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JailedRun:
     """One run of one program in a jail."""
 
     limits: Limits
@@ -95,7 +95,7 @@ def is_inside(name: str) -> bool:
 class Sent:
     """A run that is under way: its descriptors, and what they hold when it has ended."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: JailedRun) -> None:
         self.run = run
         self.opened: list[int] = []
 

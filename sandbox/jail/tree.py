@@ -23,7 +23,7 @@ from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
 from sandbox.jail.spawn import start_process
 from sandbox.kernel import cgroup, group_name, linux, remove_tree, reserve_directory, uids
-from sandbox.zygote import CANCEL, descendants, is_ending
+from sandbox.zygote import CANCEL, descendant_pids, is_ending
 
 _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8
@@ -105,7 +105,7 @@ class Tree:
         """A program's process is alive, and has not begun to end."""
         assert self.process is not None
         ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
-        below = descendants(self.process.pid)[ours:]
+        below = descendant_pids(self.process.pid)[ours:]
         return not all(map(is_ending, below))
 
     def close(self) -> None:
@@ -117,5 +117,5 @@ class Tree:
             except subprocess.TimeoutExpired:
                 self.process.kill()  # its pid 1 dies with it
                 self.process.wait()
-        cgroup.remove(self.group)
+        cgroup.remove_cgroups(self.group)
         remove_tree(self.directory)

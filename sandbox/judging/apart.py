@@ -17,7 +17,7 @@ from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail import WALL_STRETCH, RunResult
 from sandbox.judging.assert_apart import Apart
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.prepared import CompileError, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_frame, decide_limits
 from sandbox.languages import Language
 
@@ -30,7 +30,7 @@ _OWN_FAULTS: Final = ("NameError", "UnboundLocalError", "ImportError", "ModuleNo
 Talk = tuple[RunResult, Frame | None, RunResult | None, Frame | None]
 
 
-def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> Talk:
+def run_apart(prepared: PreparedProgram, problem: Problem, case: Case, what: Apart) -> Talk:
     """How the program's run ended and then the test's: None where its text cannot be compiled.
 
     Raises CompileError for the program, SandboxError for us.
@@ -41,7 +41,7 @@ def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> T
         wall_s=limits.wall_limit_s * WALL_STRETCH + _FAREWELL_S,
         memory_bytes=max(limits.memory_bytes, _MEMORY_BYTES),
     )
-    test = Prepared(
+    test = PreparedProgram(
         prepared.jail.partner(), prepared.builder, Program(case.input), problem, cancel_fd=prepared.cancel_fd
     )
     with ExitStack() as stack:

@@ -40,7 +40,7 @@ from sandbox.errors import Cancelled, CheckerError, SandboxError
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Prepared, encode_files
+from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
@@ -65,7 +65,7 @@ class _Side:
     ended: bool = False
     """The end has been seen by the pump, and told to the other side."""
 
-    def start(self, prepared: Prepared, limits: Limits, **how: Any) -> threading.Thread:
+    def start(self, prepared: PreparedProgram, limits: Limits, **how: Any) -> threading.Thread:
         def body() -> None:
             try:
                 prepared.start(limits, pipes=(self.ends[0], self.ends[1]), **how)
@@ -225,7 +225,9 @@ class _Talk:
         return time.monotonic() + _FAREWELL_S if side is self.program else float("inf")
 
 
-def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: Case) -> tuple[RunResult, Decision]:
+def run_interactive(
+    prepared: PreparedProgram, judge: referee.Referee, limits: Limits, case: Case
+) -> tuple[RunResult, Decision]:
     """Raises CompileError for the program's source, CheckerError for the interactor, SandboxError for us.
 
     A program that was stopped because the interactor had decided, or for its flood, has no CPU time and memory in its
@@ -255,7 +257,7 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     return done, _decide(talk, judge, limits, prepared.language)
 
 
-def _set_up(stack: ExitStack, prepared: Prepared, judge: referee.Referee, limits: Limits) -> _Talk:
+def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee, limits: Limits) -> _Talk:
     """The talk; all its descriptors are closed with the stack."""
 
     def own(fd: int) -> int:

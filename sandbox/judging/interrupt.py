@@ -23,7 +23,7 @@ _LARGE: Final = 64 << 10  # bytes; the slowest comparison takes less than 50 ms 
 _NOTHING: Final = nullcontext()
 
 
-def interruptible(cancel_fd: int | None, size: int) -> AbstractContextManager[None]:
+def cancellable(cancel_fd: int | None, size: int) -> AbstractContextManager[None]:
     """Computing on `size` bytes, in the process's main thread, raises Cancelled when `cancel_fd` becomes readable.
 
     One at a time. In other threads, where no signal is handled, it is not interrupted. Takes SIGVTALRM meanwhile.

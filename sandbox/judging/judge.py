@@ -22,8 +22,8 @@ from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail
 from sandbox.judging import apart, interactive, multipass, python_asserts, referee
 from sandbox.judging.frames import Frame
-from sandbox.judging.interrupt import interruptible
-from sandbox.judging.prepared import CompileError, Prepared, encode_files
+from sandbox.judging.interrupt import cancellable
+from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -33,7 +33,7 @@ from sandbox.judging.verdicts import (
     decide_output,
     decide_values,
 )
-from sandbox.languages import Language, find, toolchain
+from sandbox.languages import Language, find_language, toolchain
 
 _WEAK_PLAN: Final = python_asserts.Plan((), (), weak=True)
 
@@ -55,7 +55,7 @@ class Judge:
     def judge(self, problem: Problem, program: Program) -> Judgement:
         """Raises SandboxError for our faults only."""
         start = time.monotonic()
-        language = find(program.language)
+        language = find_language(program.language)
         _check_kind(problem, program, language)
         results: list[CaseResult] = []
         log, weak = "", False
@@ -63,7 +63,7 @@ class Judge:
         try:
             with ExitStack() as stack:
                 prepared = stack.enter_context(
-                    Prepared(self.jail, self.builder, program, problem, cancel_fd=self.cancel_fd)
+                    PreparedProgram(self.jail, self.builder, program, problem, cancel_fd=self.cancel_fd)
                 )
                 log = prepared.log
                 decider = self._decider(problem)
@@ -94,12 +94,12 @@ class Judge:
         program = problem.checker or problem.interactor
         if program is None:
             return None
-        prepared = Prepared(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
+        prepared = PreparedProgram(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
         role, limits = "checker" if problem.checker else "interactor", problem.referee_limits or referee.LIMITS
         return referee.Referee(prepared, problem.convention, role, limits=limits, passes=problem.passes)
 
     def _run_cases(
-        self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
+        self, problem: Problem, prepared: PreparedProgram, decider: referee.Referee | None
     ) -> tuple[list[CaseResult], bool]:
         order = range(len(problem.cases)) if self.only is None else (self.only,)
         course = _Course(problem, prepared, decider, order[-1])
@@ -122,7 +122,7 @@ class _Course:
     """The cases of one program, each in a fresh process."""
 
     problem: Problem
-    prepared: Prepared
+    prepared: PreparedProgram
     decider: referee.Referee | None
     last: int
     """The case after which nothing more is run."""
@@ -140,14 +140,14 @@ class _Course:
             return self._run(index)
         self.decider.begin()
         if self.problem.passes > 1:
-            return multipass.run(self.problem, self.prepared, self.decider, index)
+            return multipass.run_all_passes(self.problem, self.prepared, self.decider, index)
         return replace(self._run(index), feedback=self.decider.notes())
 
     def _run(self, index: int) -> CaseResult:
         case, limits = self.problem.cases[index], self.problem.limits
         if self.problem.kind == "interactive":
             assert self.decider is not None
-            return case_result(index, *interactive.converse(self.prepared, self.decider, limits, case))
+            return case_result(index, *interactive.run_interactive(self.prepared, self.decider, limits, case))
         if self._ahead and self._ahead[0][0] != index:
             self.prepared.drop()
             self._ahead.clear()
@@ -158,7 +158,7 @@ class _Course:
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
         if self.problem.kind != "stdio":
-            with interruptible(self.prepared.cancel_fd, len(done.result)):
+            with cancellable(self.prepared.cancel_fd, len(done.result)):
                 decision = decide_limits(done, limits) or decide_values(
                     self.problem, case, plan, done, frame, self.prepared.language
                 )
@@ -167,7 +167,7 @@ class _Course:
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
             ending = self.decider.check(case, done.stdout)
-        with interruptible(self.prepared.cancel_fd, len(done.stdout)):
+        with cancellable(self.prepared.cancel_fd, len(done.stdout)):
             return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     def _start_ahead(self, index: int) -> None:
@@ -208,7 +208,7 @@ class _Course:
         what = self._plan(index).apart if self._in_steps else None
         if what is None:
             return None
-        talk = apart.converse(self.prepared, self.problem, case, what)
+        talk = apart.run_apart(self.prepared, self.problem, case, what)
         self._check_preamble(talk[1])
         decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
         return None if decision is None else case_result(index, talk[0], decision)
@@ -219,7 +219,7 @@ class _Course:
             return
         self.prepared.drop()
         self._ahead.clear()
-        alone = Prepared(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
+        alone = PreparedProgram(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
         alone.cancel_fd = self.prepared.cancel_fd
         with alone:
             said = alone.run(self.problem.limits)[1]
@@ -230,7 +230,7 @@ class _Course:
         """Made once for each program, and shared by those that come close after one another."""
         if index not in self._plans:
             case = self.problem.cases[index]
-            self._plans[index] = python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
+            self._plans[index] = python_asserts.plan_asserts(case.input, self.problem.preamble, self.problem.fn_name)
         return self._plans[index]
 
     def _start(self, index: int, *, hold: bool = False) -> python_asserts.Plan | None:
@@ -261,7 +261,7 @@ def run_once(
     with Jail(isolation, packages=packages) as jail:
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
-            with Prepared(jail, builder, program, problem) as prepared:
+            with PreparedProgram(jail, builder, program, problem) as prepared:
                 case = problem.cases[0]
                 files = encode_files(case.files)
                 done, frame = prepared.run(problem.limits, _encode(case.input), arguments=case.arguments, files=files)
@@ -280,7 +280,7 @@ def _check_kind(problem: Problem, program: Program, language: Language) -> None:
         )
     if program.files and problem.kind not in ("stdio", "interactive"):
         raise InvalidProblem(f"problem {problem.id!r}: a program of several files cannot be asked for {problem.kind!r}")
-    if problem.kind == "assert" and find(problem.language) is not language:
+    if problem.kind == "assert" and find_language(problem.language) is not language:
         raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
 
 

@@ -13,12 +13,12 @@ from dataclasses import replace
 from sandbox.core import Case, CaseResult, Problem, Verdict
 from sandbox.jail import RunResult
 from sandbox.judging import interactive
-from sandbox.judging.prepared import Prepared, encode_files
+from sandbox.judging.prepared import PreparedProgram, encode_files
 from sandbox.judging.referee import NEXT_PASS, Referee
 from sandbox.judging.verdicts import Decision, case_result, decide_ending
 
 
-def run(problem: Problem, prepared: Prepared, referee: Referee, index: int) -> CaseResult:
+def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee, index: int) -> CaseResult:
     """All runs of a case. Raises CompileError, CheckerError, SandboxError.
 
     A referee that asks for too many may have been brought to it, as to a crash: see referee.py.
@@ -36,9 +36,9 @@ def run(problem: Problem, prepared: Prepared, referee: Referee, index: int) -> C
     raise AssertionError("in the last run the referee's wish for another is its failure")
 
 
-def _pass(problem: Problem, prepared: Prepared, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
+def _pass(problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
     if problem.kind == "interactive":
-        return interactive.converse(prepared, referee, problem.limits, case)
+        return interactive.run_interactive(prepared, referee, problem.limits, case)
     files = encode_files(case.files)
     stdin = case.input.encode("utf-8", "surrogateescape")
     done, frame = prepared.run(problem.limits, stdin, arguments=case.arguments, files=files)

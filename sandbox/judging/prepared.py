@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from sandbox.build import Builder, units
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
-from sandbox.jail import Jail, Run, RunResult
+from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
 from sandbox.kernel import make_memfd, new_memfd, seal_memfd
-from sandbox.languages import Layout, NoEntry, find, lay_out
+from sandbox.languages import NoEntry, ProgramLayout, find_language, lay_out
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
@@ -31,17 +31,17 @@ class CompileError(Exception):
     """The program does not compile; the text is the log."""
 
 
-class Prepared:
+class PreparedProgram:
     """Use as a context manager."""
 
     def __init__(
         self, jail: Jail, builder: Builder, program: Program, problem: Problem = _ALONE, *, cancel_fd: int | None = None
     ) -> None:
         self.jail, self.builder, self.cancel_fd = jail, builder, cancel_fd
-        self.language = find(program.language)
+        self.language = find_language(program.language)
         self.program = program
         self.problem = problem
-        self.layout: Layout | None = None
+        self.layout: ProgramLayout | None = None
         self.unit: units.Unit | None = None
         self.artefact: bytes | int = b""
         self.code = -1
@@ -50,7 +50,7 @@ class Prepared:
         self.in_series = False
         self._nonces: deque[bytes] = deque()
 
-    def __enter__(self) -> Prepared:
+    def __enter__(self) -> PreparedProgram:
         """Raises CompileError, SandboxError."""
         if len(self.program.source) + sum(len(text) for _, text in self.program.files) > SOURCE_BYTES_MAX:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
@@ -76,7 +76,7 @@ class Prepared:
         self.log = build.log
         if build.artefact is None:
             raise CompileError(build.log)
-        native = units.is_native(self.language)
+        native = units.is_native_language(self.language)
         self.artefact = make_memfd("program", build.artefact, seal=True) if native else build.artefact
 
     def _release(self) -> None:
@@ -124,7 +124,7 @@ class Prepared:
         series = (self.number, left)
         self.in_series |= left > 0
         if self.unit is not None:
-            run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
+            run = units.start_unit(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
             placed = _over(self._own_files(), run.files, files)
             run = replace(
                 run, argv=(*run.argv, *arguments), files=placed, pipes=pipes, series=series, gather=gather, hold=hold
@@ -132,7 +132,7 @@ class Prepared:
         else:
             harness = self._job(job or {}, arguments) + nonce
             placed = _over(self._own_files(), files)
-            run = Run(
+            run = JailedRun(
                 limits,
                 stdin,
                 job=harness,

@@ -43,7 +43,7 @@ class _Unfit(Exception):
 
 
 @lru_cache(maxsize=64)
-def plan(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
+def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
     """Split the statements of an assert case. Never fails on Python that parses: what does not fit stays inside."""
     above: list[ast.stmt] = []
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # told when it runs

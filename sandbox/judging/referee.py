@@ -28,8 +28,9 @@ from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Files, Prepared
+from sandbox.judging.prepared import CompileError, Files, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision
+from sandbox.languages import LANGUAGES
 
 LIMITS: Final = REFEREE_LIMITS
 HARNESS: Final = {"digits": 100_000}
@@ -39,12 +40,11 @@ _PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
 _FAIL: Final = 3
 _BLOCK: Final = 4096
 _INPUT, _OUTPUT, _ANSWER = "input.txt", "output.txt", "answer.txt"
-_EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
+EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
     "testlib": {0: Verdict.AC} | dict.fromkeys((1, 2, 4, 8), Verdict.WA),
     "kattis": {42: Verdict.AC, 43: Verdict.WA},
 }
-_CRASH_IS_TOLD: Final = ("python", "c", "cpp", "rust")
-_ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
+ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
     "kattis": (_INPUT, _ANSWER, "feedback/"),
 }
@@ -65,14 +65,15 @@ class Referee:
     """A checker or an interactor, ready for one case after the other. Use as a context manager."""
 
     def __init__(
-        self, prepared: Prepared, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
+        self, prepared: PreparedProgram, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
     ) -> None:
         """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
-        name = prepared.language.name
-        if convention == "testlib" and name not in _CRASH_IS_TOLD:
+        language = prepared.language
+        if convention == "testlib" and not language.crash_has_own_exit_code:
+            known = ", ".join(name for name, each in LANGUAGES.items() if each.crash_has_own_exit_code)
             raise InvalidProblem(
-                f"convention='testlib': a {role} in {name} that crashes would say 'wrong' by its exit code; "
-                f"use 'kattis', or one of {', '.join(_CRASH_IS_TOLD)}"
+                f"convention='testlib': the exit code of a {role} in {language.name} that crashes is the one for "
+                f"'wrong'; use convention='kattis', or write it in one of {known}"
             )
         self.prepared = prepared
         self.convention = convention
@@ -147,7 +148,7 @@ class Referee:
 
     def how(self, case: Case) -> dict[str, Any]:
         """How it is run for a case."""
-        arguments = (*_ARGUMENTS[self.convention], *case.referee_arguments)
+        arguments = (*ARGUMENTS[self.convention], *case.referee_arguments)
         return {"arguments": arguments, "gather": self.gather, "job": HARNESS}
 
     def files(self, case: Case) -> Files:
@@ -184,7 +185,7 @@ class Referee:
             raise self._crash("raised an exception", f": {frame['error']}")
         if self.convention == "testlib" and done.exit_code == _FAIL:
             raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
-        verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
+        verdict = EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
             raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:

@@ -127,7 +127,7 @@ def decide_values(
     assert frame is not None
     try:
         with values.acyclic():
-            found = [values.decode(item) for item in frame["values"]]
+            found = [values.decode_value(item) for item in frame["values"]]
     except (ValueError, KeyError, RecursionError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):

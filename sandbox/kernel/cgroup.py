@@ -48,7 +48,7 @@ class _Layout:
         return f"{self.folders[2]}/{name}/{'cpuacct.usage' if self.version == 1 else 'cpu.stat'}"
 
 
-class Group:
+class Cgroup:
     """A group that exists. Its files are opened at once, for a jail that then loses sight of them."""
 
     def __init__(self, layout: _Layout, name: str) -> None:
@@ -97,29 +97,29 @@ def _number(name: bytes, text: bytes) -> int | None:
     return int(rest.partition(b"\n")[0]) if found else None
 
 
-def make(name: str) -> Group | None:
+def make(name: str) -> Cgroup | None:
     """A new group, or None where this machine does not let us."""
     for layout in _layouts():
         try:
-            return Group(layout, name)
+            return Cgroup(layout, name)
         except OSError:
             _remove(layout, name)
     return None
 
 
-def join(name: str) -> Group | None:
+def join_new_cgroup(name: str) -> Cgroup | None:
     """A new group with the calling process in it, or None: making one is not yet being let in."""
     group = make(name)
     try:
         if group is not None:
             group.join()
     except OSError:
-        remove(name)
+        remove_cgroups(name)
         return None
     return group
 
 
-def remove(prefix: str) -> None:
+def remove_cgroups(prefix: str) -> None:
     """Remove the groups whose names begin so, and end whoever is still in them. For who owns them; at most a second."""
     for layout in _layouts():
         for folder in set(layout.folders):
@@ -129,7 +129,7 @@ def remove(prefix: str) -> None:
                         _remove(layout, name)
 
 
-def names() -> set[str]:
+def other_names() -> set[str]:
     """What lies beside the groups that we make."""
     found: set[str] = set()
     for layout in _layouts():

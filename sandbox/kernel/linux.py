@@ -48,7 +48,7 @@ def number(name: str) -> int:
         raise OSError(38, f"no system-call table for {MACHINE}") from None
 
 
-def checked(result: int, what: str) -> int:
+def checked_call(result: int, what: str) -> int:
     if result == -1:
         errno = ctypes.get_errno()
         raise OSError(errno, f"{what}: {os.strerror(errno)}")
@@ -56,30 +56,30 @@ def checked(result: int, what: str) -> int:
 
 
 def syscall(nr: int, *args: object, what: str) -> int:
-    return checked(_libc.syscall(ctypes.c_long(nr), *args), what)
+    return checked_call(_libc.syscall(ctypes.c_long(nr), *args), what)
 
 
 def prctl(option: int, arg: int = 0, second: int = 0) -> None:
-    checked(_prctl(option, arg, second, 0, 0), f"prctl({option})")
+    checked_call(_prctl(option, arg, second, 0, 0), f"prctl({option})")
 
 
 def set_seccomp(program: ctypes.Structure) -> None:
     """Install a BPF filter (SECCOMP_MODE_FILTER) on the calling thread."""
-    checked(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(program), 0, 0), "prctl(PR_SET_SECCOMP)")
+    checked_call(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(program), 0, 0), "prctl(PR_SET_SECCOMP)")
 
 
 def unshare(flags: int) -> None:
-    checked(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+    checked_call(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
 
 
 def mount(source: str, target: str, fstype: str | None = None, flags: int = 0, data: str | None = None) -> None:
     raw = [None if text is None else text.encode() for text in (source, target, fstype)]
     tail = None if data is None else data.encode()
-    checked(_libc.mount(*raw, ctypes.c_ulong(flags), tail), f"mount({source} on {target})")
+    checked_call(_libc.mount(*raw, ctypes.c_ulong(flags), tail), f"mount({source} on {target})")
 
 
 def umount(target: str) -> None:
-    checked(_libc.umount2(target.encode(), MNT_DETACH), f"umount({target})")
+    checked_call(_libc.umount2(target.encode(), MNT_DETACH), f"umount({target})")
 
 
 def mount_read_only(target: str, *, attributes: int, recursive: bool = True) -> None:

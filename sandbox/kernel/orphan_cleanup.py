@@ -27,7 +27,7 @@ def reserve_directory(above: str = "") -> str:
 
     It lies in `above`, or else in the temp folder, where those of dead owners are looked for.
     """
-    sweep()
+    remove_orphans()
     return os.path.join(above or tempfile.gettempdir(), _own_name())
 
 
@@ -40,12 +40,12 @@ def group_name(directory: str) -> str:
     return f"{owner if _NAME.fullmatch(owner) else _own_name()}.{name}"
 
 
-def sweep() -> None:
+def remove_orphans() -> None:
     """Remove what is left of owners that are dead, or whose pid is by now another process's. Of those in another pid
     namespace nobody here knows whether they live.
     """
-    for name in filter(_orphaned, cgroup.names()):
-        cgroup.remove(name)
+    for name in filter(_orphaned, cgroup.other_names()):
+        cgroup.remove_cgroups(name)
     base = tempfile.gettempdir()
     for name in filter(_orphaned, os.listdir(base)):
         with suppress(OSError):
@@ -53,9 +53,9 @@ def sweep() -> None:
                 remove_tree(os.path.join(base, name))
 
 
-def remove(directory: str) -> None:
+def remove_run_directory(directory: str) -> None:
     """A run directory, and the cgroups of all jails in it, with whoever is still there."""
-    cgroup.remove(os.path.basename(directory))
+    cgroup.remove_cgroups(os.path.basename(directory))
     remove_tree(directory)
 
 

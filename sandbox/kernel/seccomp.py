@@ -131,7 +131,7 @@ def _argument(index: int) -> int:
     return 16 + 8 * index
 
 
-def install(*, spare: Collection[str] = (), tell: bool = False) -> int | None:
+def install_filter(*, spare: Collection[str] = (), tell: bool = False) -> int | None:
     """Filter the calling thread, and all that it starts, for good. `spare` names calls that the caller still needs.
 
     With `tell`, returns the listener that `heard` reads: whoever is filtered must not get hold of it, and the caller

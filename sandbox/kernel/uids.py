@@ -22,7 +22,7 @@ _held: Final[list[socket.socket]] = []
 _turns: Final = itertools.count()
 
 
-def claim() -> int | None:
+def claim_uid() -> int | None:
     """An unprivileged uid, another with each call, ours until this process ends.
 
     None unless we are root, and where other jails have them all.

@@ -29,7 +29,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Harness:
+class LanguageHarness:
     """How a program becomes one that answers a kind of problem: text around it, files beside it, its own start."""
 
     complete: str
@@ -50,7 +50,7 @@ class Harness:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KindExample:
     """Programs for a kind of problem besides stdio, and the one case that they are asked."""
 
     case: str
@@ -78,7 +78,7 @@ class Samples:
     """Computes without end."""
     broken: str
     """Does not compile."""
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, KindExample]
     """By kind of problem, one for each that the language has a harness for."""
 
 
@@ -94,6 +94,8 @@ class Language:
     """Of files that hold its programs."""
     aliases: tuple[str, ...] = ()
     """Other names that `find` takes."""
+    package_code: str = ""
+    """The language's name in the problem package format; by default `name`."""
     artifact: str = ""
     tools: tuple[str, ...] = ()
     """Programs that must be found (see `sandbox.languages.toolchain`)."""
@@ -121,7 +123,7 @@ class Language:
     reports: bool = False
     """A harness of ours starts every program, so it gets a job and writes a frame for stdio as well."""
     environment: tuple[tuple[str, str], ...] = ()
-    harness: Mapping[str, Harness] = field(default_factory=lambda: MappingProxyType({}))
+    harness: Mapping[str, LanguageHarness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
     asked_for: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Words of which one stands in a source, and what that adds to the compile argv."""
@@ -132,12 +134,16 @@ class Language:
     """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
     said: str = r"(?!)(?P<said>)"
     """A pattern: what its runtime says on stderr of an error that nobody caught; the same holds."""
+    crash_has_own_exit_code: bool = False
+    """A program that crashes ends by a signal or with an exit code that is none of testlib's verdicts."""
     asserted: tuple[str, ...] = ()
     """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
 
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):
             raise ValueError(f"language {self.name!r}: give a sample for each of its kinds {sorted(self.harness)}")
+        if not self.package_code:
+            object.__setattr__(self, "package_code", self.name)
 
     @property
     def warm(self) -> bool:

@@ -32,7 +32,7 @@ _HOMES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/go/bin", "{ho
 
 
 @cache
-def tool(name: str) -> str | None:
+def find_tool(name: str) -> str | None:
     """The path of a program, real where it is a door to another (rustup's `rustc`)."""
     home = pwd.getpwuid(os.geteuid()).pw_dir
     asked = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", "")).split(":")
@@ -70,10 +70,10 @@ def fill(language: Language, argv: Sequence[str], names: Mapping[str, object]) -
 
 
 def _paths(language: Language) -> dict[str, str]:
-    found = {name: tool(name) for name in language.tools}
+    found = {name: find_tool(name) for name in language.tools}
     if missing := [name for name, path in found.items() if path is None]:
         raise ToolchainMissing(f"language {language.name!r} needs {missing[0]}; install {language.package}")
-    linker = "-fuse-ld=gold" if tool("ld.gold") else ""  # takes half the time of GNU ld
+    linker = "-fuse-ld=gold" if find_tool("ld.gold") else ""  # takes half the time of GNU ld
     return {**{name: path for name, path in found.items() if path}, "linker": linker}
 
 
@@ -99,7 +99,7 @@ def roots() -> tuple[str, ...]:
     """Where the toolchains of all languages are, beside the system's tools and libraries, which every jail shows."""
     found: dict[str, None] = {}
     for language in LANGUAGES.values():
-        paths = [tool(name) for name in language.tools]
+        paths = [find_tool(name) for name in language.tools]
         if not all(paths):
             continue
         found |= dict.fromkeys(_root(path) for path in paths if path and not _under(os.path.realpath(path), _SYSTEM))

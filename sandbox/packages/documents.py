@@ -21,7 +21,7 @@ NUMBER_MAX = 1e15
 """Whatever it counts: more than any limit, and its products with others are finite."""
 
 
-def load(path: Path) -> Keys:
+def load_yaml(path: Path) -> Keys:
     """The map in a YAML file; empty where the file is. Raises InvalidProblem, ToolchainMissing, OSError."""
     return Keys(str(path), _parse(path))
 
@@ -51,7 +51,7 @@ class _Real(float):
     __str__ = _Whole.__str__
 
 
-def shown(value: object) -> str:
+def quoted_briefly(value: object) -> str:
     """A value as a message quotes it: in short, for a few aliases of YAML make a value of billions of items."""
     short = reprlib.Repr()
     short.maxlevel, short.maxstring, short.maxother = 1, 100, 100
@@ -74,7 +74,7 @@ def _parse(path: Path) -> dict[str, Any]:
             names = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in names:
-                    raise InvalidProblem(f"{path}: key {shown(key.value)} is there twice")
+                    raise InvalidProblem(f"{path}: key {quoted_briefly(key.value)} is there twice")
                 names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
             return super().construct_mapping(node, deep=deep)
 
@@ -119,7 +119,7 @@ class Keys:
         return self.left.get(name) is not None
 
     def wrong(self, name: str, value: object, must: str) -> InvalidProblem:
-        return InvalidProblem(f"{self.where}: {name}: {shown(value)}: must be {must}")
+        return InvalidProblem(f"{self.where}: {name}: {quoted_briefly(value)}: must be {must}")
 
     def text(self, name: str, default: str = "") -> str:
         value = self.take(name, default)
@@ -198,4 +198,4 @@ class Keys:
     def done(self) -> None:
         if self.left:
             unknown, known = min(self.left), ", ".join(sorted(set(self.asked)))
-            raise InvalidProblem(f"{self.where}: unknown key {shown(unknown)}; known keys: {known}")
+            raise InvalidProblem(f"{self.where}: unknown key {quoted_briefly(unknown)}; known keys: {known}")

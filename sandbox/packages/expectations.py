@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import Keys, load
+from sandbox.packages.documents import Keys, load_yaml
 from sandbox.packages.grading import Found, Grade
 from sandbox.packages.programs import Sources
 from sandbox.packages.settings import Settings
-from sandbox.packages.tree import Group, OldRules
+from sandbox.packages.tree import CaseGroup, OldRules
 
 VERDICTS: Final = ("AC", "WA", "TLE", "RTE")
 _FOLDERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -110,7 +110,7 @@ class Expected:
         return "; ".join(filter(None, (rule.says() for rule in self.rules))) or "anything"
 
 
-def matches(glob: str, name: str) -> bool:
+def glob_matches(glob: str, name: str) -> bool:
     """The format's globs: * within a name, {a,b}; a directory stands for all that is in it."""
     return any(re.fullmatch(f"{_pattern(each)}(/.*)?", name) for each in _braces(glob))
 
@@ -130,11 +130,11 @@ def _pattern(glob: str) -> str:
 class Author:
     """What the package says of its submissions. Raises InvalidProblem for what cannot be read."""
 
-    def __init__(self, package: Path, settings: Settings, tree: Group) -> None:
+    def __init__(self, package: Path, settings: Settings, tree: CaseGroup) -> None:
         self.settings = settings
         self.tree = tree
         self.file = package / "submissions" / "submissions.yaml"
-        keys = load(self.file) if self.file.is_file() and not settings.legacy else Keys(str(self.file), {})
+        keys = load_yaml(self.file) if self.file.is_file() and not settings.legacy else Keys(str(self.file), {})
         self.globs = {glob: keys.inner(glob) for glob in list(keys.left)}
         self.by_glob = {glob: self._read(glob, inner) for glob, inner in self.globs.items()}
 
@@ -147,7 +147,7 @@ class Author:
             rules += self._by_folder(folder)
         language = entry = ""
         for glob, (more, its_language, its_entry) in self.by_glob.items():
-            if matches(glob, name):
+            if glob_matches(glob, name):
                 rules += more if glob != folder else [rule for rule in more if rule.scope]
                 language, entry = its_language or language, its_entry or entry
         return Expected(tuple(rules), language, entry) if rules else None
@@ -156,7 +156,7 @@ class Author:
         """Raises InvalidProblem for a glob that matches none of the submissions: nobody would be held to it."""
         names = list(names)
         for glob in self.globs:
-            if glob.rstrip("/") not in _FOLDERS and not any(matches(glob, name) for name in names):
+            if glob.rstrip("/") not in _FOLDERS and not any(glob_matches(glob, name) for name in names):
                 raise InvalidProblem(f"{self.file}: {glob!r} matches no submission")
 
     def _by_folder(self, folder: str) -> list[Rule]:
@@ -195,7 +195,7 @@ class Author:
             inner = keys.inner(scope)
             rules.append(self._rule(glob, scope, inner))
             inner.done()
-            if not any(matches(scope, name) for name in self._names()):
+            if not any(glob_matches(scope, name) for name in self._names()):
                 raise InvalidProblem(f"{keys.where}: {scope!r} is neither a key nor a group or test case of data/")
         keys.done()
         return [rule for rule in rules if rule != Rule(rule.origin, rule.scope)], language, entry
@@ -259,7 +259,7 @@ def _comments(name: str, sources: Sources) -> Iterator[Rule]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SubmissionOutcome:
     """What a submission came to at the time limit."""
 
     results: Mapping[str, Found]
@@ -272,12 +272,12 @@ class Outcome:
     compiled: bool = True
 
 
-def surprises(expected: Expected, outcome: Outcome) -> list[str]:
+def surprises(expected: Expected, outcome: SubmissionOutcome) -> list[str]:
     """One line for each thing that is not as it was said."""
     return [f"{text} ({rule.origin})" for rule in expected.rules for text in _check(rule, outcome)]
 
 
-def _check(rule: Rule, outcome: Outcome) -> Iterator[str]:
+def _check(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
     if outcome.compiled:
         yield from _check_cases(rule, outcome)
         yield from _check_groups(rule, outcome)
@@ -285,8 +285,8 @@ def _check(rule: Rule, outcome: Outcome) -> Iterator[str]:
         yield "does not compile"
 
 
-def _check_cases(rule: Rule, outcome: Outcome) -> Iterator[str]:
-    found = {name: each for name, each in outcome.results.items() if not rule.scope or matches(rule.scope, name)}
+def _check_cases(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
+    found = {name: each for name, each in outcome.results.items() if not rule.scope or glob_matches(rule.scope, name)}
     for verdict in VERDICTS if rule.permitted is not None else ():
         names = [name for name, each in found.items() if each.verdict == verdict]
         if names and verdict not in (rule.permitted or ()):
@@ -298,14 +298,14 @@ def _check_cases(rule: Rule, outcome: Outcome) -> Iterator[str]:
         yield f"no judgemessage.txt holds {rule.message!r}"
 
 
-def _check_groups(rule: Rule, outcome: Outcome) -> Iterator[str]:
+def _check_groups(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
     grade = outcome.grades[""]
     if rule.final is not None and grade.verdict not in rule.final:
         yield f"expected {' or '.join(rule.final)}, found {grade.verdict}"
     if rule.score is not None:
         scope = rule.scope.rstrip("/")
         for name, each in outcome.grades.items():
-            if not (matches(scope, name) if scope else name == ""):
+            if not (glob_matches(scope, name) if scope else name == ""):
                 continue
             if not rule.score[0] - 1e-9 <= each.score <= rule.score[1] + 1e-9:
                 yield f"expected a score of {_span(rule.score)}, found {each.score:g}" + (f" in {name}" if name else "")
@@ -317,7 +317,7 @@ def _check_groups(rule: Rule, outcome: Outcome) -> Iterator[str]:
             yield f"expected {' '.join(rule.grades)} of the groups, found {' '.join(groups)}"
 
 
-def _check_partial(partial: bool, score: float, outcome: Outcome) -> Iterator[str]:
+def _check_partial(partial: bool, score: float, outcome: SubmissionOutcome) -> Iterator[str]:
     low, high = outcome.best
     best = low if outcome.minimise else high
     if abs(best) == float("inf"):
@@ -328,7 +328,7 @@ def _check_partial(partial: bool, score: float, outcome: Outcome) -> Iterator[st
         yield f"expected the best score, {best:g}, found {score:g}"
 
 
-def _is_graded(name: str, outcome: Outcome) -> bool:
+def _is_graded(name: str, outcome: SubmissionOutcome) -> bool:
     """A group of secret data without groups below it."""
     inner = any(other.startswith(f"{name}/") for other in outcome.grades)
     return name not in ("", "sample") and not name.startswith("sample/") and not inner

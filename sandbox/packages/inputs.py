@@ -15,9 +15,9 @@ from sandbox.build import Builder
 from sandbox.core import Limits, Program
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, RunResult
-from sandbox.judging import CompileError, Prepared
+from sandbox.judging import CompileError, PreparedProgram
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
-from sandbox.packages.settings import Bounds, Settings
+from sandbox.packages.settings import Settings, SubmissionLimits
 from sandbox.packages.tree import TestCase, TestData
 
 _FOLDERS: Final = ("input_validators", "input_format_validators")
@@ -89,8 +89,8 @@ def read_validators(package: Path, settings: Settings, data: TestData) -> tuple[
     return tuple(found), notes
 
 
-def check(
-    validators: tuple[InputValidator, ...], data: TestData, bounds: Bounds, jail: Jail, builder: Builder
+def check_inputs(
+    validators: tuple[InputValidator, ...], data: TestData, bounds: SubmissionLimits, jail: Jail, builder: Builder
 ) -> Inputs:
     """All inputs by all validators. `jail`: one where no judged program has run. Raises SandboxError."""
     written = tuple(each.case for each in data.outputs if not each.case.name.startswith("sample/"))
@@ -109,7 +109,7 @@ def check(
 
 
 def _refusals(
-    validator: InputValidator, cases: tuple[TestCase, ...], bounds: Bounds, jail: Jail, builder: Builder
+    validator: InputValidator, cases: tuple[TestCase, ...], bounds: SubmissionLimits, jail: Jail, builder: Builder
 ) -> Iterator[Refusal]:
     limits = Limits(
         cpu_s=bounds.validation_s,
@@ -117,7 +117,7 @@ def _refusals(
         output_bytes=bounds.validation_output_bytes,
     )
     try:
-        with Prepared(jail, builder, validator.program) as prepared:
+        with PreparedProgram(jail, builder, validator.program) as prepared:
             stopped = ""
             for case in cases:
                 if stopped:

@@ -25,7 +25,7 @@ from sandbox.packages.programs import (
     read_sources,
 )
 from sandbox.packages.settings import Settings, read_settings
-from sandbox.packages.tree import Group, OldRules, OutputTest, TestCase, TestData
+from sandbox.packages.tree import CaseGroup, OldRules, OutputTest, TestCase, TestData
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Package:
         return self.path.resolve().name
 
     @property
-    def tree(self) -> Group:
+    def tree(self) -> CaseGroup:
         return self.data.tree
 
     @property
@@ -116,7 +116,7 @@ _FOLDERS: Final = (
 )
 
 
-def read(path: Path) -> Package:
+def read_package(path: Path) -> Package:
     """Raises InvalidProblem for what is wrong or not supported, ToolchainMissing without PyYAML, OSError."""
     settings = read_settings(path)
     check_links(path)

@@ -16,20 +16,10 @@ from typing import Final
 
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import Language, NoEntry, by_suffix, find, lay_out
+from sandbox.languages import LANGUAGES, Language, NoEntry, by_package_code, by_suffix, find_language, lay_out
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
-CODES: Final = {
-    "c": "c",
-    "cpp": "cpp",
-    "go": "go",
-    "java": "java",
-    "javascript": "javascript",
-    "python3": "python",
-    "rust": "rust",
-}
-"""The format's codes of the languages that are here."""
 _PYTHON_2: Final = re.compile(r"#!.*python2\b")
 
 
@@ -95,9 +85,10 @@ def _read(path: Path) -> bytes:
 def language_of(sources: Sources, code: str = "") -> Language:
     """By the format's code where one is given, or else by the endings of the files. Raises Unsupported."""
     if code:
-        if code not in CODES:
-            raise Unsupported(f"the language {code!r} is not here; there are {', '.join(sorted(CODES))}")
-        return find(CODES[code])
+        if (named := by_package_code(code)) is None:
+            known = ", ".join(sorted(language.package_code for language in LANGUAGES.values()))
+            raise Unsupported(f"no language here is called {code!r}; there are {known}")
+        return named
     counts: dict[str, int] = {}
     for name, content in sources.files.items():
         language = by_suffix(Path(name).suffix)
@@ -114,7 +105,7 @@ def language_of(sources: Sources, code: str = "") -> Language:
         raise Unsupported(
             f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"
         )
-    return find(max(counts, key=lambda name: counts[name]))
+    return find_language(max(counts, key=lambda name: counts[name]))
 
 
 def _is_python_2(language: Language, content: bytes) -> bool:
@@ -153,8 +144,7 @@ def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes
 def read_include(package: Path, language: Language) -> dict[str, bytes]:
     """Files that lie beside every submission in a language."""
     found: dict[str, bytes] = {}
-    codes = [code for code, name in CODES.items() if name == language.name]
-    for folder in ("default", *codes):
+    for folder in ("default", language.package_code):
         if (package / "include" / folder).is_dir():
             found |= read_sources(package / "include" / folder).files
     return found

@@ -14,7 +14,8 @@ from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import NUMBER_MAX, Keys, load
+from sandbox.languages import LANGUAGES
+from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
 
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
@@ -31,7 +32,7 @@ _LANGUAGES: Final = (
     *("odin", "pascal", "perl", "php", "prolog", "python2", "python3", "python3numpy", "racket", "ruby"),
     *("rust", "scala", "simula", "smalltalk", "snobol", "swift", "typescript", "visualbasic", "zig"),
 )
-"""All codes of the format."""
+"""All languages that the format names; a language of the table may be one more."""
 _CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
 _TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
@@ -49,7 +50,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SubmissionLimits:
     """What a submission and its validator may use, in the units of a jail."""
 
     memory_bytes: int
@@ -66,7 +67,7 @@ class Settings:
     version: str
     types: frozenset[str]
     timing: Timing
-    bounds: Bounds
+    bounds: SubmissionLimits
     custom_validator: bool | None
     """Legacy says so; None: custom where there is one."""
     custom_score: bool
@@ -103,7 +104,7 @@ def read_settings(package: Path) -> Settings:
     path = package / "problem.yaml"
     if not path.is_file():
         raise InvalidProblem(f"{package}: has no problem.yaml; give the directory of a problem package")
-    keys = load(path)
+    keys = load_yaml(path)
     version = keys.text("problem_format_version", "legacy")
     if version not in (*LEGACY, *NEW):
         raise keys.wrong("problem_format_version", version, f"one of {', '.join((*LEGACY, *NEW))}")
@@ -165,7 +166,9 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
-    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES))
+    languages = _distinct(
+        keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values()))
+    )
     constants = keys.inner("constants")
     values = {name: constants.text(name) for name in list(constants.left)}
     if wrong := next((name for name in values if not _CONSTANT.fullmatch(name)), None):
@@ -207,7 +210,7 @@ def _distinct(keys: Keys, name: str, default: str, known: Collection[str]) -> tu
     return values
 
 
-def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
+def _read_bounds(limits: Keys, types: set[str]) -> tuple[SubmissionLimits, list[str]]:
     """Defaults are those that the format calls typical, save that an interactor may say more than 8 MiB."""
 
     def of(name: str, default: int, unit: int = 1) -> int:
@@ -224,7 +227,7 @@ def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
         passes = limits.whole("validation_passes", low=2) or 2
     elif limits.has("validation_passes"):
         raise InvalidProblem(f"{limits.where}: validation_passes is for problems of type multi-pass")
-    bounds = Bounds(
+    bounds = SubmissionLimits(
         memory_bytes=of("memory", 2048, MIB),
         output_bytes=of("output", 8, MIB),
         code_bytes=of("code", 128, 1024),

@@ -50,11 +50,11 @@ class NewRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CaseGroup:
     name: str
     """Relative to data/; "" for data itself."""
     rules: OldRules | NewRules
-    parts: tuple[Group | TestCase, ...] = field(default=())
+    parts: tuple[CaseGroup | TestCase, ...] = field(default=())
 
     def cases(self) -> Iterator[TestCase]:
         """All below it, in order."""
@@ -64,17 +64,17 @@ class Group:
             else:
                 yield from part.cases()
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[CaseGroup]:
         """Itself and all below it."""
         yield self
         for part in self.parts:
-            if isinstance(part, Group):
+            if isinstance(part, CaseGroup):
                 yield from part.groups()
 
 
 @dataclass(frozen=True, slots=True)
 class TestData:
-    tree: Group
+    tree: CaseGroup
     invalid: tuple[TestCase, ...]
     """Inputs that an input validator must refuse; they have no answers."""
     outputs: tuple[OutputTest, ...]

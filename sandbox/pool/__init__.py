@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
-    from sandbox.pool.judgement_cache import Once
+    from sandbox.pool.judgement_cache import JudgementCache
     from sandbox.pool.pool import Pool
     from sandbox.pool.quotas import cores
     from sandbox.pool.schedule import longest_s
-    from sandbox.pool.slots import Places
+    from sandbox.pool.slots import Slots
 else:
     from sandbox.lazy import names
 
@@ -25,11 +25,11 @@ else:
         {
             "quotas": ("cores",),
             "counts": ("Histogram", "PoolStats"),
-            "judgement_cache": ("Once",),
-            "slots": ("Places",),
+            "judgement_cache": ("JudgementCache",),
+            "slots": ("Slots",),
             "pool": ("Pool",),
             "schedule": ("longest_s",),
         },
     )
 
-__all__ = ["Histogram", "Once", "Places", "Pool", "PoolStats", "cores", "longest_s"]
+__all__ = ["Histogram", "JudgementCache", "Pool", "PoolStats", "Slots", "cores", "longest_s"]

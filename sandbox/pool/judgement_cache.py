@@ -21,7 +21,7 @@ KEPT_BYTES_MAX: Final = 64 << 20
 _CASE_BYTES: Final = 400
 
 
-class Once:
+class JudgementCache:
     """Single flight, and a cache that drops what was used longest ago."""
 
     def __init__(self, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:

@@ -19,12 +19,12 @@ from typing import Any, Final
 from sandbox.core import Judgement, Problem
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
 from sandbox.jail import start_process
-from sandbox.kernel import remove, reserve_directory
+from sandbox.kernel import remove_run_directory, reserve_directory
 from sandbox.pool import messages
 from sandbox.pool.counts import Counts
 from sandbox.pool.problem_memfd import Written
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.slots import Places
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.slots import Slots
 from sandbox.pool.store import KEPT_MAX, Store, room
 
 _CLOSE_S: Final = 5.0
@@ -82,7 +82,7 @@ class Link:
         arguments: list[str],
         counts: Counts,
         loop: asyncio.AbstractEventLoop,
-        places: Places,
+        places: Slots,
         directory: str = "",
     ) -> None:
         """`arguments`: workers, isolation, packages, nice. `directory`: where ours is made."""
@@ -109,7 +109,7 @@ class Link:
         with ExitStack() as undo:
             self.sock, theirs = socket.socketpair()
             undo.callback(self.sock.close)
-            self.board = Board()
+            self.board = SharedFlags()
             undo.callback(self.board.close)
             with theirs:
                 ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -139,7 +139,7 @@ class Link:
 
     async def ask(self, head: messages.Head, body: bytes, ticket: Ticket) -> Judgement:
         key = self.next_id = self.next_id + 1
-        packed = messages.pack({"id": key, **head}, body)
+        packed = messages.pack_message({"id": key, **head}, body)
         asked = self.asked[key] = _Asked(key, self.loop.create_future(), ticket)
         try:
             if self.dead:
@@ -151,7 +151,7 @@ class Link:
             return await asked.answer
         except asyncio.CancelledError:
             if not self.dead and self.writer.done():
-                self.writer.result().write(messages.pack({"cancel": key}))
+                self.writer.result().write(messages.pack_message({"cancel": key}))
             raise
         finally:
             del self.asked[key]
@@ -167,7 +167,7 @@ class Link:
         try:
             reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=self.sock)
             self.writer.set_result(writer)
-            while (message := await messages.read(reader)) is not None:
+            while (message := await messages.read_message(reader)) is not None:
                 self._handle(message[0])
         finally:
             self.dead = True
@@ -223,7 +223,7 @@ class Link:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        remove(self.directory)
+        remove_run_directory(self.directory)
 
 
 def _fail(answer: asyncio.Future[Any], error: SupervisorGone) -> None:

@@ -33,15 +33,15 @@ from sandbox.core import Isolation, Judgement, Problem, Program
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
 from sandbox.jail import find_packages
 from sandbox.judging import control
-from sandbox.languages import Language, find
+from sandbox.languages import Language, find_language
 from sandbox.pool import split
 from sandbox.pool.counts import Counts, PoolStats
-from sandbox.pool.judgement_cache import Once
+from sandbox.pool.judgement_cache import JudgementCache
 from sandbox.pool.link import Link, SupervisorGone, Ticket
 from sandbox.pool.problem_memfd import Written
 from sandbox.pool.quotas import cores
 from sandbox.pool.schedule import History, longest_s
-from sandbox.pool.slots import Places
+from sandbox.pool.slots import Slots
 from sandbox.pool.store import room
 
 __all__ = ["Pool", "PoolStats"]
@@ -86,7 +86,7 @@ class Pool:
         self._link: Link | None = None
         self._closed = False
         self._counts = Counts()
-        self._once = Once() if judge_once else None
+        self._once = JudgementCache() if judge_once else None
         self._history = History()
         self._wanted = 0
         """Workers that the jobs in hand would keep busy."""
@@ -120,7 +120,7 @@ class Pool:
         return done
 
     async def _judge_once(self, problem: Problem, program: Program, turn: int) -> tuple[Judgement, bool]:
-        language = find(program.language)
+        language = find_language(program.language)
         job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn)
         if self._once is None:
             return await self._judge(job), False
@@ -227,7 +227,7 @@ class Pool:
             link.kill()
             link = None
         if link is None or link.dead:
-            places = link.places if link else Places(min(self.queue_limit, room(self.workers)))
+            places = link.places if link else Slots(min(self.queue_limit, room(self.workers)))
             arguments = [str(self.workers), self.isolation, self._packages, str(self.nice)]
             link = self._link = Link(arguments, self._counts, loop, places, self._directory)
         return link

@@ -36,7 +36,7 @@ class Written:
     """Bytes of it in memory."""
 
 
-class Parcel:
+class ProblemHandle:
     """One holder's descriptor of a written problem; closed with the last reference to it."""
 
     __slots__ = ("fd",)
@@ -48,9 +48,9 @@ class Parcel:
         os.close(self.fd)
 
 
-def write(problem: Problem) -> tuple[Parcel, Written]:
+def write(problem: Problem) -> tuple[ProblemHandle, Written]:
     """Raises OSError where there is no memory or no descriptor for it."""
-    parcel = Parcel(new_memfd("problem"))
+    parcel = ProblemHandle(new_memfd("problem"))
     with open(parcel.fd, "wb", buffering=MIB, closefd=False) as file:
         writer = _Writer(file)
         cases = [
@@ -64,7 +64,7 @@ def write(problem: Problem) -> tuple[Parcel, Written]:
     return parcel, Written(writer.digest.hexdigest(), writer.size)
 
 
-def read(parcel: Parcel) -> Problem:
+def read_problem(parcel: ProblemHandle) -> Problem:
     """The inverse; the problem checks itself once more. Raises InvalidProblem, ValueError."""
     size = os.fstat(parcel.fd).st_size
     with mmap.mmap(parcel.fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as memory, memoryview(memory) as view:

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Judgement, Problem
 from sandbox.jail import WALL_STRETCH
-from sandbox.languages import find
+from sandbox.languages import find_language
 
 KNOWN_MAX: Final = 4096
 _MARGIN_S: Final = 60.0
@@ -34,7 +34,7 @@ def longest_s(problem: Problem) -> float:
     compile_s = COMPILE_LIMITS.wall_limit_s * WALL_STRETCH
     each_s = problem.limits.wall_limit_s * WALL_STRETCH + _RUN_MARGIN_S
     if problem.kind == "assert":  # in a jail of the test's own, then beside the program; or compiled with it
-        each_s = 2 * each_s if find(problem.language).warm else each_s + compile_s
+        each_s = 2 * each_s if find_language(problem.language).warm else each_s + compile_s
     if problem.checker or problem.interactor:
         each_s += _ASKED * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
     return _MARGIN_S + compile_s + each_s * problem.passes * len(problem.cases)

@@ -15,7 +15,7 @@ from sandbox.kernel import new_memfd
 _HANDED: Final = b"\1"
 
 
-class Board:
+class SharedFlags:
     """Jobs by their id. With the descriptor of another's board, that one. Closed with the last reference to it."""
 
     def __init__(self, fd: int | None = None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Places:
+class Slots:
     """A semaphore whose waiters have turns. Belongs to the event loop in which it is used."""
 
     def __init__(self, count: int) -> None:

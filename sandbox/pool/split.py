@@ -64,10 +64,10 @@ async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first
             await asyncio.gather(*running, return_exceptions=True)
     except _CompileError as error:
         return dataclasses.replace(error.judgement, total=count)
-    return merge([work.parts[index] for index in range(min(count, work.end))], count)
+    return merge_judgements([work.parts[index] for index in range(min(count, work.end))], count)
 
 
-def merge(parts: list[Judgement], total: int) -> Judgement:
+def merge_judgements(parts: list[Judgement], total: int) -> Judgement:
     """Parts in the order of their cases, of which only the last may have failed unless all were to run."""
     cases = tuple(case for part in parts for case in part.cases)
     return dataclasses.replace(

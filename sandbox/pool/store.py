@@ -1,6 +1,6 @@
 """The problems that a supervisor has: each is written once and sent once, and taken back when it was long unused.
 
-    Store.hold ── one thread: write, send ──▶ Shelf.find ──▶ a worker, with each job of the problem
+    Store.hold ── one thread: write, send ──▶ ReceivedProblems.find ──▶ a worker, with each job of the problem
 
 consumes  problems, known by the identity of their texts      produces  digest and size, while they are held
 waits for its thread, and that for the supervisor's socket; woken by either; ends with `close`
@@ -25,7 +25,7 @@ from typing import Any, Final
 from sandbox.core import MIB, Case, Problem
 from sandbox.errors import ProblemLost, SandboxError
 from sandbox.kernel import linux
-from sandbox.pool.problem_memfd import Parcel, Written, write
+from sandbox.pool.problem_memfd import ProblemHandle, Written, write
 
 KEPT_MAX: Final = 1024
 _OWN_FILES: Final = 64
@@ -177,14 +177,14 @@ class Store:
             self._thread.shutdown(wait=False)
 
 
-class Shelf:
+class ReceivedProblems:
     """The supervisor's end."""
 
     def __init__(self, sock: socket.socket) -> None:
         """`sock` becomes ours."""
         self._sock = sock
         self._sock.setblocking(False)
-        self._parcels: dict[str, Parcel] = {}
+        self._parcels: dict[str, ProblemHandle] = {}
         self.ended = False
 
     def fileno(self) -> int:
@@ -199,12 +199,12 @@ class Shelf:
                 return
             sign, digest = data[:1], data[1:].decode()
             if fds:
-                self._parcels[digest] = Parcel(fds[0])
+                self._parcels[digest] = ProblemHandle(fds[0])
             elif sign == b"-":
                 self._parcels.pop(digest, None)
             self.ended = not data
 
-    def find(self, digest: str) -> Parcel | None:
+    def find(self, digest: str) -> ProblemHandle | None:
         """What was sent before the job that asks; None when the caller took it back, or it could not be received."""
         self.look()
         return self._parcels.get(digest)

@@ -29,12 +29,12 @@ from typing import Final
 
 from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
 from sandbox.jail import end_children, start_process
-from sandbox.kernel import linux, remove
+from sandbox.kernel import linux, remove_run_directory
 from sandbox.pool import messages
-from sandbox.pool.problem_memfd import Parcel
+from sandbox.pool.problem_memfd import ProblemHandle
 from sandbox.pool.schedule import Backlog
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems
 
 _CANCEL_S: Final = 5.0
 """A worker that is still busy so long after a cancel is replaced."""
@@ -44,7 +44,7 @@ _CANCEL_S: Final = 5.0
 class _Job:
     head: messages.Head
     body: bytes
-    problem: Parcel
+    problem: ProblemHandle
     deaths: Deaths = field(default_factory=Deaths)
     cancelled: bool = False
 
@@ -76,18 +76,20 @@ def main() -> None:
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # what a dead worker leaves becomes ours to reap
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    given = Shelf(socket.socket(fileno=int(shelf))), Board(int(board))
+    given = ReceivedProblems(socket.socket(fileno=int(shelf))), SharedFlags(int(board))
     supervisor = Supervisor(int(workers), isolation, packages, run_dir, *given)
     try:
         asyncio.run(supervisor.serve(socket.socket(fileno=int(fd)), int(caller)))
     finally:
-        remove(run_dir)
+        remove_run_directory(run_dir)
 
 
 class Supervisor:
     """Queue and workers. One task per worker; all end when the caller does."""
 
-    def __init__(self, workers: int, isolation: str, packages: str, run_dir: str, shelf: Shelf, board: Board) -> None:
+    def __init__(
+        self, workers: int, isolation: str, packages: str, run_dir: str, shelf: ReceivedProblems, board: SharedFlags
+    ) -> None:
         self.size = workers
         self.shelf = shelf
         self.board = board
@@ -135,7 +137,7 @@ class Supervisor:
             end_children(set())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while (message := await messages.read(reader)) is not None:
+        while (message := await messages.read_message(reader)) is not None:
             head, body = message
             if "cancel" in head:
                 self._cancel(head["cancel"])
@@ -164,7 +166,7 @@ class Supervisor:
         self.queue.drop(key)
         for worker in self.workers:
             if worker.job is job:
-                worker.writer.write(messages.pack({"cancel": key}))
+                worker.writer.write(messages.pack_message({"cancel": key}))
                 if worker.patience is not None and not worker.patience.expired():
                     soon = asyncio.get_running_loop().time() + _CANCEL_S
                     worker.patience.reschedule(min(worker.patience.when() or soon, soon))
@@ -200,7 +202,7 @@ class Supervisor:
             if job.key not in self.jobs:
                 return  # cancelled
             socket.send_fds(worker.problems, [b"+"], [job.problem.fd])
-            worker.writer.write(messages.pack(job.head, job.body))
+            worker.writer.write(messages.pack_message(job.head, job.body))
             async with asyncio.timeout(job.head["deadline_s"]) as worker.patience:  # wait_for could swallow our own end
                 reply = await self._reply(worker)
         except TimeoutError:
@@ -220,7 +222,7 @@ class Supervisor:
 
     async def _reply(self, worker: _Worker) -> messages.Head:
         await worker.writer.drain()
-        message = await messages.read(worker.reader)
+        message = await messages.read_message(worker.reader)
         if message is None:
             raise WorkerDied("a worker died")
         worker.retires = message[0].pop("retires", False)
@@ -242,7 +244,7 @@ class Supervisor:
 
     async def _tell(self, head: messages.Head) -> None:
         with suppress(ConnectionError):  # a caller that is gone ends us by its pid
-            self.caller.write(messages.pack(head))
+            self.caller.write(messages.pack_message(head))
             await self.caller.drain()
 
     async def _hire(self) -> _Worker:

@@ -30,8 +30,8 @@ from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.kernel import linux
 from sandbox.pool import messages
-from sandbox.pool.problem_memfd import Parcel, read
-from sandbox.pool.shared_flags import Board
+from sandbox.pool.problem_memfd import ProblemHandle, read_problem
+from sandbox.pool.shared_flags import SharedFlags
 
 RECYCLE_AFTER_RUNS: Final = 5000
 JAIL_BYTES_MAX: Final = 256 * MIB
@@ -57,12 +57,12 @@ def main() -> None:
     if os.getppid() != int(parent):
         return
     sockets = socket.socket(fileno=int(fd)), socket.socket(fileno=int(problems))
-    worker = Worker(*sockets, Board(int(board)), isolation, run_dir, json.loads(packages))
+    worker = PoolWorker(*sockets, SharedFlags(int(board)), isolation, run_dir, json.loads(packages))
     try:
-        while (message := messages.receive(worker.sock)) is not None:
+        while (message := messages.receive_message(worker.sock)) is not None:
             head, body = message
             if "cancel" not in head:  # a cancel here was meant for a job that has ended
-                worker.sock.sendall(messages.pack({"id": head["id"], **worker.answer(head, body)}))
+                worker.sock.sendall(messages.pack_message({"id": head["id"], **worker.answer(head, body)}))
     finally:
         worker.close()
 
@@ -71,14 +71,14 @@ def _end(*_: object) -> NoReturn:
     sys.exit(0)
 
 
-class Worker:
+class PoolWorker:
     """See the module."""
 
     def __init__(
         self,
         sock: socket.socket,
         problems: socket.socket,
-        board: Board,
+        board: SharedFlags,
         isolation: str,
         run_dir: str,
         packages: dict[str, list[str]],
@@ -112,8 +112,8 @@ class Worker:
         _, fds = linux.recv_fds(self.parcels, 16, 1)
         if not fds:
             raise ProblemLost("a problem did not arrive")
-        problem = self._problem(head["problem"], Parcel(fds[0]))
-        job: dict[str, Any] = messages.parse(body)
+        problem = self._problem(head["problem"], ProblemHandle(fds[0]))
+        job: dict[str, Any] = messages.parse_head(body)
         for _ in range(2):
             judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
             self.board.hand(head["id"])
@@ -137,12 +137,12 @@ class Worker:
         except WorkerDied:
             return False
 
-    def _problem(self, digest: str, parcel: Parcel) -> Problem:
+    def _problem(self, digest: str, parcel: ProblemHandle) -> Problem:
         """The job's problem. A group's samples share one, and checking it can take longer than judging by it."""
         if digest in self.problems:
             self.problems.move_to_end(digest)
             return self.problems[digest][0]
-        problem, size = read(parcel), os.fstat(parcel.fd).st_size
+        problem, size = read_problem(parcel), os.fstat(parcel.fd).st_size
         self.problems[digest] = problem, size
         self.problem_bytes += size
         while self.problem_bytes > PROBLEM_BYTES_MAX:

@@ -80,7 +80,7 @@ def meet_needs(code: types.CodeType, source: str) -> tuple[str, ...]:
     if "streams" in needs:
         builtins.open = io.open = _open
     if "processes" in needs:
-        _processes.install()
+        _processes.install_semaphores()
     if "stack" in needs:
         resource.setrlimit = _setrlimit
     return needs
@@ -106,7 +106,7 @@ def _setrlimit(what: int, limits: Any) -> None:
             raise
 
 
-def exit_status(error: SystemExit) -> int:
+def system_exit_status(error: SystemExit) -> int:
     if error.code is None or isinstance(error.code, int):
         code = int(error.code or 0)
         return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
@@ -124,7 +124,7 @@ def print_error(error: BaseException) -> int:
     try:
         hook(type(error), error, frames)
     except SystemExit as ended:
-        return exit_status(ended)
+        return system_exit_status(ended)
     except BaseException as failed:
         traceback.print_exception(type(failed), failed, failed.__traceback__, limit=-20)
     return 1

@@ -23,7 +23,7 @@ class _Time(ctypes.Structure):
     _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
 
 
-def install() -> None:
+def install_semaphores() -> None:
     """Take the place of named semaphores, where those cannot be had."""
     named = importlib.import_module("_multiprocessing")
     try:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.compare import Unencodable, encode, encode_lazy
+from sandbox.compare import Unencodable, encode_lazy, encode_value
 from sandbox.pyharness import _apart, _ending
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
@@ -41,7 +41,7 @@ _join_threads: Callable[[], object] = int  # until `prepare`
 _at_thread_exit: list[object] = []
 
 
-def prepare(modules: str) -> None:
+def prepare_interpreter(modules: str) -> None:
     """In the zygote, once: import what programs import, and make the interpreter look freshly started.
 
     Hooks that modules leave for a fork would cost every run a third of a millisecond, for nothing: one thread forks,
@@ -82,7 +82,7 @@ def make_ready() -> None:
     os.fork, os.forkpty = _fork, _forkpty
 
 
-def run(codes: list[types.CodeType | None]) -> NoReturn:
+def run_job(codes: list[types.CodeType | None]) -> NoReturn:
     """Run the job and exit; never returns, whatever the program does. `codes`: what `kept` returned, or None.
 
     It is taken out of the list, so that what the frames below hold is the same in every run.
@@ -231,7 +231,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     try:
         exec(code, module)
     except SystemExit as error:
-        status = _ending.exit_status(error)
+        status = _ending.system_exit_status(error)
     except BaseException as error:
         _report(error, "program")
         status = _ending.print_error(error)
@@ -252,11 +252,11 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         exec(code, module)
         stage = "call"
         if args is not None:
-            values.append(encode(_function(job["fn_name"], module)(*args)))
+            values.append(encode_value(_function(job["fn_name"], module)(*args)))
         for mode, text in job["steps"]:
             step = compile(text, "test.py", mode, dont_inherit=True)
             if mode == "eval":
-                values.append(encode(eval(step, module), 0, encode_lazy))
+                values.append(encode_value(eval(step, module), 0, encode_lazy))
             else:
                 exec(step, module)
     except BaseException as error:
@@ -276,7 +276,7 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
             _set_up(job, module)
         exec(code, module)
         stage = "call"
-        _apart.serve(module, job["classes"], streams)
+        _apart.serve_calls(module, job["classes"], streams)
     except BaseException as error:
         _report(error, stage)
         _exit(1)

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import descendants
+from sandbox.jail import descendant_pids
 from sandbox.kernel import linux, remove_tree
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
@@ -47,12 +47,12 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
     try:
-        function = load(target)
+        function = load_function(target)
     except Exception as error:
         _send(stream, {"error": f"{target}: {type(error).__name__}: {error}"})
         return
     _send(stream, {"ready": True})
-    ours = set(descendants())
+    ours = set(descendant_pids())
     for line in stream:
         _send(stream, _call(function, json.loads(line), float(deadline_s), ours, control.fileno()))
 
@@ -65,7 +65,7 @@ def _end(number: int, frame: object) -> NoReturn:
         os._exit(128 + number)
 
 
-def load(target: str) -> Function:
+def load_function(target: str) -> Function:
     """The function that `module:function` names. Raises ValueError, ImportError, AttributeError, TypeError."""
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
@@ -98,7 +98,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
     try:
         text = _read(receive, child, nonce, time.monotonic() + deadline_s)
         ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
-        left = [pid for pid in descendants() if pid not in ours and pid != child and _lives(pid)]
+        left = [pid for pid in descendant_pids() if pid not in ours and pid != child and _lives(pid)]
         _kill_all(ours)
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
@@ -197,7 +197,7 @@ def _lives(pid: int) -> bool:
 def _kill_all(ours: set[int]) -> None:
     """Kill and reap everything that a call started; what the module itself started at its import stays."""
     while True:
-        left = [pid for pid in descendants() if pid not in ours]
+        left = [pid for pid in descendant_pids() if pid not in ours]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with suppress(ProcessLookupError, PermissionError):

@@ -79,7 +79,7 @@ def _zoo(options: argparse.Namespace) -> int:
     if options.target is None:
         _list(entries, as_json=options.json)
         return 0
-    return _report(options, list(zoo.samples(entries, harmful=options.harmful)))
+    return _report(options, list(zoo.labelled_programs(entries, harmful=options.harmful)))
 
 
 def _list(entries: Iterable[Any], *, as_json: bool) -> None:
@@ -101,16 +101,16 @@ def _check(options: argparse.Namespace) -> int:
     from sandbox.rewards.check import read_samples
     from sandbox.zoo import pairs
 
-    samples = list(pairs.samples())
+    samples = list(pairs.labelled_pairs())
     if options.samples:
         samples += read_samples(options.samples)
     if not options.no_zoo:
-        samples += zoo.samples(harmful=options.harmful)
+        samples += zoo.labelled_programs(harmful=options.harmful)
     return _report(options, samples)
 
 
 def _report(options: argparse.Namespace, samples: list[Any]) -> int:
-    from sandbox.rewards.check import Options, check
+    from sandbox.rewards.check import Options, check_reward
 
     for name in ("deadline_s", "repeats", "workers"):
         if not 0 < getattr(options, name) <= _MOST:
@@ -118,7 +118,7 @@ def _report(options: argparse.Namespace, samples: list[Any]) -> int:
     if not math.isfinite(options.accept):
         raise SandboxError(f"--accept {options.accept}: must be a number that a score can reach")
     how = Options(options.target, options.accept, options.deadline_s, options.repeats, options.workers)
-    findings, tried = check(how, samples)
+    findings, tried = check_reward(how, samples)
     if len(findings.masked) == findings.samples:
         raise SandboxError(f"{options.target}: it judged none of {findings.samples} programs")
     if options.json:

@@ -7,6 +7,6 @@ Woken by  either, or by a limit; cancelling a call ends the program
 
 from sandbox.session.files import Finished
 from sandbox.session.output import Ended, Output
-from sandbox.session.sessions import Session, Sessions
+from sandbox.session.sessions import ProgramSession, Sessions
 
-__all__ = ["Ended", "Finished", "Output", "Session", "Sessions"]
+__all__ = ["Ended", "Finished", "Output", "ProgramSession", "Sessions"]

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from sandbox.core import Isolation, Limits
 from sandbox.errors import Cancelled, WorkerDied
-from sandbox.jail import WALL_STRETCH, Jail, Run
+from sandbox.jail import WALL_STRETCH, Jail, JailedRun
 from sandbox.kernel import make_memfd
 from sandbox.session.output import Ended, Output, Stream, read_end
 
@@ -83,7 +83,7 @@ class _Call:
         return True
 
 
-class State:
+class LiveState:
     """Nothing is started before the first call. For one thread at a time; `cancel` may come from any."""
 
     def __init__(self, isolation: Isolation, limits: Limits, packages: Any, idle_s: float) -> None:
@@ -163,7 +163,7 @@ class State:
         with theirs, open(os.devnull, "r+b", buffering=0) as null:
             self._channel = ours
             whole = replace(self._limits, cpu_s=_WHOLE_S, wall_s=_WHOLE_S)
-            self._jail.start(Run(whole, job=job, pipes=(theirs.fileno(), null.fileno())))
+            self._jail.start(JailedRun(whole, job=job, pipes=(theirs.fileno(), null.fileno())))
         return self._jail, ours
 
     def _ask(

@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.jail import find_packages
-from sandbox.kernel import remove, reserve_directory
-from sandbox.pool import Places
+from sandbox.kernel import remove_run_directory, reserve_directory
+from sandbox.pool import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
-from sandbox.session.live_program import State
+from sandbox.session.live_program import LiveState
 from sandbox.session.output import Output
 
 IDLE_S: Final = 120.0
@@ -53,16 +53,16 @@ class Sessions:
         self.limits = limits or Limits()
         self.idle_s = idle_s
         self._isolation, self._packages = isolation, find_packages(packages)
-        self.places, self.turns = Places(count), Places(at_once or count)
+        self.places, self.turns = Slots(count), Slots(at_once or count)
         self._threads = ThreadPoolExecutor(count, "sandbox session")
-        self._open: set[Session] = set()
+        self._open: set[ProgramSession] = set()
         self._closed, self._directory = False, ""
 
-    def open(self) -> Session:
+    def open(self) -> ProgramSession:
         """A session. Nothing is started before its first call. Raises PoolClosed."""
         if self._closed:
             raise PoolClosed("the sessions are closed")
-        self._open.add(session := Session(self))
+        self._open.add(session := ProgramSession(self))
         return session
 
     async def close(self) -> None:
@@ -71,7 +71,7 @@ class Sessions:
         await asyncio.gather(*(session.close() for session in list(self._open)))
         self._threads.shutdown()
         if self._directory:
-            remove(self._directory)
+            remove_run_directory(self._directory)
 
     async def __aenter__(self) -> Sessions:
         return self
@@ -91,25 +91,25 @@ class Sessions:
     def make_run(self) -> FilesRun:
         return FilesRun(self._isolation, self.limits, self._packages)
 
-    def make_state(self) -> State:
-        return State(self._isolation, self.limits, self._packages, 2 * self.idle_s)
+    def make_state(self) -> LiveState:
+        return LiveState(self._isolation, self.limits, self._packages, 2 * self.idle_s)
 
     def start(self, work: Any, *given: Any) -> asyncio.Future[Any]:
         """In a thread that lives as long as we do: a jail ends with the thread that has started it."""
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ProgramSession) -> None:
         self._open.discard(session)
 
 
-class Session:
+class ProgramSession:
     """One program's state, from the first call on. Calls are answered one after the other."""
 
     def __init__(self, owner: Sessions) -> None:
         self._owner = owner
         self._turn = asyncio.Lock()
         self._held = AsyncExitStack()
-        self._state: State | None = None
+        self._state: LiveState | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._resting: asyncio.Task[None] | None = None
         self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
@@ -191,7 +191,7 @@ class Session:
         if self._resting is not None:
             await self._resting
 
-    async def _call(self, state: State, code: str, timeout_s: float) -> Output:
+    async def _call(self, state: LiveState, code: str, timeout_s: float) -> Output:
         work = self._owner.start(state.call, code, timeout_s)
         try:
             output: Output = await asyncio.shield(work)

@@ -24,7 +24,7 @@ class Outputs:
     """A line for each that it judges otherwise than its author."""
 
 
-def check(package: Package, judge: Judge) -> Outputs:
+def check_outputs(package: Package, judge: Judge) -> Outputs:
     """`judge`: one that runs all cases. Raises SandboxError."""
     tests = package.outputs
     if not tests:

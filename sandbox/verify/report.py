@@ -14,7 +14,7 @@ from sandbox.verify.runner import Judged
 from sandbox.verify.verify import TimeLimit
 
 
-def show(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Each on a line of its own, in any terminal's encoding."""
     encoding = sys.stdout.encoding or "ascii"
     for line in lines:
@@ -26,7 +26,7 @@ def log_lines(log: str) -> list[str]:
     return [f"| {line}" for line in log.rstrip().splitlines()]
 
 
-def head(package: Package) -> Iterator[str]:
+def package_lines(package: Package) -> Iterator[str]:
     settings = package.settings
     cases, groups = len(package.cases), sum(1 for _ in package.tree.groups()) - 1
     decides = "its own output validator" if package.validator else "the default output validator"

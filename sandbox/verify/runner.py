@@ -19,23 +19,23 @@ from sandbox.errors import CheckerError
 from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
 from sandbox.kernel import remove_tree, reserve_directory
+from sandbox.languages import find_language
 from sandbox.packages import (
-    CODES,
     Expected,
     Found,
     Grade,
     Grader,
     NewRules,
     OldRules,
-    Outcome,
     Package,
     Sources,
+    SubmissionOutcome,
     Unsupported,
     inputs,
 )
 from sandbox.verify import outputs
 
-_CODES: Final = {
+VERDICT_CODES: Final = {
     **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
     **{verdict: verdict.value for verdict in (Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.CE)},
 }
@@ -48,7 +48,7 @@ class Judged:
     name: str
     judgement: Judgement | None
     """None when it was not run."""
-    outcome: Outcome | None
+    outcome: SubmissionOutcome | None
     language: str = ""
     expected: str = ""
     surprises: tuple[str, ...] = ()
@@ -103,11 +103,11 @@ class Runner:
         if not validators:
             return inputs.Inputs()
         bounds = self.package.settings.bounds
-        return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
+        return inputs.check_inputs(validators, self.package.data, bounds, self._jail.partner(), self._builder)
 
     def check_outputs(self) -> outputs.Outputs:
         """Raises SandboxError."""
-        return outputs.check(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+        return outputs.check_outputs(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
 
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
         """And what it is judged by. Raises Unsupported, InvalidProgram."""
@@ -115,7 +115,7 @@ class Runner:
             return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
         program = self.package.submission(sources, code=said.language, entry=said.entry)
         allowed = self.package.settings.languages
-        code = next(code for code, name in CODES.items() if name == program.language)
+        code = find_language(program.language).package_code
         if allowed is not None and code not in allowed:
             raise Unsupported(f"the package allows {', '.join(allowed)}, not {code}")
         return program, self._problem
@@ -169,21 +169,21 @@ class Runner:
     def _found(self, results: Sequence[CaseResult], limit_s: float) -> dict[str, Found]:
         return {
             self.names[result.index]: Found(
-                "TLE" if result.cpu_s > limit_s else _CODES[result.verdict], dict(result.feedback)
+                "TLE" if result.cpu_s > limit_s else VERDICT_CODES[result.verdict], dict(result.feedback)
             )
             for result in results
         }
 
-    def outcome(self, judged: Judged, limit_s: float) -> Outcome:
+    def outcome(self, judged: Judged, limit_s: float) -> SubmissionOutcome:
         """What a run comes to at a time limit. Raises CheckerError where validator or grader break a rule."""
         best, minimise = _best_score(self.package), self.package.settings.minimise
         done = judged.judgement
         if done is None or done.verdict is Verdict.CE:
-            return Outcome({}, {}, best, minimise, compiled=False)
+            return SubmissionOutcome({}, {}, best, minimise, compiled=False)
         results = self._found(done.cases, limit_s)
-        return Outcome(results, self.grader.grade(results), best, minimise)
+        return SubmissionOutcome(results, self.grader.grade(results), best, minimise)
 
-    def out_of_range(self, outcome: Outcome) -> Iterator[str]:
+    def out_of_range(self, outcome: SubmissionOutcome) -> Iterator[str]:
         """Scores of groups that testdata.yaml says cannot be."""
         for group in self.package.tree.groups() if self.package.settings.scoring else ():
             rules, grade = group.rules, outcome.grades.get(group.name)

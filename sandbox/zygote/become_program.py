@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 from sandbox.kernel import linux
 from sandbox.pyharness import _runner
 from sandbox.zygote import escape_selftest
-from sandbox.zygote.confine import HIGH, STREAMS, Confinement, enter, restrain
+from sandbox.zygote.confine import HIGH, STREAMS, Confinement, confine_program, restrain
 
 Request = dict[str, Any]
 Step = Callable[[list[Any]], "Following | None"]
@@ -36,7 +36,7 @@ _die_with_parent, _let_watch, _enable_gc = linux.die_with_parent, linux.let_watc
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ChildSetup:
     """What all children of one zygote share."""
 
     how: Confinement
@@ -70,7 +70,7 @@ def become(given: list[Any]) -> Following:
     given.clear()
     gc.collect()  # what earlier runs left in circles would count them
     try:
-        restrain(setting.how, rlimits, native=is_native(request))
+        restrain(setting.how, rlimits, native=is_native_request(request))
     except BaseException as error:
         fail(setting, error)
     return turn(request, fds, setting)
@@ -91,12 +91,12 @@ def take_on(work: str, uid: int, library: int, dies: bool) -> None:
     _enable_gc()
 
 
-def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeType | None = None) -> Following:
+def turn(request: Request, fds: list[int], setting: ChildSetup, code: types.CodeType | None = None) -> Following:
     """Take on the run's streams and the program's identity, and begin. `code`: the Python program, if it is here."""
     try:
-        if is_native(request):
+        if is_native_request(request):
             _execute(request, fds, setting)
-        enter(setting.how, fds[:STREAMS])
+        confine_program(setting.how, fds[:STREAMS])
         linux.let_watch()
         _check_files(request)
         if request["mode"] == "probe":
@@ -107,7 +107,7 @@ def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeTyp
         gc.enable()
     except BaseException as error:
         fail(setting, error)
-    return _runner.run, [code]
+    return _runner.run_job, [code]
 
 
 def _check_files(request: Request) -> None:
@@ -119,25 +119,25 @@ def _check_files(request: Request) -> None:
         os.close(found)
 
 
-def is_native(request: Request) -> bool:
+def is_native_request(request: Request) -> bool:
     return bool(request["mode"] == "exec")
 
 
-def tool(request: Request) -> str:
+def toolchain_program(request: Request) -> str:
     """What of a toolchain it executes; empty for a program of its own."""
     return str(request["argv"][0]) if request["with_tools"] else ""
 
 
-def fail(setting: Setting, error: BaseException) -> NoReturn:
+def fail(setting: ChildSetup, error: BaseException) -> NoReturn:
     """Complain, and end."""
     os.write(setting.voice, f"{type(error).__name__}: {error}".encode()[:4000])
     os._exit(126)
 
 
-def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
+def _execute(request: Request, fds: list[int], setting: ChildSetup) -> NoReturn:
     program = HIGH if request["program"] is None else fds[request["program"]]
     streams = 5 if request["harness"] else 3
-    enter(setting.how, fds[:streams], tool=tool(request))
+    confine_program(setting.how, fds[:streams], tool=toolchain_program(request))
     _check_files(request)
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself

@@ -63,7 +63,7 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
     _reset_signals(native=native)
 
 
-def enter(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
+def confine_program(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
     """The second half, which makes the caller a program's process: `streams` become descriptors 0, 1, 2 and so on.
 
     They lie above those. `tool`: what it executes, where that is a toolchain's.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandbox.kernel import procfs
-from sandbox.zygote.memory_usage import read
+from sandbox.zygote.memory_usage import read_proc_file
 
 FILES_MAX: Final = 4096
 _BLOCK: Final = 512  # of st_blocks
@@ -71,6 +71,6 @@ def _written(pids: Iterable[str]) -> int:
     total = 0
     for pid in pids:
         with suppress(OSError):
-            for cut, size in _WRITTEN.findall(read(procfs.at(f"{pid}/io"))):
+            for cut, size in _WRITTEN.findall(read_proc_file(procfs.at(f"{pid}/io"))):
                 total += -int(size) if cut else int(size)
     return total

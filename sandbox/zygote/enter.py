@@ -47,9 +47,9 @@ class Entered:
     """Bounds the work directory, where nothing else does."""
 
 
-def moved(packages: dict[str, list[str]]) -> bool:
+def packages_are_moved(packages: dict[str, list[str]]) -> bool:
     """Tier A shows a package at another place than its own, and so must import it from there."""
-    return any(namespaces.place(path) != path for path in _paths(packages))
+    return any(namespaces.path_in_jail(path) != path for path in _paths(packages))
 
 
 def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
@@ -64,10 +64,10 @@ def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") 
     """
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
     there = _paths(packages)
-    found = (*map(namespaces.place, there), *(old + path for path in there)) if old else there
+    found = (*map(namespaces.path_in_jail, there), *(old + path for path in there)) if old else there
     homes = list(dict.fromkeys(library.at(os.path.dirname(path)) for path in found))
     sys.path += homes
-    _runner.prepare(" ".join((_WARM, *packages)))
+    _runner.prepare_interpreter(" ".join((_WARM, *packages)))
     for home in homes:
         sys.path.remove(home)
     sys.path.remove(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -81,7 +81,7 @@ def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
     return tuple(path for paths in packages.values() for path in paths)
 
 
-def enter(
+def enter_jail(
     tier: str,
     directory: str,
     parent: int,
@@ -112,14 +112,14 @@ def _enter_namespaces(
 ) -> Entered:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
-    pid = namespaces.enter()
+    pid = namespaces.enter_namespaces()
     if pid:
         control.close()
         linux.die_with_parent(parent)  # once more: the new user namespace cleared it
         os.waitpid(pid, 0)
         os._exit(0)
     packages = show["packages"]
-    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if moved(packages) else None
+    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if packages_are_moved(packages) else None
     namespaces.build_root(
         root,
         work_bytes=work_bytes,
@@ -137,9 +137,11 @@ def _enter_namespaces(
             *readable_paths.system(),
             *readable_paths.interpreter(),
             *show["roots"],
-            *map(namespaces.place, _paths(packages)),
+            *map(namespaces.path_in_jail, _paths(packages)),
         )
-        ruleset = high(landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listed()))
+        ruleset = high(
+            landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listable_directories())
+        )
         mechanisms.append(f"landlock {landlock.abi()}")
     os.umask(0o077)
     listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
@@ -156,7 +158,7 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     version = landlock.abi()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
-    uid = uids.claim()
+    uid = uids.claim_uid()
     if os.geteuid() == 0 and uid is None:
         raise PermissionError("root without a uid for programs that no other jail has")
     if uid is None:
@@ -165,12 +167,12 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
     read = (*readable_paths.system(), *readable_paths.interpreter(), *_paths(show["packages"]), *tools)
-    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listed()))
+    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listable_directories()))
     closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
     how = Confinement("B", work, uid, ruleset, closed=closed, library=library.lowest, frozen=frozen)
-    tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
+    tribe = watch.uid_tribe(uid, uids.claim_uid()) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener, Disk(work, work_bytes))
 
@@ -185,7 +187,7 @@ def _enter_nothing(directory: str, work_bytes: int) -> Entered:
 def _filter_calls(*spare: str) -> int | None:
     """Load the filter; returns the descriptor that tells of forbidden calls, where there is one."""
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    listener = seccomp.install(spare=spare, tell=True)
+    listener = seccomp.install_filter(spare=spare, tell=True)
     return None if listener is None else high(listener)
 
 

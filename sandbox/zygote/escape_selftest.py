@@ -11,7 +11,7 @@ from sandbox.kernel import linux
 
 
 def try_to_escape(tier: str) -> None:
-    """What `Keeper.prove` runs: each of these must fail for a confined child."""
+    """What `RequestLoop.prove` runs: each of these must fail for a confined child."""
     if 0 in (*os.getresuid(), *os.getresgid(), *os.getgroups()):
         raise AssertionError("the program would run as root")
     for what, attempt in (

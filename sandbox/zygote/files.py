@@ -16,7 +16,7 @@ GATHERED_MAX: Final = 64
 GATHERED_BYTES_MAX: Final = 64 << 20
 
 
-def place(work: str, name: str, source: int, offset: int, size: int) -> None:
+def write_file(work: str, name: str, source: int, offset: int, size: int) -> None:
     """Part of `source` as a new file, readable by all, below the directory `work`."""
     parent = work
     for part in name.split("/")[:-1]:

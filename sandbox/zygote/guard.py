@@ -37,9 +37,11 @@ def stand_guard(directory: str, owner: int) -> int:
         _watch_over(child, pidfd)
     finally:
         end_children(set())
-        from sandbox.kernel import remove  # only here: what it maps would make every fork of the child slower
+        from sandbox.kernel import (
+            remove_run_directory,
+        )  # only here: what it maps would make every fork of the child slower
 
-        remove(directory)
+        remove_run_directory(directory)
         os._exit(0)
 
 

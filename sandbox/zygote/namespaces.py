@@ -32,10 +32,10 @@ _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _SPACES: Final = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWNET
 
 
-def enter() -> int:
+def enter_namespaces() -> int:
     """Move into new namespaces. Returns the pid of pid 1 to the caller, and 0 to pid 1 itself."""
     uid, gid = os.geteuid(), os.getegid()
-    pool = uids.claim()
+    pool = uids.claim_uid()
     if uid == 0 and pool is None:
         raise PermissionError("root without a uid for programs that no other jail has")
     _unshare_user(uid, gid, pool)
@@ -96,7 +96,7 @@ def build_root(
     for path in (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
         _show(root, path)
     for path in packages:
-        _show(root, path, place(path))
+        _show(root, path, path_in_jail(path))
     if shared is not None:
         _bind_directory(shared, root + SHARED)
     _make_dev(root)
@@ -138,7 +138,7 @@ def interpreter_roots() -> tuple[str, ...]:
     return tuple(dict.fromkeys((sys.base_prefix, sys.base_exec_prefix)))
 
 
-def place(path: str) -> str:
+def path_in_jail(path: str) -> str:
     """Where the directory of a package is in the room: at its own place, unless the room has something of its own."""
     hidden = any(path.startswith(f"{ours}/") for ours in _OURS)
     return f"{_PACKAGES}/{os.path.basename(path)}" if hidden else path

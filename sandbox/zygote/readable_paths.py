@@ -40,7 +40,7 @@ def interpreter() -> list[str]:
     return [*found, os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)]
 
 
-def listed() -> list[str]:
+def listable_directories() -> list[str]:
     """Directories whose names may be read, down to the last: an import lists the library's, a linker its own."""
     return [path for path in ("/usr/lib", "/lib", _home()) if os.path.exists(path)]
 

@@ -30,21 +30,21 @@ from typing import Any, Final, NamedTuple
 from sandbox.kernel import linux, procfs
 from sandbox.pyharness import _runner
 from sandbox.zygote.become_program import (
+    ChildSetup,
     Following,
     Forked,
     Request,
-    Setting,
     become,
     fail,
-    is_native,
+    is_native_request,
     take_on,
-    tool,
+    toolchain_program,
     turn,
 )
-from sandbox.zygote.confine import STREAMS, Confinement, enter, keep_only_identity, plan_rlimits, restrain
-from sandbox.zygote.watch import Child, Outcome, Run, Tribe, end_all
+from sandbox.zygote.confine import STREAMS, Confinement, confine_program, keep_only_identity, plan_rlimits, restrain
+from sandbox.zygote.watch import Child, RunOutcome, Tribe, WatchedRun, end_all
 
-Begin = Callable[[Request, list[int]], Run]
+Begin = Callable[[Request, list[int]], WatchedRun]
 SPARES: Final = 2  # one for the run in hand, one that is forked meanwhile
 _ENDED: Final = struct.Struct("=idq")  # wait status, CPU seconds, peak memory in bytes
 _GO: Final = b"!"
@@ -68,12 +68,12 @@ def possible(how: Confinement) -> bool:
 class Starter:
     """Starts runs: from the program's template if it has one or is worth one, else in a fork of the zygote."""
 
-    def __init__(self, setting: Setting, tribe: Tribe) -> None:
+    def __init__(self, setting: ChildSetup, tribe: Tribe) -> None:
         self.setting, self.tribe = setting, tribe
         self.template: Template | None = None
         self.possible = possible(setting.how)
 
-    def begin(self, request: Request, fds: list[int]) -> Run:
+    def begin(self, request: Request, fds: list[int]) -> WatchedRun:
         """Start the program."""
         left = request["series"][1]
         if self.template is not None and not self.template.fits(request):
@@ -85,9 +85,9 @@ class Starter:
         self.template.go(fds)
         return self.template
 
-    def fork(self, request: Request, fds: list[int]) -> Run:
+    def fork(self, request: Request, fds: list[int]) -> WatchedRun:
         """Start the program without a template."""
-        rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native(request))
+        rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native_request(request))
         procfs.scatter_pids()
         child = os.fork()
         if child == 0:
@@ -104,7 +104,7 @@ class Starter:
 class Template:
     """The zygote's hold on one. It is a `watch.Run`, for the one run that is in hand."""
 
-    def __init__(self, request: Request, fds: list[int], setting: Setting, tribe: Tribe) -> None:
+    def __init__(self, request: Request, fds: list[int], setting: ChildSetup, tribe: Tribe) -> None:
         """Fork it, from the request of its first run. `series` says whose it is and how many runs are expected."""
         self.key, left = request["series"]
         self.same = {name: request[name] for name in _SAME}
@@ -149,7 +149,7 @@ class Template:
         except ProcessLookupError:
             return False
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         """Take in the run's end; where it was ended, or left something behind, nothing stays, template included."""
         report = b""
         if not outcome.cause:
@@ -172,9 +172,9 @@ class Template:
     def close(self) -> None:
         """End it and its spares; nothing may be in hand."""
         if self.alive:
-            self._tear_down(Outcome())
+            self._tear_down(RunOutcome())
 
-    def _tear_down(self, outcome: Outcome) -> None:
+    def _tear_down(self, outcome: RunOutcome) -> None:
         """The template dies first, so that no spare is forked any more; all that it had are our children then."""
         self.alive = False
         os.kill(self.pid, signal.SIGKILL)
@@ -202,7 +202,7 @@ def _serve(given: list[Any]) -> Following:
     request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
     try:
         linux.die_with_parent()
-        native = is_native(request)
+        native = is_native_request(request)
         if native and setting.how.tier == "A":
             _spawn_all(request, fds, setting, ends)
             os._exit(0)
@@ -224,7 +224,7 @@ def _serve(given: list[Any]) -> Following:
     os._exit(0)
 
 
-def _plan_spare(setting: Setting, ends: _Ends, code: types.CodeType | None) -> Following:
+def _plan_spare(setting: ChildSetup, ends: _Ends, code: types.CodeType | None) -> Following:
     """What a spare does for a Python program, with all that it needs looked up."""
     how = setting.how
     os.closerange(0, STREAMS)  # where a run's descriptors will lie, as they are the lowest
@@ -233,11 +233,11 @@ def _plan_spare(setting: Setting, ends: _Ends, code: types.CodeType | None) -> F
     return _await_python, [*ends, setting, (how.work, how.uid, how.library, how.tier != "A"), [code]]
 
 
-def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) -> None:
+def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _Ends) -> None:
     """With the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
     restrain(setting.how, plan_rlimits(setting.how, limits, native=True), native=True)
-    enter(setting.how, (), tool=tool(request))
+    confine_program(setting.how, (), tool=toolchain_program(request))
     while True:
         for fd in fds:
             os.close(fd)
@@ -249,7 +249,7 @@ def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) 
         _report(ends.reports, status, usage)
 
 
-def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
+def _spawn(request: Request, fds: list[int], setting: ChildSetup) -> int:
     path = request["argv"][0] if request["program"] is None else f"/proc/self/fd/{fds[request['program']]}"
     streams = fds[: 5 if request["harness"] else 3]
     actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(streams)]
@@ -300,7 +300,7 @@ def _await_python(given: list[Any]) -> Following:
         take_on(*identity)
     except BaseException as error:
         fail(setting, error)
-    return _runner.run, codes
+    return _runner.run_job, codes
 
 
 def _await_native(given: list[Any]) -> Following:

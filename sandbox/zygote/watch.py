@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from sandbox.kernel import procfs, seccomp
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.inbox import Inbox
-from sandbox.zygote.memory_usage import read, weigh
+from sandbox.zygote.memory_usage import read_proc_file, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _CPUS: Final = os.cpu_count() or 1 << 20
@@ -35,7 +35,7 @@ Spent = Callable[[], float]
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How one run ended.
 
     `cause` is what was enforced: cpu, wall, memory, output, disk, processes, cancelled, "security: <system call>", or
@@ -79,7 +79,7 @@ class Tribe:
     """True when `kill` cannot be outrun by a fork."""
 
 
-class Run(Protocol):
+class WatchedRun(Protocol):
     """A program that has begun: a direct child of ours, or a template's."""
 
     def fileno(self) -> int:
@@ -88,7 +88,7 @@ class Run(Protocol):
     def members(self) -> list[int]:
         """The processes of the run."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         """Take in what it used, and leave no process of it."""
 
 
@@ -103,22 +103,22 @@ class Child:
     def fileno(self) -> int:
         return self.pidfd
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         os.close(self.pidfd)
         end_all(self.tribe, outcome, {self.pid: True})
 
 
 def watch(
-    run: Run,
+    run: WatchedRun,
     limits: dict[str, Any],
     outputs: list[int],
     inbox: Inbox,
     listener: int | None = None,
     disk: Disk | None = None,
     spent: Spent | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
-    outcome = Outcome()
+    outcome = RunOutcome()
     start = time.monotonic()
     try:
         outcome.cause = _wait(run, limits, outputs, inbox, listener, disk, spent)
@@ -133,7 +133,7 @@ def watch(
 
 
 def _wait(
-    run: Run,
+    run: WatchedRun,
     limits: dict[str, Any],
     outputs: list[int],
     inbox: Inbox,
@@ -196,7 +196,7 @@ def _starved_s(members: list[int]) -> float:
     waits = [0.0]
     for pid in members:
         with suppress(OSError, ValueError, IndexError):
-            waits.append(int(read(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
+            waits.append(int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
     return max(waits)
 
 
@@ -223,15 +223,15 @@ def _use(members: list[int]) -> tuple[float, int]:
 
 
 def _use_of(pid: int) -> tuple[float, int]:
-    fields = read(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
+    fields = read_proc_file(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
     waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
     cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
     with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
-        cpu_s = max(cpu_s, int(read(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
+        cpu_s = max(cpu_s, int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
     return cpu_s + waited_for, int(fields[17])
 
 
-def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
+def end_all(tribe: Tribe, outcome: RunOutcome, known: dict[int, bool]) -> None:
     """Kill and reap until there is nothing left; CPU and memory are summed over all of the run's that is reaped.
 
     known: True for the program's own process, False for what does not belong to the run. Who is not named there was
@@ -245,7 +245,7 @@ def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
             time.sleep(0.001)
 
 
-def _reap(outcome: Outcome, known: dict[int, bool], flags: int) -> bool:
+def _reap(outcome: RunOutcome, known: dict[int, bool], flags: int) -> bool:
     """Take in what has ended (flags 0: wait for it). True when no child is left: orphans become our children."""
     while True:
         try:
@@ -292,12 +292,12 @@ def uid_tribe(uid: int, killer: int | None) -> Tribe:
                 os._exit(0)
         os.waitpid(pid, 0)
 
-    return Tribe(descendants, kill, atomic=False)
+    return Tribe(descendant_pids, kill, atomic=False)
 
 
 def domain_tribe() -> Tribe:
     """Tier B without root: our Landlock domain scopes signals, so kill(-1) reaches only our descendants."""
-    return Tribe(descendants, lambda: _kill(-1), atomic=True)
+    return Tribe(descendant_pids, lambda: _kill(-1), atomic=True)
 
 
 def searched_tribe() -> Tribe:
@@ -305,13 +305,13 @@ def searched_tribe() -> Tribe:
 
     def kill() -> None:
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in descendants():
+            for pid in descendant_pids():
                 _kill(pid, number)
 
-    return Tribe(descendants, kill, atomic=False)
+    return Tribe(descendant_pids, kill, atomic=False)
 
 
-def descendants(root: int | None = None) -> list[int]:
+def descendant_pids(root: int | None = None) -> list[int]:
     """Of `root`, by default of this process."""
     found: list[int] = []
     queue = [os.getpid() if root is None else root]
@@ -319,7 +319,9 @@ def descendants(root: int | None = None) -> list[int]:
         pid = queue.pop()
         try:
             for thread in os.listdir(procfs.at(f"{pid}/task")):
-                queue += [int(item) for item in read(procfs.at(f"{pid}/task/{thread}/children"), 1 << 20).split()]
+                queue += [
+                    int(item) for item in read_proc_file(procfs.at(f"{pid}/task/{thread}/children"), 1 << 20).split()
+                ]
         except (OSError, ValueError):
             continue
         found.append(pid)
@@ -336,7 +338,7 @@ def is_ending(pid: int) -> bool:
 
 def _ends(stat: str) -> bool:
     try:
-        return bool(int(read(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
+        return bool(int(read_proc_file(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
     except OSError:
         return True
 

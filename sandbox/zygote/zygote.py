@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from sandbox.kernel import cgroup, linux
 from sandbox.zygote import files, guard, template, watch
-from sandbox.zygote.become_program import Forked, Setting, live
+from sandbox.zygote.become_program import ChildSetup, Forked, live
 from sandbox.zygote.confine import STREAMS, high
-from sandbox.zygote.enter import Entered, enter, moved, reach_library, warm_up
+from sandbox.zygote.enter import Entered, enter_jail, packages_are_moved, reach_library, warm_up
 from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
 
 _OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
@@ -49,11 +49,11 @@ def _keep(_: list[Any]) -> None:
     _reserve()
     linux.die_with_parent(int(parent))
     try:
-        group = None if tier == "C" else cgroup.join(show["group"])
+        group = None if tier == "C" else cgroup.join_new_cgroup(show["group"])
         library = reach_library(tier, show["packages"])
-        if not (tier == "A" and moved(show["packages"])):
+        if not (tier == "A" and packages_are_moved(show["packages"])):
             warm_up(show["packages"], library)
-        keeper = Keeper(control, enter(tier, directory, int(parent), int(work_bytes), control, show, library))
+        keeper = RequestLoop(control, enter_jail(tier, directory, int(parent), int(work_bytes), control, show, library))
         keeper.use(group, int(work_bytes))
         keeper.prove()
     except (OSError, AssertionError, ImportError) as error:
@@ -71,7 +71,7 @@ def _reserve() -> None:
     os.close(fd)
 
 
-class Keeper:
+class RequestLoop:
     """Runs requests one after the other in the jail that it has entered."""
 
     def __init__(self, control: socket.socket, entered: Entered) -> None:
@@ -89,13 +89,13 @@ class Keeper:
         os.environ.clear()
         os.environ.update(environment)
         self.complaint, voice = map(high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
-        self.setting = Setting(how, environment, voice)
+        self.setting = ChildSetup(how, environment, voice)
         self.starter = template.Starter(self.setting, entered.tribe)
-        self.group: cgroup.Group | None = None
+        self.group: cgroup.Cgroup | None = None
         self.spare_bytes = 0
         self.untouched = self._look()
 
-    def use(self, group: cgroup.Group | None, work_bytes: int) -> None:
+    def use(self, group: cgroup.Cgroup | None, work_bytes: int) -> None:
         """Limit all runs by `group`, whose memory is also that of the work directory, of the outputs, and ours."""
         if group is not None:
             self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
@@ -145,7 +145,7 @@ class Keeper:
             except OwnerGone:
                 return
             except OSError as error:  # who runs here next would pay for it: say why, and end
-                self.inbox.answer(_reply(watch.Outcome(), f"{type(error).__name__}: {error}"), [], hold=False)
+                self.inbox.answer(_reply(watch.RunOutcome(), f"{type(error).__name__}: {error}"), [], hold=False)
                 return
             self.inbox.answer(reply, out, hold=request["hold"] and reply["cause"] is None)
             for fd in (*fds, *out):
@@ -154,7 +154,7 @@ class Keeper:
     def run(self, request: Request, fds: list[int]) -> tuple[dict[str, Any], list[int]]:
         """One run, from files placed to nothing left. The reply's `error` is our fault, never the program's."""
         if "cancelled" in request:
-            return _reply(watch.Outcome("cancelled")) | {"gathered": []}, []
+            return _reply(watch.RunOutcome("cancelled")) | {"gathered": []}, []
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
             self._complaint()
@@ -168,9 +168,9 @@ class Keeper:
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
         return _reply(outcome, complaint) | {"gathered": found}, out
 
-    def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.Outcome:
+    def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.RunOutcome:
         for name, offset, size in request["files"]:
-            files.place(self.setting.how.work, name, fds[request["packed"]], offset, size)
+            files.write_file(self.setting.how.work, name, fds[request["packed"]], offset, size)
         if request["gather"] is not None:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
@@ -251,5 +251,5 @@ def _rewind(stdin: int, *outputs: int) -> None:
         os.lseek(fd, 0, os.SEEK_SET)
 
 
-def _reply(outcome: watch.Outcome, error: str = "") -> dict[str, Any]:
-    return {**{name: getattr(outcome, name) for name in watch.Outcome.__slots__}, "error": error}
+def _reply(outcome: watch.RunOutcome, error: str = "") -> dict[str, Any]:
+    return {**{name: getattr(outcome, name) for name in watch.RunOutcome.__slots__}, "error": error}

@@ -25,7 +25,7 @@ from _inputs import WIDE, episode_config, free
 from _shared import argument_parser
 
 from overlap.core import Prompt, Request, Trajectory
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 from overlap.policy import make_tiny_policy
 from overlap.run import gc_frozen
 from overlap.server import Chat, ChatTemplate, Gateway
@@ -145,7 +145,7 @@ async def main(count: int, turns: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         policy = make_tiny_policy(Path(folder) / "tiny")
-        engine = VllmGenerator(episode_config(policy, count), policy, Path(folder), standalone=True)
+        engine = EngineClient(episode_config(policy, count), policy, Path(folder), standalone=True)
         template = ChatTemplate(AutoTokenizer.from_pretrained(policy))
         try:
             await engine.start()

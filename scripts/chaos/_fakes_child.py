@@ -114,7 +114,7 @@ def put_fakes(journal: Path) -> None:
         return FakeVerifier(seed=cfg.run.seed, seconds=some_ms, workers=6, failed=0.05)
 
     training.prepare = prepare
-    overlap.generate.VllmGenerator = generator  # type: ignore[assignment, misc]
+    overlap.generate.EngineClient = generator  # type: ignore[assignment, misc]
     overlap.verify.SandboxVerifier = verifier  # type: ignore[assignment, misc]
     overlap.learner.ProcessLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
 

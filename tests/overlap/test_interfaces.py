@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from overlap import core, fakes
-from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+from overlap.generate import EngineClient, Engines
 from overlap.learner import ProcessLearner
 from overlap.replay import kept_rollouts as saved
 from overlap.verify import SandboxVerifier
@@ -18,9 +18,8 @@ from overlap.verify import SandboxVerifier
 @pytest.mark.parametrize(
     ("protocol", "door"),
     [
-        (core.Generator, VllmGenerator),
-        (core.Generator, SteadyGenerator),
-        (core.Generator, Replicas),
+        (core.Generator, EngineClient),
+        (core.Generator, Engines),
         (core.Generator, saved.SavedGenerator),
         (core.Generator, fakes.FakeGenerator),
         (core.Verifier, SandboxVerifier),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.generate import Engines
 from overlap.placement import place_here
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Console, Resumed, RunDir
@@ -84,8 +86,8 @@ class Stage:
         self.policy = folder / "policy"
         self.policy.mkdir(exist_ok=True)
         self.generator, self.verifier, self.learner = Generator(), Verifier(), Learner()
-        monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: self.generator)
-        monkeypatch.setattr("overlap.generate.SteadyGenerator", lambda make, **_: make())  # one that dies stays dead
+        monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: self.generator)
+        monkeypatch.setattr("overlap.generate.Engines", partial(Engines, policy=None))  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
         monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
         self.shown = io.StringIO()

@@ -43,7 +43,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
     started.clear()
     monkeypatch.setattr(standalone, "prepare", prepare)
-    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: _Serving())
+    monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: _Serving())
     monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier())
 
 

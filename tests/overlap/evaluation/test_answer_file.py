@@ -13,7 +13,7 @@ import pytest
 from overlap.core import Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, StageError
 from overlap.evaluation.answer_file import AnswerFile
-from overlap.evaluation.complete import Draw, complete
+from overlap.evaluation.complete import SamplingOptions, complete_answers
 from overlap.fakes import fake_prompts
 
 LAW = {"policy": "abc", "temperature": 0.6}
@@ -51,7 +51,7 @@ class Judge:
 def completed(path: Path, engine: Any, judge: Any, samples: int = 4, prompts: Any = PROMPTS) -> AnswerFile:
     file = AnswerFile.open(path, LAW)
     try:
-        asyncio.run(complete(engine, judge, prompts, Draw(samples), file))
+        asyncio.run(complete_answers(engine, judge, prompts, SamplingOptions(samples), file))
     finally:
         file.close()
     return file
@@ -162,20 +162,20 @@ def test_a_file_that_is_only_looked_at_is_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"samples": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"temperature": 0.0}])
 def test_a_law_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Draw(**wrong)
+        SamplingOptions(**wrong)
 
 
 def test_evaluations_ask_for_their_own_law() -> None:
-    assert {(r.temperature, r.top_p) for r in _asked(Draw(2, 0.6, 0.95))} == {(0.6, 0.95)}
+    assert {(r.temperature, r.top_p) for r in _asked(SamplingOptions(2, 0.6, 0.95))} == {(0.6, 0.95)}
     assert Request(0, 0, PROMPTS[0]).top_p == 1.0
 
 
-def _asked(draw: Draw) -> list[Request]:
+def _asked(draw: SamplingOptions) -> list[Request]:
     import tempfile
 
     engine = Engine()
     with tempfile.TemporaryDirectory() as folder:
         file = AnswerFile.open(Path(folder) / "answers.jsonl", LAW)
-        asyncio.run(complete(engine, Judge(), PROMPTS, draw, file))  # type: ignore[arg-type]
+        asyncio.run(complete_answers(engine, Judge(), PROMPTS, draw, file))  # type: ignore[arg-type]
         file.close()
     return engine.asked

@@ -13,8 +13,8 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import PassRate, Tally, measure, paired_change, pass_at_k, tally
-from overlap.evaluation.filter import Bounds, FilterReport, filter_problems, split_tallies
+from overlap.evaluation.evaluate import PassRate, ProblemTally, measure_pass_rate, paired_change, pass_at_k, tally
+from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.evaluation.sampling import answers
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 
@@ -44,7 +44,7 @@ def test_pass_at_k_refuses_what_cannot_be(samples: int, passes: int, k: int) -> 
 
 
 def rate(*tallies: tuple[str, int, int], k: int = 1) -> PassRate:
-    return PassRate(tuple(Tally(*tally) for tally in tallies), k)
+    return PassRate(tuple(ProblemTally(*tally) for tally in tallies), k)
 
 
 def test_a_rate_is_the_mean_over_problems_and_pass_at_k_that_of_the_unbiased_estimates() -> None:
@@ -59,7 +59,9 @@ def test_a_rate_is_the_mean_over_problems_and_pass_at_k_that_of_the_unbiased_est
 
 
 def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told() -> None:
-    found = PassRate((Tally("a", 1, 2, failed=2), Tally("b", 0, 0, failed=4), Tally("c", 0, 4)), k=4)
+    found = PassRate(
+        (ProblemTally("a", 1, 2, failed=2), ProblemTally("b", 0, 0, failed=4), ProblemTally("c", 0, 4)), k=4
+    )
     assert (found.at(1).value, found.at(1).problems) == (0.25, 2)
     assert (found.at(4).value, found.at(4).problems) == (0.0, 1)  # the others have fewer than 4 samples
     assert (found.samples, found.failed, found.figures()["failed"]) == (6, 6, 6)
@@ -67,7 +69,7 @@ def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told
 
 
 def test_of_nothing_measured_nothing_is_claimed() -> None:
-    nothing = PassRate((Tally("a", 0, 0, failed=4),))
+    nothing = PassRate((ProblemTally("a", 0, 0, failed=4),))
     estimate = nothing.at(1)
     assert math.isnan(estimate.value)
     assert (estimate.low, estimate.high, estimate.problems) == (0.0, 1.0, 0)
@@ -75,7 +77,7 @@ def test_of_nothing_measured_nothing_is_claimed() -> None:
 
 
 def test_a_pass_rate_survives_json() -> None:
-    found = PassRate((Tally("a", 1, 2, 3, 4, 5), Tally("b", 0, 0)), 2, 0.5, 3.5)
+    found = PassRate((ProblemTally("a", 1, 2, 3, 4, 5), ProblemTally("b", 0, 0)), 2, 0.5, 3.5)
     assert PassRate.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
@@ -103,7 +105,9 @@ def measured(work: Callable[[FakeGenerator], object], **fakes: float) -> object:
 def test_every_sample_is_counted_once() -> None:
     seen: list[tuple[int, int]] = []
     found = measured(
-        lambda g: measure(g, FakeVerifier(solved=0.3), fake_prompts(20), 8, k=4, progress=lambda *n: seen.append(n))
+        lambda g: measure_pass_rate(
+            g, FakeVerifier(solved=0.3), fake_prompts(20), 8, k=4, progress=lambda *n: seen.append(n)
+        )
     )
     assert isinstance(found, PassRate)
     assert (found.at(1).problems, found.samples, found.failed) == (20, 160, 0)
@@ -114,7 +118,7 @@ def test_every_sample_is_counted_once() -> None:
 
 
 def test_samples_that_we_failed_to_score_are_left_out_and_counted() -> None:
-    found = measured(lambda g: measure(g, FakeVerifier(failed=0.5), fake_prompts(10), 4))
+    found = measured(lambda g: measure_pass_rate(g, FakeVerifier(failed=0.5), fake_prompts(10), 4))
     assert isinstance(found, PassRate)
     assert found.samples + found.failed == 40
     assert 0 < found.samples < 40
@@ -129,7 +133,7 @@ def test_every_request_carries_the_temperature_of_the_evaluation(temperature: fl
             asked.append(trajectory.request)
             return await super().score(trajectory)
 
-    found = measured(lambda g: measure(g, Asked(), fake_prompts(2), 2, temperature=temperature))
+    found = measured(lambda g: measure_pass_rate(g, Asked(), fake_prompts(2), 2, temperature=temperature))
     assert found.temperature == temperature  # type: ignore[attr-defined]
     assert {request.temperature for request in asked} == {temperature}
 
@@ -182,32 +186,32 @@ def test_cancelling_a_measurement_cancels_its_samples() -> None:
 # --- the filter -----------------------------------------------------------------------------------------------
 
 
-def tallies(*passes: int, samples: int = 10) -> list[Tally]:
-    return [Tally(f"p{i}", c, samples) for i, c in enumerate(passes)]
+def tallies(*passes: int, samples: int = 10) -> list[ProblemTally]:
+    return [ProblemTally(f"p{i}", c, samples) for i, c in enumerate(passes)]
 
 
 def test_only_a_mixed_outcome_within_the_bounds_is_kept() -> None:
-    found = split_tallies(tallies(0, 1, 5, 9, 10), Bounds(low=0.2, high=0.8))
+    found = split_tallies(tallies(0, 1, 5, 9, 10), SplitBounds(low=0.2, high=0.8))
     assert found == ("dropped", "dropped", "train", "dropped", "dropped")
-    assert split_tallies(tallies(0, 10), Bounds(low=0.0, high=1.0)) == ("dropped", "dropped")
+    assert split_tallies(tallies(0, 10), SplitBounds(low=0.0, high=1.0)) == ("dropped", "dropped")
 
 
 def test_a_problem_that_was_never_scored_is_dropped() -> None:
-    assert split_tallies([Tally("p", 0, 0, failed=4)], Bounds()) == ("dropped",)
+    assert split_tallies([ProblemTally("p", 0, 0, failed=4)], SplitBounds()) == ("dropped",)
 
 
 def test_heldout_problems_are_spread_over_the_pass_rates() -> None:
     made = tallies(*(i % 9 + 1 for i in range(90)))
-    splits = split_tallies(made, Bounds(low=0.05, high=0.95, heldout=18))
+    splits = split_tallies(made, SplitBounds(low=0.05, high=0.95, heldout=18))
     by_split = {name: sorted(t.passes for t, s in zip(made, splits, strict=True) if s == name) for name in set(splits)}
     assert by_split["heldout"] == sorted([*range(1, 10)] * 2)
     assert len(by_split["train"]) == 72
-    assert splits == split_tallies(made, Bounds(low=0.05, high=0.95, heldout=18))
+    assert splits == split_tallies(made, SplitBounds(low=0.05, high=0.95, heldout=18))
 
 
 def test_a_smaller_training_set_keeps_the_distribution() -> None:
     made = tallies(*(i % 9 + 1 for i in range(90)))
-    splits = split_tallies(made, Bounds(low=0.05, high=0.95, heldout=9, train=9))
+    splits = split_tallies(made, SplitBounds(low=0.05, high=0.95, heldout=9, train=9))
     train = [t.passes for t, s in zip(made, splits, strict=True) if s == "train"]
     assert len(train) == 9
     assert sum(train) / 9 == pytest.approx(5, abs=0.5)
@@ -218,7 +222,13 @@ def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path
     with pytest.raises(ConfigError, match=rf"heldout=29: only \d+ problems are kept; .*; {out} has the measurement"):
         measured(
             lambda g: filter_problems(
-                g, FakeVerifier(solved=0.4), fake_prompts(30), out=out, source="s", samples=4, bounds=Bounds(heldout=29)
+                g,
+                FakeVerifier(solved=0.4),
+                fake_prompts(30),
+                out=out,
+                source="s",
+                samples=4,
+                bounds=SplitBounds(heldout=29),
             )
         )
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -231,7 +241,9 @@ def test_holding_out_every_problem_is_refused_before_anything_is_measured(tmp_pa
     out = tmp_path / "split.jsonl"
     with pytest.raises(ConfigError, match="heldout=2: there are only 2 problems"):
         asyncio.run(
-            filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, source="s", bounds=Bounds(heldout=2))
+            filter_problems(
+                Unused(), FakeVerifier(), fake_prompts(2), out=out, source="s", bounds=SplitBounds(heldout=2)
+            )
         )
     assert not out.exists()
 
@@ -242,7 +254,7 @@ def test_holding_out_every_problem_is_refused_before_anything_is_measured(tmp_pa
 def test_impossible_bounds_are_refused_by_name(bounds: dict[str, float]) -> None:
     name, value = next(iter(bounds.items()))
     with pytest.raises(ConfigError, match=f"^{name}={value}: use 0 "):
-        Bounds(**bounds)  # type: ignore[arg-type]
+        SplitBounds(**bounds)  # type: ignore[arg-type]
 
 
 def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it(tmp_path: Path) -> None:
@@ -252,7 +264,7 @@ def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it
     prompts = fake_prompts(30)
     report = measured(
         lambda g: filter_problems(
-            g, FakeVerifier(solved=0.4), prompts, out=out, source=str(source), samples=4, bounds=Bounds(heldout=5)
+            g, FakeVerifier(solved=0.4), prompts, out=out, source=str(source), samples=4, bounds=SplitBounds(heldout=5)
         )
     )
     assert isinstance(report, FilterReport)

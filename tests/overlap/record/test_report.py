@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from overlap.errors import RunDirError
-from overlap.record.files import plain
+from overlap.record.json_lines import to_json_types
 from overlap.record.looplag import Lag
 from overlap.record.report import TIMINGS, column, draw_picture, hardware, moving_mean, summary, versions, write_picture
 
@@ -57,7 +57,7 @@ def test_steps_without_a_figure_are_left_out_of_its_median():
 
 def test_a_run_without_steps_has_a_summary_that_json_takes():
     made = summary([], reason="error: engine died", seconds=3, run_dir=Path("r"))
-    assert json.loads(json.dumps(plain(made), allow_nan=False))["reward"]["first"] is None
+    assert json.loads(json.dumps(to_json_types(made), allow_nan=False))["reward"]["first"] is None
 
 
 def test_versions_and_hardware_say_what_the_figures_were_measured_on():

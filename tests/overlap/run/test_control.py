@@ -13,8 +13,8 @@ import pytest
 from sessions import Learner, Stage, play
 
 from overlap.errors import LearnerError, OverlapError, StageError, StoppedError
-from overlap.record import read_rows
-from overlap.record.checkpoint import complete
+from overlap.record import read_json_lines
+from overlap.record.checkpoint import complete_checkpoints
 from overlap.run import control as module
 from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
@@ -62,7 +62,7 @@ def until(control: RunControl, state: str) -> dict[str, Any]:
 
 
 def steps_of(session: TrainingSession) -> list[float]:
-    return [row["step"] for row in read_rows(session.run.metrics)]
+    return [row["step"] for row in read_json_lines(session.run.metrics)]
 
 
 def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
@@ -85,7 +85,7 @@ def test_a_run_is_paused_saved_and_resumed_over_its_socket(stage: Make) -> None:
     status = asked.result()
     assert status["paused"]
     assert 2 <= status["step"] < 40
-    assert status["checkpoint"] == complete(session.run.checkpoints)[0].name == f"step-{status['step']:06d}"
+    assert status["checkpoint"] == complete_checkpoints(session.run.checkpoints)[0].name == f"step-{status['step']:06d}"
     assert (status["generating"], status["verifying"]) == (0, 0)
     assert figures["exit"] == "finished"
     assert steps_of(session) == list(range(1, 41))

@@ -20,7 +20,6 @@ from starting import Held
 
 from overlap.cli import main
 from overlap.errors import ConfigError, OverlapError
-from overlap.record import SOCKET
 from overlap.run import control_socket as ctl
 from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
@@ -30,7 +29,7 @@ from overlap.run.control_socket import ask, listening
 def run_in(folder: Path) -> Iterator[RunControl]:
     """A run that goes on, and does nothing."""
     control = RunControl()
-    with listening(control, folder / SOCKET):
+    with listening(control, folder / "ctl"):
         control.enter("running")
         yield control
 
@@ -39,7 +38,7 @@ def run_in(folder: Path) -> Iterator[RunControl]:
 def client(folder: Path, sent: bytes = b"") -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(60)
-        link.connect(str(folder / SOCKET))
+        link.connect(str(folder / "ctl"))
         link.sendall(sent)
         yield link
 
@@ -57,7 +56,7 @@ def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) 
     folder = tmp_path.joinpath(*["deep" * 10] * 5)
     folder.mkdir(parents=True)
     with run_in(folder):
-        assert stat.S_IMODE(os.stat(folder / SOCKET).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(folder / "ctl").st_mode) == 0o600
         assert ask(str(folder), "status")["state"] == "running"
 
 
@@ -172,8 +171,8 @@ def killed_run(folder: Path) -> Path:
     (folder / "config.yaml").touch()
     (folder / "run.log").touch()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(folder / SOCKET))
-    return folder / SOCKET
+        dead.bind(str(folder / "ctl"))
+    return folder / "ctl"
 
 
 def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_path: Path) -> None:
@@ -186,10 +185,10 @@ def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_pat
 
 
 def test_a_file_of_the_users_in_its_place_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / SOCKET).write_text("mine")
+    (tmp_path / "ctl").write_text("mine")
     with pytest.raises(FileExistsError, match="something else is in its place"), run_in(tmp_path):
         pass
-    assert (tmp_path / SOCKET).read_text() == "mine"
+    assert (tmp_path / "ctl").read_text() == "mine"
 
 
 def test_a_run_that_has_its_directory_and_is_about_to_listen_is_waited_for(
@@ -267,7 +266,7 @@ def test_a_directory_of_another_user_that_tells_nothing_is_called_theirs(
 def test_a_process_that_is_stopped_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctl, "ASK_S", 0.01)
     with socket.socket(socket.AF_UNIX) as stopped:
-        stopped.bind(str(tmp_path / SOCKET))
+        stopped.bind(str(tmp_path / "ctl"))
         stopped.listen()
         with pytest.raises(OverlapError, match=r"did not answer within 0.01 s"):
             ask(str(tmp_path), "status")

@@ -13,7 +13,6 @@ import pytest
 from overlap.cluster import FarSite, RankSite
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.fakes import FakeGenerator
-from overlap.generate import Replicas, SteadyGenerator
 from overlap.placement import Devices, EngineSeat, NodeDevices, Placement, RankSeat, place, place_over
 from overlap.run.parts import PartFactory, before_starts, bound_cores
 
@@ -27,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append(how)
         return SimpleNamespace()
 
-    monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
+    monkeypatch.setattr("overlap.generate.EngineClient", engine)
     return asked
 
 
@@ -41,7 +40,7 @@ def engines(count: int, folder: Path, *, trained: bool) -> Any:
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_one_engine_prints_into_the_log_of_the_run(tmp_path: Path, made: list[dict[str, Any]], trained: bool) -> None:
-    assert not isinstance(engines(1, tmp_path, trained=trained), Replicas)
+    engines(1, tmp_path, trained=trained)
     assert [(how["engine"], how["log"]) for how in made] == [(0, tmp_path / "run.log")]
     assert list(tmp_path.iterdir()) == []
 
@@ -50,7 +49,7 @@ def test_one_engine_prints_into_the_log_of_the_run(tmp_path: Path, made: list[di
 def test_each_of_several_engines_has_a_seat_and_a_log_of_its_own(
     tmp_path: Path, made: list[dict[str, Any]], trained: bool
 ) -> None:
-    assert isinstance(engines(3, tmp_path, trained=trained), Replicas)
+    engines(3, tmp_path, trained=trained)
     folder = tmp_path / "engines"
     assert [(how["engine"], how["log"]) for how in made] == [(e, folder / f"{e}.log") for e in range(3)]
     assert [seat.environment["VLLM_CPU_OMP_THREADS_BIND"] for seat in made[0]["placement"].engines] == ["0", "1", "2"]
@@ -89,7 +88,7 @@ def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Pa
     nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
     prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
     placement, log = place_over(cfg, nodes), tmp_path / "run.log"
-    assert isinstance(PartFactory(prepared, placement, tmp_path, log).training_engines(), Replicas)
+    PartFactory(prepared, placement, tmp_path, log).training_engines()
     first, second, third = [how["site"] for how in made]
     assert isinstance(first, FarSite)
     assert isinstance(second, FarSite)
@@ -120,7 +119,7 @@ def test_engines_that_serve_come_up_again_where_they_are_on_nodes(tmp_path: Path
     far, here = place_over(cfg, nodes, learner=False), place(cfg, Devices(cores=(0, 1)), learner=False)
     for placement, again in ((far, True), (here, False)):
         engines: Any = PartFactory(prepared, placement, tmp_path, tmp_path / "run.log").serving_engines()
-        assert [isinstance(engine, SteadyGenerator) for engine in engines._engines] == [again] * 2
+        assert [slot._policy is not None for slot in engines._slots] == [again] * 2
     assert [how["standalone"] for how in made] == [True] * 4
 
 

@@ -15,7 +15,7 @@ from sessions import Generator, Learner, Stage, Verifier, play
 
 from overlap.core import Batch, WeightUpdate
 from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
-from overlap.record import final_table, read_rows
+from overlap.record import final_table, read_json_lines
 from overlap.run import restarts
 from overlap.run.session import TrainingSession
 
@@ -30,7 +30,7 @@ class Troupe:
         self.learners: list[Learner] = []
         self.engines: list[Generator] = []
         self._dies = dies
-        monkeypatch.setattr("overlap.generate.VllmGenerator", self._engine)
+        monkeypatch.setattr("overlap.generate.EngineClient", self._engine)
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
         monkeypatch.setattr("overlap.learner.ProcessLearner", self._learner)
         monkeypatch.setattr(restarts, "PAUSE_S", 0.001)
@@ -79,11 +79,11 @@ def test_the_run_goes_on_from_its_newest_checkpoint_as_if_nothing_had_happened(
     assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("finished", 5, 5)
     batches = [essence(b) for b in (*made.learners[0].batches[:2], *made.learners[1].batches)]
     assert batches == [essence(b) for b in whole.learners[0].batches]
-    assert [row["step"] for row in read_rows(session.run.metrics)] == [1, 2, 3, 4, 5]
+    assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
     learned = [e for e in json.loads(session.run.trace.read_text()) if e.get("cat") == "learn"]
     assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
     assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
-    samples = [(row["step"], row["id"]) for row in read_rows(session.run.trajectories)]
+    samples = [(row["step"], row["id"]) for row in read_json_lines(session.run.trajectories)]
     assert len(samples) == len(set(samples)) == 5
     assert all(door._closed.is_set() for door in (*made.learners, *made.engines))
     assert "policy" not in {p.name for p in tmp_path.glob(".policy*")}

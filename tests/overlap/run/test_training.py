@@ -18,7 +18,7 @@ from overlap.config import Config, load_config
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
 from overlap.prepare.run_inputs import RunInputs
-from overlap.record import SOCKET, place
+from overlap.record import ownership
 from overlap.run import control_socket as ctl
 from overlap.run import session, training
 from overlap.run.control import RunControl
@@ -151,8 +151,8 @@ def test_a_second_run_in_the_directory_leaves_the_first_one_its_socket(stage: St
     def on_step(batch: Any) -> None:
         if batch.step == 2:
             with pytest.raises(ConfigError, match="another run is writing there"):
-                place.take_lock(run, "again")
-            said.append((run / SOCKET).is_socket())
+                ownership.take_lock(run, "again")
+            said.append((run / "ctl").is_socket())
 
     stage.learner.on_step = on_step
     overlap.train(stage.cfg)

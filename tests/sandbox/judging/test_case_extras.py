@@ -9,7 +9,7 @@ from toolchains import need
 
 from sandbox import Case, InvalidProblem, Problem, Program
 from sandbox.judging import Judge
-from sandbox.pool.problem_memfd import read, write
+from sandbox.pool.problem_memfd import read_problem, write
 
 
 def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") -> list[str]:
@@ -52,7 +52,7 @@ def test_a_problem_with_such_cases_crosses_borders_whole() -> None:
     problem = Problem("p", "stdio", (case, Case("")), compare="checker", checker=checker, convention="kattis", passes=3)
     assert Problem.from_json(problem.to_json()) == problem
     parcel, _ = write(problem)
-    assert read(parcel) == problem
+    assert read_problem(parcel) == problem
 
 
 CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}

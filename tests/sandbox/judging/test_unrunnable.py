@@ -11,7 +11,7 @@ from toolchains import need
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.judging.judge import Judge
 from sandbox.kernel import make_memfd
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_run_is_the_programs_fault(tiered_judge: Judge, language:
 def test_bytes_that_are_no_program_are_not_started(tiered_jail: Jail, content: bytes) -> None:
     binary = make_memfd("program", content, seal=True)
     try:
-        done = tiered_jail.run(Run(LIMITS, argv=("main",), program=binary))
+        done = tiered_jail.run(JailedRun(LIMITS, argv=("main",), program=binary))
         assert (done.cause, done.exit_code) == (None, 126)
         assert b"cannot be run" in done.stderr
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from toolchains import need
+from wide import every
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.judging import Judge
@@ -107,14 +108,14 @@ GO = {
 }
 LANGUAGES = {"cpp": CPP, "c": C, "java": JAVA, "javascript": JAVASCRIPT, "rust": RUST, "go": GO}
 PROGRAMS = [
-    pytest.param(language, source, id=f"{language}: {name}")
+    row
     for language, programs in LANGUAGES.items()
-    for name, source in programs.items()
+    for row in every(6, [(language, name, source) for name, source in programs.items()])
 ]
 
 
-@pytest.mark.parametrize(("language", "source"), PROGRAMS)
-def test_a_contest_program_is_accepted(judge: Judge, language: str, source: str) -> None:
+@pytest.mark.parametrize(("language", "name", "source"), PROGRAMS)
+def test_a_contest_program_is_accepted(judge: Judge, language: str, name: str, source: str) -> None:
     need(language)
     problem = Problem("sum", "stdio", (Case(SUM, "8"),), limits=LIMITS)
     done = judge.judge(problem, Program(source, language))
@@ -192,7 +193,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "arguments", "value", "language", "source"), FUNCTIONS)
+@pytest.mark.parametrize(("name", "arguments", "value", "language", "source"), every(6, FUNCTIONS))
 def test_a_function_is_found_and_called(
     judge: Judge, name: str, arguments: str, value: str, language: str, source: str
 ) -> None:

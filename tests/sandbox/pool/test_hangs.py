@@ -14,8 +14,8 @@ from sandbox import Judgement, Pool, Verdict
 from sandbox.errors import HANGS_MAX, TRIES_MAX, Deaths, HeldUp, TookDown, WorkerDied, WorkerHung
 from sandbox.pool import supervisor as module
 from sandbox.pool.problem_memfd import write
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems
 from sandbox.pool.supervisor import Supervisor, _Job, _Worker
 
 
@@ -39,7 +39,7 @@ class Deaf(Supervisor):
 
     def __init__(self) -> None:
         self.unused, self.other = socket.socketpair()
-        super().__init__(1, "auto", "{}", "", Shelf(self.unused), Board())
+        super().__init__(1, "auto", "{}", "", ReceivedProblems(self.unused), SharedFlags())
         self.told: list[dict[str, Any]] = []
         self.dismissed = 0
 
