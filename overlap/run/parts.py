@@ -67,14 +67,9 @@ class PartFactory:
         )
 
     def _engine_makers(self, *, standalone: bool) -> list[Callable[[], Generator]]:
-        """One function for each seat, which makes an engine there. A single engine prints to the log of the run, each
-        of several to a file of its own.
-        """
+        """One function for each seat, which makes an engine there."""
         from overlap.generate import EngineClient
 
-        count, logs = len(self.placement.engines), RunFile.ENGINES.of(self.log.parent)
-        if count > 1:
-            logs.mkdir(exist_ok=True)
         return [
             partial(
                 EngineClient,
@@ -82,13 +77,21 @@ class PartFactory:
                 self.inputs.policy,
                 self.scratch,
                 standalone=standalone,
-                log=self.log if count == 1 else logs / f"{engine}.log",
+                log=self._engine_log(engine),
                 placement=self.placement,
                 engine=engine,
                 site=self.engine_site(engine),
             )
-            for engine in range(count)
+            for engine in range(len(self.placement.engines))
         ]
+
+    def _engine_log(self, engine: int) -> Path:
+        """The output of a single engine goes to the log of the run, that of each of several to a file of its own."""
+        if len(self.placement.engines) == 1:
+            return self.log
+        folder = RunFile.ENGINES.of(self.log.parent)
+        folder.mkdir(exist_ok=True)
+        return folder / f"{engine}.log"
 
     def learner(self) -> ProcessLearner:
         from overlap.learner import ProcessLearner

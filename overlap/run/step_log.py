@@ -85,6 +85,7 @@ class StepLog:
             step=self.step,
             version=self.version,
             groups=self.groups,
+            **self.run.offsets,
             trace_offset=traced,
             trace_end_us=traced_us,
             config=self.inputs.cfg.to_dict(),
@@ -92,6 +93,5 @@ class StepLog:
             seconds=self.seconds(),
             evaluation=self.course.to_dict(),
             carried=carried,
-            **self.run.offsets,
             solved=self.prompts.known,
         )

@@ -128,7 +128,7 @@ class Evaluation:
             report.set_figures(found, self.intakes[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
             for found in self.read
         ]
-        return report.evaluation(self.cfg.model.policy, self.file.law, self.draw.samples, sets, self.seconds)
+        return report.evaluation(self.cfg.model.policy, self.file.settings, self.draw.samples, sets, self.seconds)
 
 
 class _Told:

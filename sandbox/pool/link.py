@@ -1,7 +1,7 @@
-"""The pool's end of one supervisor process, and the jobs that it has in hand.
+"""The pool's side of one supervisor process, and the jobs that this supervisor has.
 
 consumes  ask(head, body, ticket)              produces  the Judgement of a job, or its SandboxError
-waits for the supervisor's socket; woken by it; ends with it, and then every job in hand fails as SupervisorGone
+waits for the supervisor's socket; woken by it; when the socket ends, every job fails as SupervisorGone
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sandbox.pool.counts import Counts
 from sandbox.pool.problem_memfd import Written
 from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.slots import Slots
-from sandbox.pool.store import KEPT_MAX, Store, room
+from sandbox.pool.store import KEPT_MAX, Store, held_most
 
 _CLOSE_S: Final = 5.0
 _WRITING_MAX: Final = 16
@@ -45,7 +45,7 @@ class SupervisorGone(WorkerDied):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One judge() call, as the counts see it: running while at least one of its parts is."""
+    """One judge() call for the counts: running while at least one of its parts is."""
 
     counts: Counts
     parts: int = 0
@@ -75,15 +75,10 @@ class _Asked:
 
 
 class Link:
-    """See the module. Starts its supervisor when it is made; SandboxError when the machine has no room for it."""
+    """See the module. Starts its supervisor on construction; SandboxError when the machine has no resources left."""
 
     def __init__(
-        self,
-        arguments: list[str],
-        counts: Counts,
-        loop: asyncio.AbstractEventLoop,
-        places: Slots,
-        directory: str = "",
+        self, arguments: list[str], counts: Counts, loop: asyncio.AbstractEventLoop, places: Slots, directory: str = ""
     ) -> None:
         """`arguments`: workers, isolation, packages, nice. `directory`: where ours is made."""
         self.loop = loop
@@ -109,27 +104,27 @@ class Link:
         with ExitStack() as undo:
             self.sock, theirs = socket.socketpair()
             undo.callback(self.sock.close)
-            self.board = SharedFlags()
-            undo.callback(self.board.close)
+            self.flags = SharedFlags()
+            undo.callback(self.flags.close)
             with theirs:
-                ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(ours.close)
-                with shelf:
-                    self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
+                with received:
+                    self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, held_most(int(workers))))
                     undo.callback(self.store.close)
-                    fds = [theirs.fileno(), shelf.fileno(), self.board.fd]
+                    fds = [theirs.fileno(), received.fileno(), self.flags.fd]
                     tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
                     self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
             undo.pop_all()
 
     async def write(self, problem: Problem) -> Written:
-        """What the problem is known by; written now, if need be. Raises SandboxError."""
-        async with self.writing, self.hold(problem) as written:  # all at once could be too many for the supervisor
+        """Return the problem's digest and size, writing it first if needed. Raises SandboxError."""
+        async with self.writing, self.hold(problem) as written:  # all together could be too many at once
             return written
 
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
-        """The supervisor has the problem meanwhile. Raises SandboxError."""
+        """Hold the problem at the supervisor. Raises SandboxError."""
         async with AsyncExitStack() as stack:
             try:
                 written = await stack.enter_async_context(self.store.hold(problem))
@@ -159,7 +154,7 @@ class Link:
 
     def _gone(self, asked: _Asked | None = None) -> SupervisorGone:
         started = asked is not None and asked.started
-        handed = asked is not None and self.board.is_handed(asked.key)
+        handed = asked is not None and self.flags.is_handed(asked.key)
         return SupervisorGone(self.why, blamed=started or not self.answered, handed=handed)
 
     async def _listen(self) -> None:
@@ -204,7 +199,7 @@ class Link:
             asked.answer.set_result(Judgement.from_json(message["judgement"]))
 
     async def close(self) -> None:
-        """End the supervisor in order; at most 5 s, then SIGKILL."""
+        """Let the supervisor end; after 5 s, SIGKILL."""
         self.closing = True
         self.task.cancel()
         with suppress(asyncio.CancelledError):
@@ -215,11 +210,11 @@ class Link:
         self.kill()
 
     def kill(self) -> None:
-        """The hard end: the supervisor's workers die with it, and their jails with them."""
+        """Kill the supervisor: its workers and their jails die with it."""
         self.dead = True
         self.sock.close()
         self.store.close()
-        self.board.close()
+        self.flags.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -229,4 +224,4 @@ class Link:
 def _fail(answer: asyncio.Future[Any], error: SupervisorGone) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # retrieved: the asker may be gone as well
+        answer.exception()  # retrieved: the caller may be gone as well

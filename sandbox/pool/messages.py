@@ -1,4 +1,4 @@
-"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that a mere carrier need not read.
+"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that intermediaries need not read.
 
 Never pickle. A body may be megabytes of tests: the caller writes a problem's once, and the supervisor forwards bytes.
 """

@@ -89,8 +89,7 @@ def _whole(batch: Batch) -> Any:
     return essence(batch), [(s.trajectory.spans, s.judgement) for s in samples]
 
 
-@pytest.mark.parametrize("staleness", [0, 1, 3])
-@pytest.mark.parametrize("refill", [0, 2])
+@pytest.mark.parametrize(("staleness", "refill"), [(0, 0), (1, 2), (3, 0)])
 def test_the_batches_are_those_of_the_run_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int, refill: int
 ) -> None:
@@ -169,7 +168,6 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(
         (("run.seed=1",), "group 0 answers 'p.', and this run would ask 'p.' there: use run.seed of that run"),
     ],
 )
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -177,16 +175,16 @@ def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
     one: tuple[Path, list[Any]],
     words: tuple[str, ...],
     told: str,
-    dry: tuple[str, ...],
 ) -> None:
     staged(tmp_path, monkeypatch)
     shutil.copytree(one[0] / "run", tmp_path / "run")
     _aged(tmp_path / "run" / "rollouts.jsonl")
     where = tmp_path / ("run" if "--resume" in words else "new")
-    command = ["train", "--from-rollouts", str(tmp_path / "run"), f"run.dir={where}", *words, *dry]
-    assert cli.main(command) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(told, error), error
+    command = ["train", "--from-rollouts", str(tmp_path / "run"), f"run.dir={where}", *words]
+    for dry in ([], ["--dry-run"]):
+        assert cli.main([*command, *dry]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(told, error), error
     assert not (tmp_path / "new").exists()
 
 

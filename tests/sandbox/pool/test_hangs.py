@@ -54,7 +54,7 @@ class Deaf(Supervisor):
         self.dismissed += 1
 
     async def _reply(self, worker: Any) -> dict[str, Any]:
-        self.board.hand(worker.job.key)
+        self.flags.hand(worker.job.key)
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -95,7 +95,7 @@ def test_a_worker_that_does_not_hear_a_cancel_is_replaced_long_before_its_deadli
     async def main() -> None:
         supervisor = Deaf()
         task = await supervisor.work_on(HANGS_MAX, 1e6)
-        await until(lambda: supervisor.board.is_handed(1))
+        await until(lambda: supervisor.flags.is_handed(1))
         supervisor._cancel(1)
         await until(lambda: supervisor.dismissed == 1)
         assert not supervisor.queue
