@@ -109,13 +109,8 @@ class ProcessLearner:
         """The age of each sample, counted from the version that this learner really holds."""
         if batch.version != self._version:
             raise LearnerError(f"batch.version={batch.version}, but the learner holds version {self._version}")
-        allowed = self._cfg.rollout.max_staleness
-        for sample in batch.samples:
-            age = self._version - sample.trajectory.version_min
-            if sample.trajectory.spans and not 0 <= age <= allowed:
-                raise StaleBatchError(
-                    f"sample {sample.id} is {age} versions old at step {batch.step}, rollout.max_staleness={allowed}"
-                )
+        if stale := batch.too_old(self._cfg.rollout.max_staleness):
+            raise StaleBatchError(stale)
 
     async def sleep(self) -> None:
         """Give device memory to an engine on the same GPUs. Raises LearnerError."""

@@ -1,4 +1,4 @@
-"""``train(cfg)``: check everything, open a run directory, train, leave nothing behind."""
+"""``train(cfg)``: check the input, open a run directory, train, and leave no process or file behind."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def train(
     Args:
         cfg: the run, see :class:`~overlap.config.fields.Config`.
         task: what is learned; default: the class that ``cfg.data.task`` names.
-        resume: go on with the run in ``cfg.run.dir`` from its newest checkpoint.
-        with_changes: also where ``cfg`` makes it another run than it was; ``config.yaml`` keeps what was changed.
-        control: a hand on the run; ``overlap.start`` gives its own.
+        resume: continue the run in ``cfg.run.dir`` from its newest checkpoint.
+        with_changes: resume even if ``cfg`` makes it a different run; ``config.yaml`` records what changed.
+        control: takes commands for the run; ``overlap.start`` passes its own.
         rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
 
     Raises:
         ConfigError: bad input; nothing was started and nothing written.
-        OverlapError: the run ended early; the message says where and why, and the run directory has what there is.
-        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP (its number is in ``args``); everything was closed first. A second
-            one kills.
+        OverlapError: the run ended early; the message says where and why, and the run directory has what was learned.
+        KeyboardInterrupt: Ctrl-C, SIGTERM or SIGHUP (its number is in ``args``), after everything was closed. A second
+            signal kills.
 
     May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
     ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
@@ -86,9 +86,9 @@ def train(
 
 @contextmanager
 def only_run_here(cfg: Config) -> Iterator[None]:
-    """Refuse a second run of this process while one goes on: they would share its output and its signals."""
+    """Refuse a second run in this process: two would share its output and its signals. Raises ConfigError."""
     if not _ONE.acquire(blocking=False):
-        way_out = "another run goes on in this process: wait for it, or begin this one in a process of its own"
+        way_out = "another run is in progress in this process: wait for it, or start this one in another process"
         raise ConfigError("run.dir", cfg.run.dir, way_out)
     try:
         yield
@@ -103,8 +103,8 @@ def _run_session(session: TrainingSession, interrupts: Interrupts, console: Cons
         session.ended_by(error)
         try:
             _summarize(session, console, began)
-        except Exception as second:  # whatever it is: the first error is the one to tell
-            console.note(f"the run could not be summed up: {type(second).__name__}: {second}")
+        except Exception as second:  # whatever it is: the first error is the one to raise
+            console.note(f"the summary of the run could not be written: {type(second).__name__}: {second}")
         raise
     return _summarize(session, console, began)
 
@@ -119,7 +119,7 @@ def _summarize(session: TrainingSession, console: Console, began: float) -> dict
 
 
 def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
-    """Make the run directory, or open the one to be resumed; returns it with what a TrainingSession needs to know."""
+    """Make the run directory, or open the one to be resumed; returns it with arguments of its TrainingSession."""
     from overlap.record import data_digest, reopen
 
     cfg = inputs.cfg
@@ -131,7 +131,7 @@ def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> 
 
 
 def check_resume(inputs: RunInputs, *, with_changes: bool = False) -> None:
-    """Refuse what ``open_run`` would refuse of a run that goes on, and change nothing. Raises ConfigError."""
+    """Raise the ConfigError that ``open_run`` would raise for a resumed run; change nothing."""
     from overlap.record import check_reopen, data_digest
 
     cfg = inputs.cfg
@@ -146,19 +146,19 @@ def _fits(cfg: Config, checkpoint: Path) -> None:
 
 
 def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rollouts:
-    """The kept samples that a run shall learn from. Raises ConfigError where it could not."""
+    """Return the kept samples to learn from. Raises ConfigError where this run cannot."""
     from overlap.record import data_digest
     from overlap.replay import check_rollouts, rollouts_in
 
     if resume:
-        raise ConfigError("--from-rollouts", where, "begins a new run: leave --resume out")
+        raise ConfigError("--from-rollouts", where, "starts a new run: leave --resume out")
     rollouts = Rollouts.load(rollouts_in(where)[0])
     check_rollouts(rollouts, inputs.cfg, data_digest(inputs.train), inputs.train)
     return rollouts
 
 
 def announce(console: Console, run: RunDir, lines: Sequence[tuple[str, str]]) -> None:
-    """Say what is about to happen, by the ``lines`` of its plan."""
+    """Print the plan of the run."""
     from overlap.record import banner
 
     where = [("run directory", str(run.path)), ("log", str(run.log))]

@@ -258,6 +258,13 @@ DONE = {
 }
 
 
+def test_every_command_has_its_answers_and_its_line_of_help() -> None:
+    from overlap.commands.parsers import _CTL_COMMANDS
+
+    assert tuple(_CTL_COMMANDS) == COMMANDS
+    assert module._DONE.keys() == module._WHEN_IT_RUNS.keys() == {*COMMANDS} - {"status"}
+
+
 def answer(control: RunControl, command: object) -> dict[str, Any]:
     return control.ask(command).result(0)
 
