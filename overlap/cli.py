@@ -38,9 +38,9 @@ def _run(args: argparse.Namespace) -> int:
 
 def ending_in_order(work: Callable[[], int]) -> int:
     """Do the work of a command; returns its exit code. What ended it early is printed in one line."""
-    from overlap.process import exit_code, interruptible
+    from overlap.process import exit_code, handle_interrupts
 
-    with interruptible() as interrupts:
+    with handle_interrupts() as interrupts:
         try:
             code = work()
             interrupts.check()

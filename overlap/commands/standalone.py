@@ -11,7 +11,7 @@ from overlap.config import Config
 from overlap.core import Generator, Verifier
 from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
 from overlap.prepare import RunInputs, RunPlacement, episode_lines, left_out_lines, prepare, seat, seats_lines
-from overlap.process import Reaper, interruptible, run_to_end, scratch_directory
+from overlap.process import Reaper, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, quiet
 from overlap.run import Component, PartFactory, open_components
 
@@ -39,7 +39,7 @@ def run_standalone(
     ``preparing`` loads the inputs in another way than ``prepare``. ``wanted``, called after that, returns which of
     "engine" and "verifier" are started: the work must do without the others.
     """
-    with interruptible() as interrupts, scratch_directory() as (scratch, reaper):
+    with handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
         check(inputs)
         started = wanted()

@@ -26,7 +26,7 @@ from overlap.placement import (
     seating_here,
     seating_over,
 )
-from overlap.process import interruptible, run_to_end
+from overlap.process import handle_interrupts, run_to_end
 
 if TYPE_CHECKING:
     from overlap.cluster import RayCluster
@@ -101,7 +101,7 @@ def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
     async def work() -> None:
         found.extend(await survey(cluster_of(cfg), cfg.run.device, tell))
 
-    with interruptible() as interrupts:
+    with handle_interrupts() as interrupts:
         run_to_end(work, interrupts)
     return found
 

@@ -14,7 +14,7 @@ from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
 from overlap.prepare import RunInputs, check_place, memory_inputs, plan_lines, prepare, seat
-from overlap.process import Interrupts, interruptible, run_to_end, scratch_directory
+from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, Rollouts, RunDir, quiet
 from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
@@ -54,7 +54,7 @@ def train(
     began, control = time.monotonic(), control or RunControl()
     control.raise_if_stopped()
     check_place(cfg, resume=resume)
-    with only_run_here(cfg), interruptible() as interrupts, scratch_directory() as (scratch, reaper):
+    with only_run_here(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
         inputs = prepare(cfg, task, scratch)
         placed = seat(cfg, engine=not rollouts)
         kept = open_rollouts(inputs, rollouts, resume=resume) if rollouts else None

@@ -28,7 +28,7 @@ from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
 from overlap.prepare import checked_file
-from overlap.process import interruptible, run_to_end, scratch_directory
+from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
 from overlap.run import open_components
 from overlap.task import Task, task_options
@@ -170,7 +170,11 @@ class Preparation:
         check_out(self.out, ours=MARK)
         if self.out.suffix != ".jsonl":
             raise ConfigError("--out", str(self.out), "a split file is called NAME.jsonl")
-        with interruptible() as interrupts, scratch_directory() as (scratch, reaper), quiet(scratch / "log") as console:
+        with (
+            handle_interrupts() as interrupts,
+            scratch_directory() as (scratch, reaper),
+            quiet(scratch / "log") as console,
+        ):
             evaluated = Statements(self._evaluated(console))
             filters = Filters(evaluated, self.fewest_tests, self.references)
 
