@@ -18,7 +18,7 @@ from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.hosted import PIECE, Delivery
 from overlap.cluster.nodes import GRACE_S, SILENT_S, NodeLost, NodeSilent
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 T = TypeVar("T")
 START_S = 90.0
@@ -58,7 +58,9 @@ class ProcessAgent(Protocol):
         """End the process, and the agent; whether that is sure."""
 
 
-async def start_far(host: ProcessAgent, life: Life, title: str, module: str, environment: Mapping[str, str]) -> Peer:
+async def start_far(
+    host: ProcessAgent, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str]
+) -> Peer:
     """As ``Peer.start``, on the node of ``host``, which is closed with the life. Raises the cause when that is over."""
     try:
         with life.guard():
@@ -87,7 +89,7 @@ async def _started(host: ProcessAgent, title: str, module: str, environment: Map
 class Wire:
     """What ``Peer`` reads from and writes to; ends the ``host`` with the ``life``."""
 
-    def __init__(self, host: ProcessAgent, life: Life) -> None:
+    def __init__(self, host: ProcessAgent, life: ChildProcesses) -> None:
         self._host, self._life = host, life
         self.reader = asyncio.StreamReader()
         self._out, self._some = bytearray(), asyncio.Event()

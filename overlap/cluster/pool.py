@@ -153,7 +153,7 @@ class ClusterPool:
         return ()
 
     @property
-    def at_once(self) -> int:
+    def concurrency(self) -> int:
         """Programs that all nodes judge at once now, at least 1."""
         return max(1, sum(self._desks[name].facts.workers for name in self._router.nodes))
 

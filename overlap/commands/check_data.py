@@ -13,7 +13,7 @@ from overlap.config import Config
 from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
 from overlap.pipeline import filter_prompts
 from overlap.prepare import checked_file
-from overlap.process import interruptible, run_to_end, scratch_directory
+from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Progress, check_out, quiet
 from overlap.run import open_components
 from overlap.task import load_task
@@ -23,7 +23,11 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
     """Judge the probes of every problem of ``data.train``; 1 where something was found. Needs no policy."""
     if out is not None:
         check_out(out, ours='"place": ')
-    with interruptible() as interrupts, scratch_directory() as (scratch, reaper), quiet(scratch / "run.log") as console:
+    with (
+        handle_interrupts() as interrupts,
+        scratch_directory() as (scratch, reaper),
+        quiet(scratch / "run.log") as console,
+    ):
         task = load_task(cfg.data.task, cfg)
         splits = [
             filter_prompts(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")

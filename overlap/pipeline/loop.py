@@ -112,10 +112,8 @@ async def overlapped(
     """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
     learning = Learning(components, cfg, at.step, at.version)
     tracker = GroupTracker(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
-    control, lookahead = (
-        control or Control(),
-        Lookahead(cfg, lambda: getattr(components.verifier, "at_once", cfg.verify.workers)),
-    )
+    control = control or Control()
+    lookahead = Lookahead(cfg, lambda: getattr(components.verifier, "concurrency", cfg.verify.workers))
     tracker.window.allowed = lookahead.leases
     control.begin()
     try:

@@ -14,7 +14,7 @@ from typing import Any
 from overlap.config import Config
 from overlap.core import Prompt
 from overlap.errors import ConfigError, one_line
-from overlap.process import environment
+from overlap.process import child_environment
 
 FIELD = "episode.command"
 _SHELL_S = 20.0
@@ -60,7 +60,7 @@ def _asked(*arguments: str) -> str:
     """What a shell says against these, on one line."""
     found = subprocess.run(
         ["/bin/sh", *arguments],
-        env=environment(),
+        env=child_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_SHELL_S,

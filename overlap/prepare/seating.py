@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from overlap.config import Config
 from overlap.placement import (
-    Asked,
     MemoryPlan,
     NodeDevices,
     Placement,
+    PlannedRun,
     Seating,
     check_environment,
     check_fit,
@@ -26,7 +26,7 @@ from overlap.placement import (
     seating_here,
     seating_over,
 )
-from overlap.process import interruptible, run_to_end
+from overlap.process import handle_interrupts, run_to_end
 
 if TYPE_CHECKING:
     from overlap.cluster import RayCluster
@@ -45,7 +45,7 @@ class RunPlacement:
     engine: bool = True
     learner: bool = True
 
-    def check(self, asked: Asked) -> MemoryPlan:
+    def check(self, asked: PlannedRun) -> MemoryPlan:
         """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
         if self.nodes:
             check_nodes(asked, self.nodes, engine=self.engine, learner=self.learner)
@@ -101,7 +101,7 @@ def _surveyed(cfg: Config, tell: Callable[[str], None]) -> list[NodeDevices]:
     async def work() -> None:
         found.extend(await survey(cluster_of(cfg), cfg.run.device, tell))
 
-    with interruptible() as interrupts:
+    with handle_interrupts() as interrupts:
         run_to_end(work, interrupts)
     return found
 

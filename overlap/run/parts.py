@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from overlap.core import Generator
-from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
+from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
 from overlap.prepare import RunInputs, cluster_of
 from overlap.record import RunFile
 
@@ -114,7 +114,7 @@ class PartFactory:
 
         cfg, task = self.inputs.cfg, self.inputs.task
         pool = self._cluster_pool if cfg.cluster.address else None
-        return SandboxVerifier(cfg, task, log=self.log, scratch=self.scratch, tell=self.report_line, pool=pool)
+        return SandboxVerifier(cfg, task, log=self.log, scratch=self.scratch, notify=self.report_line, pool=pool)
 
     def _cluster_pool(self) -> ClusterPool:
         from overlap.cluster import ClusterPool, RayMembers  # imports Ray
@@ -136,12 +136,12 @@ class PartFactory:
         command = cfg.episode.command
         if rollout is None and not command:
             return engines
-        from overlap.server import ChatTemplate, Gateway, Harness, episodes  # imports a web server
+        from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
 
         if command:
             gateway, name = Gateway(), "episode.command"
             harness_task = cast("HarnessTask", task)
-            rollout = Harness(
+            rollout = HarnessRollout(
                 command, harness_task, gateway, self.scratch, lambda prompt: tokenizer.decode(list(prompt.token_ids))
             )
         return episodes(
@@ -182,7 +182,7 @@ class PartFactory:
         return Berths(self.inputs.cfg, self._engine_fleet, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
-        asked = Asked(self.inputs.cfg, read_shape(self.inputs.policy))
+        asked = PlannedRun(self.inputs.cfg, read_shape(self.inputs.policy))
         return fits_on(asked, self.placement, seat, node)
 
 

@@ -23,7 +23,7 @@ from overlap.learner.micro_batch import (
     micro_batches,
     mini_batches,
 )
-from overlap.process import decode, message
+from overlap.process import decode_message, pack_call
 
 CFG = SplitConfig(updates=1, ranks=1, micro_batch_tokens=64, hidden=16)
 
@@ -92,8 +92,8 @@ def test_a_response_knows_its_first_token_by_the_version_that_is_trained(spans, 
 
 def test_the_wire_of_the_ranks_keeps_what_is_fresh():
     groups = (PromptGroup(array("i", [1]), (Response(array("i", [2, 3]), array("f", [-1.0, -2.0]), 0.5, 1),)),)
-    sent = message("step", groups, 3)
-    assert decode(sent.data[8:]).args == (groups, 3)
+    sent = pack_call("step", groups, 3)
+    assert decode_message(sent.data[8:]).args == (groups, 3)
 
 
 @pytest.mark.parametrize("share", [True, False])

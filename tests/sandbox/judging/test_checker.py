@@ -108,7 +108,7 @@ def test_a_checker_that_breaks_a_limit_is_our_error(judge: Judge, monkeypatch: p
 
 
 def test_files_that_do_not_fit_are_our_error(judge: Judge) -> None:
-    with pytest.raises(CheckerError, match="holds"):
+    with pytest.raises(CheckerError, match="has"):
         checked(judge, "print(1)", SUM_OF_TWO, Case("7" * (judge.jail.work_bytes + 1)))
 
 
