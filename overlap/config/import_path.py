@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from overlap.errors import ConfigError, OverlapError
+from overlap.errors import ConfigError, OverlapError, one_line
 
 
 def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
@@ -28,7 +28,7 @@ def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
     except OverlapError:
         raise
     except Exception as error:  # whatever the user's module raises
-        reason = f"importing {name} raised {type(error).__name__}: {error}"
+        reason = f"importing {name} raised {type(error).__name__}: {one_line(error)}"
         raise ConfigError(field, path, f"{reason}; name a module that Python finds and can import") from error
     found = getattr(module, attribute, None)
     if not callable(found):
@@ -60,5 +60,5 @@ def trying(field: str, path: str, like: type) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        fault = f"cannot be used ({type(error).__name__}: {error})"
+        fault = f"cannot be used ({type(error).__name__}: {one_line(error)})"
         raise ConfigError(field, path, f"{fault}; mend it, see {like.__module__}.{like.__name__}") from error

@@ -105,15 +105,6 @@ def test_each_response_of_a_micro_batch_has_its_own_recursion(dtype, exact):
     assert found.advantages.dtype == found.targets.dtype == dtype
 
 
-def test_values_of_nothing_give_the_reward_and_constant_ones_what_is_above_them():
-    sampled = micro([3, 2], [1.0, 0.0])
-    for constant in (0.0, 0.25, 0.5):
-        values = torch.full((5,), constant, dtype=torch.float64)
-        found = credit(values, torch.zeros(2), sampled, GaeConfig())
-        assert found.advantages.tolist() == pytest.approx([1 - constant] * 3 + [-constant] * 2, abs=EXACT)
-        assert found.targets.tolist() == pytest.approx([1, 1, 1, 0, 0], abs=EXACT)
-
-
 def test_lambda_adapts_to_the_length_of_each_response():
     assert [adaptive_lambda(0.05, 100), adaptive_lambda(0.05, 1000)] == pytest.approx([0.8, 0.98], abs=EXACT)
     assert [adaptive_lambda(0.4, 100), adaptive_lambda(0.4, 1000)] == pytest.approx([0.975, 0.9975], abs=EXACT)

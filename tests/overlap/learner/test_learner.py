@@ -43,15 +43,8 @@ def test_construction_starts_nothing_and_needs_no_loop(tmp_path):
     made = learner(tmp_path)
     assert made.pids() == ()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_close_before_start_is_fine_and_twice_too(tmp_path):
-    async def main():
-        made = learner(tmp_path)
-        await made.close()
-        await made.close()
-
-    asyncio.run(main())
+    for _ in range(2):
+        asyncio.run(made.close())
 
 
 def test_a_sample_older_than_promised_is_refused_before_anything_is_learned(tmp_path):
@@ -244,16 +237,18 @@ def logprobs_and_gradient(model, groups, budget, share, padded=False, ranks=1):
 
 
 @pytest.mark.parametrize(
-    ("attention", "share", "budget", "padded"),
+    ("attention", "share", "budget", "padded", "masked", "ranks"),
     [
-        (NAME, True, 10**6, False),
-        (NAME, True, 60, False),
-        (NAME, False, 200, False),
-        (NAME, False, 200, True),
-        ("sdpa", False, 200, True),
+        (NAME, True, 10**6, False, True, 1),
+        (NAME, True, 10**6, False, False, 1),
+        (NAME, True, 60, False, True, 1),
+        (NAME, True, 60, False, False, 2),
+        (NAME, False, 200, False, True, 1),
+        (NAME, False, 200, False, False, 2),
+        (NAME, False, 200, True, False, 1),
+        ("sdpa", False, 200, True, True, 1),
     ],
 )
-@pytest.mark.parametrize(("masked", "ranks"), [(True, 1), (False, 1), (False, 2)])
 def test_no_layout_changes_the_log_probs_and_gradients_of_separate_sequences(
     tiny, monkeypatch, attention, share, budget, padded, masked, ranks
 ):

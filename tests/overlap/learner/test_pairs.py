@@ -40,11 +40,6 @@ def test_a_shared_prompt_is_never_more_pairs(prompt, responses):
     )
 
 
-@pytest.mark.parametrize(("prompt", "length"), [*product(LONG, LENGTHS)])
-def test_a_mask_is_not_for_long_responses(prompt, length):
-    assert not fits_mask([prompt], [length] * 8)
-
-
 @pytest.mark.parametrize(
     ("prompts", "responses", "fits"),
     [

@@ -14,7 +14,7 @@ from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Components, PromptStream, StepResult, lookahead, overlapped
 
 GENERATE_S, REWARD_S, LEARN_S = 180.0, 140.0, 120.0
-GROUPS, SAMPLES, WORKERS, STEPS = 16, 8, 8, 36
+GROUPS, SAMPLES, WORKERS, STEPS = 16, 8, 8, 24
 
 
 def long_tail(rng: random.Random) -> float:
@@ -78,7 +78,7 @@ def test_verifiers_on_other_machines_count_as_those_of_this_one() -> None:
     assert measured(2, elsewhere=True) == measured(2)
 
 
-@pytest.mark.parametrize("learn_s", [20.0, 120.0, 200.0])
+@pytest.mark.parametrize("learn_s", [20.0, 200.0])
 def test_samples_are_no_older_than_the_throughput_needs(learn_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds, age = measured(4, learn_s)
     least = math.inf

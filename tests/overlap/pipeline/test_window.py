@@ -90,7 +90,3 @@ def test_a_lease_cannot_come_back_twice() -> None:
             window.drop(0)
 
     asyncio.run(scenario())
-
-
-def test_a_resumed_run_goes_on_counting() -> None:
-    assert asyncio.run(take_all(window_of(2, 0, first=12))) == [12, 13]
