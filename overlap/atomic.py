@@ -3,27 +3,23 @@
     partial_path ──▶ fill it ──▶ sync ──▶ replace: what was there steps aside, comes back if the rename fails, goes
 
 A kill at any moment leaves the new one or the former one, under its own name or, between two renames of a folder, under
-a hidden one: whoever owns the place calls ``settle`` when it comes back to it.
+a hidden one: whoever owns the place calls ``settle_path`` when it comes back to it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from overlap.errors import RunDirError
 
 _NUMBERS = itertools.count(1)
 _HIDDEN = r"((\.\d+-\d+\.partial)+|\.former)"
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @contextmanager
@@ -53,7 +49,7 @@ def write_atomic(path: Path, data: str | bytes) -> None:
                 os.fsync(out.fileno())
             os.replace(partial, path)
     finally:
-        remove(partial)
+        remove_path(partial)
 
 
 def partial_path(path: Path) -> Path:
@@ -91,7 +87,7 @@ def replace(new: Path, path: Path) -> None:
     """Rename ``new`` to ``path``, beside it; what was there goes. Raises RunDirError: ``path`` is what it was then."""
     former = former_path(path)
     with guarded(path):
-        remove(former)
+        remove_path(former)
         aside = new.is_dir() and os.path.lexists(path)
         if aside:
             os.rename(path, former)
@@ -103,10 +99,10 @@ def replace(new: Path, path: Path) -> None:
             raise
     with suppress(OSError):  # it has its name, on a file system too that cannot bring a folder to the disk
         _fsync(path.parent)
-    remove(former)
+    remove_path(former)
 
 
-def settle(path: Path) -> None:
+def settle_path(path: Path) -> None:
     """End what a kill cut short: the former ``path`` comes back if there is none, and nothing hidden of it is left.
 
     For the owner of the place: what another process or thread is making there goes too. Raises RunDirError.
@@ -118,42 +114,13 @@ def settle(path: Path) -> None:
         names = os.listdir(path.parent) if path.parent.is_dir() else []
     for name in names:
         if is_hidden_name(name, path.name):
-            remove(path.with_name(name))
+            remove_path(path.with_name(name))
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file, link or tree as far as it can be. Raises nothing."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(OSError):
             path.unlink()
-
-
-@asynccontextmanager
-async def threaded(context: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """``with context``, whose begin and end are in threads, each to its end."""
-    try:
-        yield await to_its_end(context.__enter__)
-    except BaseException as error:
-        if not await to_its_end(context.__exit__, type(error), error, error.__traceback__):
-            raise
-    else:
-        await to_its_end(context.__exit__, None, None, None)
-
-
-async def to_its_end(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As ``asyncio.to_thread``, for quick work: a cancellation is raised when the work has ended, so that nobody tidies
-    up, or goes on, beside a thread that still renames.
-    """
-    running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is None:
-        return running.result()
-    running.exception()  # it was ours to see; the cancellation is what the caller asked for
-    raise cancelled

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, TypeVar
 
+from overlap.aio import unwrapped
 from overlap.clock import now
 from overlap.config import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
-from overlap.errors import EngineLost, StaleBatchError
+from overlap.errors import EngineLost, StaleBatchError, naming_stage
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
 from overlap.pipeline.parity import check_parity, engine_by_engine
 from overlap.pipeline.sharing import Sharing
 from overlap.pipeline.solved import solves
-from overlap.pipeline.stage_errors import both, naming_stage
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,14 @@ class Learning:
             raise empty_batches(self._empty)
 
 
+async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Await two coroutines at once; when one fails the other is cancelled, not abandoned."""
+    with unwrapped():
+        async with asyncio.TaskGroup() as tasks:
+            a, b = tasks.create_task(first), tasks.create_task(second)
+    return a.result(), b.result()
+
+
 def probe(batch: Batch) -> Trajectory:
     """The response that engine and learner are compared on: the first one that has tokens."""
     return next((s.trajectory for s in batch.samples if s.trajectory.token_ids), batch.samples[0].trajectory)
@@ -168,9 +180,5 @@ def probe(batch: Batch) -> Trajectory:
 
 def check_age(batch: Batch, max_staleness: int) -> None:
     """Check the promise of the lease where it is spent. Raises StaleBatchError."""
-    for scored in batch.samples:
-        age = batch.version - scored.trajectory.version_min
-        if scored.trajectory.spans and not 0 <= age <= max_staleness:
-            raise StaleBatchError(
-                f"sample {scored.id} is {age} versions old at step {batch.step}, rollout.max_staleness={max_staleness}"
-            )
+    if stale := batch.too_old(max_staleness):
+        raise StaleBatchError(stale)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.prepare.plan import (
-        asked_for,
-        elsewhere,
-        elsewhere_lines,
+        devices_plan,
+        devices_plan_lines,
         episode_lines,
         left_out_lines,
+        memory_inputs,
         plan_lines,
         seats_lines,
     )
-    from overlap.prepare.run_inputs import Prepared, check_device, check_place, checked_file, load_tokenizer, prepare
-    from overlap.prepare.seating import Seated, check_cluster, cluster_of, seat
+    from overlap.prepare.run_inputs import RunInputs, check_device, check_place, checked_file, load_tokenizer, prepare
+    from overlap.prepare.seating import RunPlacement, check_cluster, cluster_of, seat
 else:
     from sandbox.lazy import names
 
@@ -24,16 +24,16 @@ else:
         __name__,
         {
             "plan": (
-                "asked_for",
-                "elsewhere",
-                "elsewhere_lines",
+                "memory_inputs",
+                "devices_plan",
+                "devices_plan_lines",
                 "episode_lines",
                 "left_out_lines",
                 "plan_lines",
                 "seats_lines",
             ),
             "run_inputs": (
-                "Prepared",
+                "RunInputs",
                 "check_device",
                 "check_place",
                 "checked_file",
@@ -41,7 +41,7 @@ else:
                 "prepare",
             ),
             "seating": (
-                "Seated",
+                "RunPlacement",
                 "check_cluster",
                 "cluster_of",
                 "seat",
@@ -50,19 +50,19 @@ else:
     )
 
 __all__ = [
-    "Prepared",
-    "Seated",
-    "asked_for",
+    "RunInputs",
+    "RunPlacement",
     "check_cluster",
     "check_device",
     "check_place",
     "checked_file",
     "cluster_of",
-    "elsewhere",
-    "elsewhere_lines",
+    "devices_plan",
+    "devices_plan_lines",
     "episode_lines",
     "left_out_lines",
     "load_tokenizer",
+    "memory_inputs",
     "plan_lines",
     "prepare",
     "seat",

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import write_atomic
-from overlap.cli import command, ending_in_order, show
-from overlap.commands import Parts, check_engines, run_standalone
+from overlap.cli import command, ending_in_order, print_output
+from overlap.commands import ServingParts, check_engines, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
@@ -28,7 +28,7 @@ from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
-from overlap.prepare import Prepared, check_device, load_tokenizer
+from overlap.prepare import RunInputs, check_device, load_tokenizer
 from overlap.record import Progress, quiet, to_json_types
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
@@ -36,13 +36,13 @@ from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
     PUBLISHED,
-    Asked,
+    ContestWindow,
     EvaluationSet,
     EvaluationTask,
-    Window,
-    asked_for,
+    RequestedSet,
     code_task,
     read_set,
+    requested_sets,
 )
 
 _CONFIGS = Path(__file__).parent / "configs"
@@ -55,7 +55,7 @@ class Evaluation:
     """What was asked for, and what became of it."""
 
     cfg: Config
-    sets: tuple[Asked, ...]
+    sets: tuple[RequestedSet, ...]
     draw: SamplingOptions
     ks: tuple[int, ...]
     out: Path | None
@@ -65,7 +65,7 @@ class Evaluation:
     file: AnswerFile | None = None
     seconds: float = 0.0
 
-    def prepare(self, scratch: Path, *, read_only: bool = False) -> Prepared:
+    def prepare(self, scratch: Path, *, read_only: bool = False) -> RunInputs:
         """Load policy, tokenizer and problems; open the file of answers. Raises ConfigError, RunDirError."""
         cfg = self.cfg
         with quiet(scratch / "prepare.log"):
@@ -89,7 +89,7 @@ class Evaluation:
         self.file = AnswerFile.read(path, law) if read_only else AnswerFile.open(path, law)
         # What an engine draws follows from its seed: one that goes on must not draw the same answers again.
         cfg = replace(cfg, run=replace(cfg.run, seed=cfg.run.seed + len(self.file.known)))
-        return Prepared(cfg, task, policy, tokenizer, (), prompts, self.intakes)
+        return RunInputs(cfg, task, policy, tokenizer, (), prompts, self.intakes)
 
     def wanted(self) -> tuple[str, ...]:
         """The doors that are needed: none where every answer is there, and judged."""
@@ -98,10 +98,10 @@ class Evaluation:
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
         return (*(("engine",) if undrawn else ()), *(("verifier",) if undrawn or unjudged else ()))
 
-    async def work(self, parts: Parts) -> None:
-        """Draw and judge what the file lacks."""
+    async def work(self, parts: ServingParts) -> None:
+        """SamplingOptions and judge what the file lacks."""
         assert self.file is not None
-        prompts, began = parts.prepared.heldout, time.monotonic()
+        prompts, began = parts.inputs.heldout, time.monotonic()
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
         parts.console.print(
             f"{len(prompts)} problems x {self.draw.samples} answers: {undrawn} to draw, {unjudged} more to judge; "
@@ -128,7 +128,7 @@ class Evaluation:
             report.set_figures(found, self.intakes[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
             for found in self.read
         ]
-        return report.evaluation(self.cfg.model.policy, self.file.law, self.draw.samples, sets, self.seconds)
+        return report.evaluation(self.cfg.model.policy, self.file.settings, self.draw.samples, sets, self.seconds)
 
 
 class _Told:
@@ -218,11 +218,11 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
     if ks[-1] > draw.samples:
         raise ConfigError("--k", ks[-1], f"pass@k needs k samples: use at most --samples={draw.samples}")
-    window = Window(args.first, args.last)
+    window = ContestWindow(args.first, args.last)
     if window.first and window.last and window.first > window.last:
         raise ConfigError("--from", str(window.first), f"is after --to {window.last}")
     default = (HELD_OUT,) if not heldout.data.heldout else PUBLISHED
-    sets = asked_for(args.sets or (), window, default)
+    sets = requested_sets(args.sets or (), window, default)
     return Evaluation(_with_held_out(cfg, heldout), sets, draw, tuple(sorted({1, *ks})), args.out, args.limit)
 
 
@@ -236,7 +236,7 @@ def _with_held_out(cfg: Config, of: Config) -> Config:
     return replace(cfg, data=replace(cfg.data, train=str(measured)))
 
 
-def parser() -> Parser:
+def evaluate_parser() -> Parser:
     text = "Pass rates of a policy on published sets, on files, or on the problems that the repository ships."
     made = Parser(prog="eval_deepcoder.sh", description=text)
     made.add_argument("policy", nargs="?", default="", metavar="POLICY", help="a directory, a hub id, a run (default)")
@@ -273,7 +273,7 @@ def evaluate(args: argparse.Namespace) -> int:
         assert asked.out is not None
         target = asked.out / "evaluation.json"
         write_atomic(target, json.dumps(to_json_types(figures), indent=2, ensure_ascii=False) + "\n")
-        show(report.table(figures), f"written to {target}")
+        print_output(report.evaluation_table(figures), f"written to {target}")
     finally:
         if asked.file is not None:
             asked.file.close()
@@ -284,20 +284,22 @@ def _dry_run(asked: Evaluation) -> None:
     from overlap.process import scratch_directory
 
     with scratch_directory() as (scratch, _):
-        prepared = asked.prepare(scratch, read_only=True)
-    prompts = prepared.heldout
+        inputs = asked.prepare(scratch, read_only=True)
+    prompts = inputs.heldout
     assert asked.file is not None
     undrawn, unjudged = asked.file.missing(prompts, asked.draw.samples)
     left_out = [f"left out  {name}: {line}" for name, intake in asked.intakes.items() for line in intake.lines()]
     sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.intakes.items()]
-    show(*sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}")
+    print_output(
+        *sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}"
+    )
     if "engine" in asked.wanted():
-        show(*(f"{name:<14} {value}" for name, value in check_engines(prepared)))
+        print_output(*(f"{name:<14} {value}" for name, value in check_engines(inputs)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one evaluation; returns the exit code."""
-    args = parser().parse(argv)
+    args = evaluate_parser().parse(argv)
     return ending_in_order(lambda: evaluate(args))
 
 

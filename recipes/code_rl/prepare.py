@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from overlap.atomic import write_atomic
-from overlap.cli import command, ending_in_order, show
-from overlap.commands import Sandbox
+from overlap.cli import command, ending_in_order, print_output
+from overlap.commands import SandboxComponent
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import FAILED, check_problems, digest_of, known_references, open_pool, remember
 from overlap.prepare import checked_file
-from overlap.process import interruptible, run_to_end, scratch_directory
+from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
-from overlap.run import open_doors
+from overlap.run import open_components
 from overlap.task import Task, task_options
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.command_line import Parser, positive
@@ -38,7 +38,7 @@ from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
 from recipes.code_rl.evaluation_sets import KNOWN
 from recipes.code_rl.probes import probes
-from recipes.code_rl.sources import read_rows
+from recipes.code_rl.sources import source_rows
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
 from sandbox.core import Verdict
@@ -69,7 +69,7 @@ class Filters:
 
 
 @dataclass
-class Outcome:
+class FilterOutcome:
     """What became of all rows of the sources."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -125,13 +125,13 @@ class References(Task):
 
 
 def candidates(
-    sources: Sequence[str], judging: Judging, filters: Filters, outcome: Outcome
+    sources: Sequence[str], judging: Judging, filters: Filters, outcome: FilterOutcome
 ) -> Iterator[tuple[str, CodeProblem]]:
     """(source, problem) of each row that no filter but that of the reference leaves out. Raises ConfigError."""
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
         with long_integers():
-            found = read_problems(read_rows(source, "SOURCE"), judging)
+            found = read_problems(source_rows(source, "SOURCE"), judging)
             while (problem := next(found, None)) is not None:
                 if isinstance(problem, LeftOut):
                     outcome.left_out.append(problem)
@@ -158,7 +158,7 @@ class Preparation:
     fewest_tests: int
     references: bool
     out: Path
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: FilterOutcome = field(default_factory=FilterOutcome)
 
     @property
     def counts(self) -> Path:
@@ -170,7 +170,11 @@ class Preparation:
         check_out(self.out, ours=MARK)
         if self.out.suffix != ".jsonl":
             raise ConfigError("--out", str(self.out), "a split file is called NAME.jsonl")
-        with interruptible() as interrupts, scratch_directory() as (scratch, reaper), quiet(scratch / "log") as console:
+        with (
+            handle_interrupts() as interrupts,
+            scratch_directory() as (scratch, reaper),
+            quiet(scratch / "log") as console,
+        ):
             evaluated = Statements(self._evaluated(console))
             filters = Filters(evaluated, self.fewest_tests, self.references)
 
@@ -179,7 +183,7 @@ class Preparation:
                 pool = open_pool(self.cfg, task, scratch)
                 async with AsyncExitStack() as stack:
                     if self.references:
-                        await open_doors({"sandbox": Sandbox(pool)}, stack, reaper, console.print)
+                        await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
                     await self._choose(pool, task, filters, console)
 
             run_to_end(work, interrupts)
@@ -236,7 +240,7 @@ class Preparation:
         return [found.get(digest) or (known.get(digest, ""), "") for digest in digests]
 
 
-def parser() -> Parser:
+def prepare_parser() -> Parser:
     text = "Choose what is trained on: problems with tests and a right reference, each once, none of an evaluation set."
     made = Parser(prog="prepare_deepcoder.sh", description=text)
     made.add_argument("sources", nargs="*", metavar="SOURCE", help="as data.train takes them (DeepCoder's three sets)")
@@ -265,13 +269,13 @@ def prepare_data(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     asked = preparation_of(args)
     asked.run()
-    show(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+    print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare the data; returns the exit code."""
-    args = parser().parse(argv)
+    args = prepare_parser().parse(argv)
     return ending_in_order(lambda: prepare_data(args))
 
 

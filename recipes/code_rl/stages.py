@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from overlap.cli import ELSEWHERE, command, dry_run, ending_in_order, plan_elsewhere, show
-from overlap.commands import export_command
-from overlap.config import Config, load_config
+from overlap.cli import command, ending_in_order, print_output
+from overlap.commands import ANY_CORES, dry_run, export_command, plan_devices
+from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError
 from overlap.record import RunDir, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
 from overlap.run import ALL_SOLVED, train
@@ -89,8 +89,7 @@ def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, .
 
     Raises ConfigError.
     """
-    where = [word.partition("=")[2] for word in overrides if word.partition("=")[0].strip() == "run.dir"]
-    given = [word for word in overrides if word.partition("=")[0].strip() != "run.dir"]
+    where, given = last_override(overrides, "run.dir"), without_override(overrides, "run.dir")
     stages: list[Stage] = []
     for file in files:
         cfg = load_config(file, given)
@@ -98,13 +97,13 @@ def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, .
             raise ConfigError(
                 "run.dir", folder, f"a stage is found again by its directory: take {{time}} out of {file}"
             )
-        if where:
-            cfg = replace(cfg, run=replace(cfg.run, dir=str(Path(where[-1]) / Path(folder).name)))
+        if where is not None:
+            cfg = replace(cfg, run=replace(cfg.run, dir=str(Path(where) / Path(folder).name)))
         if cfg.run.dir in (stage.cfg.run.dir for stage in stages):
             raise ConfigError("run.dir", cfg.run.dir, "two stages would write there: give each another one")
         stage = Stage(file, cfg)
         stages.append(stage.beginning_with(stages[-1].policy) if stages else stage)
-    _check_order(files, [word for word in given if word.partition("=")[0].strip() != "model.policy"])
+    _check_order(files, without_override(given, "model.policy"))
     return tuple(stages)
 
 
@@ -164,14 +163,14 @@ def run_stages(stages: Sequence[Stage]) -> int:
             if not policy.is_dir():
                 export_command(str(stage.folder))
         if state in ("finished", "saved"):
-            show(f"{title}: finished, its policy is {policy}")
+            print_output(f"{title}: finished, its policy is {policy}")
             continue
         former = set_aside(stage.folder) if state == "new" else None
         aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
-        show(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
+        print_output(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
         summary = train(stage.cfg, resume=state == "begun")
         if summary["exit"] not in _DONE:
-            show(f"{title}: {summary['exit']}; the same command goes on from here")
+            print_output(f"{title}: {summary['exit']}; the same command goes on from here")
             return 0
     return 0
 
@@ -182,37 +181,36 @@ def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
         cfg = stage.cfg
-        show(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
+        print_output(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
         if state in ("finished", "saved"):
             continue
         if number > 1 and not Path(cfg.model.policy).is_dir():
             cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
-        if devices:
-            plan_elsewhere(cfg, devices)
-        else:
-            dry_run(cfg, "", resume=state == "begun", with_changes=False)
+        resume = state == "begun"
+        for line in plan_devices(cfg, devices) if devices else dry_run(cfg, "", resume=resume, with_changes=False):
+            print_output(line)
     return 0
 
 
 def prepared(args: argparse.Namespace) -> list[str]:
     """The overrides, with ``data.train`` for the data that ``--prepare`` names, which is made where it is missing."""
-    own = any(word.partition("=")[0].strip() == "data.train" for word in args.overrides)
+    own = last_override(args.overrides, "data.train") is not None
     if args.prepare is None or own:
         return list(args.overrides)
     if not args.prepare.is_file():
         if args.dry_run:
-            show(f"# {args.prepare} is still to be made: planned with all rows of the sources")
+            print_output(f"# {args.prepare} is still to be made: planned with all rows of the sources")
             return list(args.overrides)
         args.prepare.parent.mkdir(parents=True, exist_ok=True)
         check_out(args.prepare, field="--prepare", ours=MARK)
         cfg = load_config(args.stages[0], args.overrides)
         asked = Preparation(cfg, (cfg.data.train,), AGAINST, FEWEST_TESTS, True, args.prepare)
         asked.run()
-        show(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+        print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
     return [*args.overrides, f"data.train={args.prepare}"]
 
 
-def parser() -> Parser:
+def stages_parser() -> Parser:
     text = "Train in stages, each from the policy of the one before; the same command goes on where it was stopped."
     made = Parser(prog="train_deepcoder.sh", description=text)
     made.add_argument("stages", nargs="+", type=Path, metavar="STAGE.yaml", help="configurations, in their order")
@@ -231,7 +229,7 @@ def staged(args: argparse.Namespace) -> int:
             raise ConfigError(
                 "--devices", args.devices, "memory of other hardware is only planned: use it with --dry-run"
             )
-        return show_stages(stages_of(args.stages, [*args.overrides, *ELSEWHERE]), args.devices)
+        return show_stages(stages_of(args.stages, [*args.overrides, *ANY_CORES]), args.devices)
     stages_of(args.stages, args.overrides)  # wrong words are told before anything is prepared
     stages = stages_of(args.stages, prepared(args))
     return show_stages(stages) if args.dry_run else run_stages(stages)
@@ -239,7 +237,7 @@ def staged(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit code."""
-    args = parser().parse(argv)
+    args = stages_parser().parse(argv)
     return ending_in_order(lambda: staged(args))
 
 

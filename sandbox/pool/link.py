@@ -1,7 +1,7 @@
 """The pool's side of one supervisor process, and the jobs that this supervisor has.
 
 consumes  ask(head, body, ticket)              produces  the Judgement of a job, or its SandboxError
-waits for the supervisor's socket; woken by it; when the socket ends, every job fails as SupervisorGone
+waits for the supervisor's socket; woken by it; ends with it, and then every job in hand fails as TryFailed
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ _WRITING_MAX: Final = 16
 """Problems that are given to the supervisor at a time for jobs that still wait for a place."""
 
 
-class SupervisorGone(WorkerDied):
-    """The supervisor died under a job. `blamed`: this job was being judged, or nothing was ever answered. `handed`: its
-    program was handed to a jail.
+class TryFailed(SandboxError):
+    """A try of a job that our own fault ended, `cause`: its worker failed, or the supervisor died. `blamed`: this job
+    was being judged, or nothing was ever answered. `handed`: its program was handed to a jail.
     """
 
-    def __init__(self, message: str, *, blamed: bool = True, handed: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, cause: SandboxError, *, blamed: bool = True, handed: bool = False) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
         self.blamed = blamed
         self.handed = handed
 
@@ -152,17 +153,17 @@ class Link:
             del self.asked[key]
             asked.stop()
 
-    def _gone(self, asked: _Asked | None = None) -> SupervisorGone:
+    def _gone(self, asked: _Asked | None = None) -> TryFailed:
         started = asked is not None and asked.started
         handed = asked is not None and self.flags.is_handed(asked.key)
-        return SupervisorGone(self.why, blamed=started or not self.answered, handed=handed)
+        return TryFailed(WorkerDied(self.why), blamed=started or not self.answered, handed=handed)
 
     async def _listen(self) -> None:
         writer: asyncio.StreamWriter | None = None
         try:
             reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=self.sock)
             self.writer.set_result(writer)
-            while (message := await messages.read_message(reader)) is not None:
+            while (message := await messages.read_pool_message(reader)) is not None:
                 self._handle(message[0])
         finally:
             self.dead = True
@@ -179,7 +180,7 @@ class Link:
             self.why = message["ends"]
             return
         self.counts.recycled += message.get("recycled", 0)
-        key = next(message[name] for name in ("started", "failed", "id") if name in message)
+        key = next(message[name] for name in ("started", "id") if name in message)
         asked = self.asked.get(key)
         if "started" in message:
             if asked is not None and not asked.started:
@@ -187,14 +188,11 @@ class Link:
                 asked.ticket.start()
             return
         self.answered = True
-        if "failed" in message:
-            self.counts.failures += 1
-            if asked is not None:
-                asked.stop()
-        elif asked is None or asked.answer.done():
+        if asked is None or asked.answer.done():
             pass  # cancelled in the meantime
         elif "error" in message:
-            asked.answer.set_exception(from_wire(message["error"]))
+            error = from_wire(message["error"])
+            asked.answer.set_exception(TryFailed(error, handed=message["handed"]) if "handed" in message else error)
         else:
             asked.answer.set_result(Judgement.from_json(message["judgement"]))
 
@@ -221,7 +219,7 @@ class Link:
         remove_run_directory(self.directory)
 
 
-def _fail(answer: asyncio.Future[Any], error: SupervisorGone) -> None:
+def _fail(answer: asyncio.Future[Any], error: TryFailed) -> None:
     if not answer.done():
         answer.set_exception(error)
         answer.exception()  # retrieved: the caller may be gone as well

@@ -37,7 +37,7 @@ from sandbox.languages import Language, find_language
 from sandbox.pool import split
 from sandbox.pool.counts import Counts, PoolStats
 from sandbox.pool.judgement_cache import JudgementCache
-from sandbox.pool.link import Link, SupervisorGone, Ticket
+from sandbox.pool.link import Link, Ticket, TryFailed
 from sandbox.pool.problem_memfd import Written
 from sandbox.pool.quotas import cores
 from sandbox.pool.schedule import History, longest_s
@@ -195,7 +195,6 @@ class Pool:
         head = {
             "deadline_s": longest_s(job.problem),
             "expected_s": expected_s,
-            "hangs_max": job.hangs_max,
             "turn": job.turn,
             "problem": job.written.digest,
         }
@@ -204,19 +203,19 @@ class Pool:
             async with link.hold(job.problem):
                 return await link.ask(head, body, ticket)
 
-        return await self._with_link(ask)
+        return await self._with_link(ask, job.hangs_max)
 
-    async def _with_link(self, use: Callable[[Link], Awaitable[T]]) -> T:
-        """Run a job, again with another supervisor when one dies under other jobs."""
-        deaths = Deaths()
+    async def _with_link(self, use: Callable[[Link], Awaitable[T]], hangs_max: int = HANGS_MAX) -> T:
+        """Do it, and again with another worker or supervisor when one dies, as often as `errors.Deaths` says."""
+        deaths = Deaths(hangs_max)
         while True:
             try:
                 return await use(self._connect())
-            except SupervisorGone as error:
+            except TryFailed as error:
                 self._counts.failures += error.blamed
                 if self._closed:
                     raise PoolClosed("the pool was closed while this job waited") from None
-                if error.blamed and (last := deaths.add(error, handed=error.handed)) is not None:
+                if error.blamed and (last := deaths.add(error.cause, handed=error.handed)) is not None:
                     raise last from None
 
     def _connect(self) -> Link:

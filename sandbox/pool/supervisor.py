@@ -2,16 +2,15 @@
 
     caller ── socket ──▶ supervisor ── socket each ──▶ worker ──▶ jail
 
-consumes  head {"id", "deadline_s", "expected_s", "turn", "hangs_max", "problem": its digest} with a body that it does
-          not read, and {"cancel": id}; the problems themselves come by a socket of their own (store.py)
-produces  {"started": id}, {"failed": id} for a try that a fault of the sandbox ended, and for each job that was not
-          cancelled exactly one of {"id", "judgement"} and {"id", "error"}
+consumes  head {"id", "deadline_s", "expected_s", "turn", "problem": its digest} with a body that it does not
+          read, and {"cancel": id}; the problems themselves come by a socket of their own (store.py)
+produces  {"started": id}, and for each job that was not cancelled exactly one of {"id", "judgement"} and {"id",
+          "error"}; where our own fault ended it with "handed": whether its program was handed to a jail
 waits for its sockets and its caller's pid; woken by either; ends, with all workers, when the caller is gone
 
-Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced and
-its job is tried again, as often as `errors.Deaths` says. Only faults of the sandbox are retried: a program that crashed
-has a verdict. Where a worker died with the program in a jail (`shared_flags`), the caller decides who is at fault
-(pool.py).
+Started by exec, single-threaded; makes the run directory and removes it. A worker that dies or hangs is replaced.
+Whether its job is tried again, and whose fault that was, is the caller's to find out (pool.py); a program that crashed
+is a verdict.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from sandbox.errors import Deaths, ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
+from sandbox.errors import ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
 from sandbox.jail import end_children, start_process
 from sandbox.kernel import linux, remove_run_directory
 from sandbox.pool import messages
@@ -45,7 +44,6 @@ class _Job:
     head: messages.Head
     body: bytes
     problem: ProblemHandle
-    deaths: Deaths = field(default_factory=Deaths)
     cancelled: bool = False
 
     @property
@@ -137,7 +135,7 @@ class Supervisor:
             end_children(set())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while (message := await messages.read_message(reader)) is not None:
+        while (message := await messages.read_pool_message(reader)) is not None:
             head, body = message
             if "cancel" in head:
                 self._cancel(head["cancel"])
@@ -146,7 +144,7 @@ class Supervisor:
             if problem is None:  # its job is cancelled by the next message, or there are no descriptors left
                 await self._tell({"id": head["id"], "error": to_wire(ProblemLost("a problem did not arrive"))})
                 continue
-            job = self.jobs[head["id"]] = _Job(head, body, problem, Deaths(head["hangs_max"]))
+            job = self.jobs[head["id"]] = _Job(head, body, problem)
             self._enqueue(job)
 
     def _look(self) -> None:
@@ -222,25 +220,20 @@ class Supervisor:
 
     async def _reply(self, worker: _Worker) -> messages.Head:
         await worker.writer.drain()
-        message = await messages.read_message(worker.reader)
+        message = await messages.read_pool_message(worker.reader)
         if message is None:
             raise WorkerDied("a worker died")
         worker.retires = message[0].pop("retires", False)
         return message[0]
 
     async def _failed(self, job: _Job, error: SandboxError | OSError) -> None:
-        """Try the job again after a fault of the sandbox, or report it."""
+        """Our fault: the caller decides what becomes of the job."""
         if job.cancelled:
             return
-        await self._tell({"failed": job.key})
-        fault = error if isinstance(error, SandboxError) else from_wire(to_wire(error))
-        last = job.deaths.add(fault, handed=self.flags.is_handed(job.key))
-        self.flags.take_back(job.key)
-        if last is None:
-            self._enqueue(job)
-            return
         self.jobs.pop(job.key, None)
-        await self._tell({"id": job.key, "error": to_wire(last)})
+        handed = self.flags.is_handed(job.key)
+        self.flags.take_back(job.key)
+        await self._tell({"id": job.key, "error": to_wire(error), "handed": handed})
 
     async def _tell(self, head: messages.Head) -> None:
         with suppress(ConnectionError):  # the check of the caller's pid ends this process

@@ -59,7 +59,7 @@ def main() -> None:
     sockets = socket.socket(fileno=int(fd)), socket.socket(fileno=int(problems))
     worker = PoolWorker(*sockets, SharedFlags(int(flags)), isolation, run_dir, json.loads(packages))
     try:
-        while (message := messages.receive_message(worker.sock)) is not None:
+        while (message := messages.receive_pool_message(worker.sock)) is not None:
             head, body = message
             if "cancel" not in head:  # a cancel here was for a job that has ended
                 worker.sock.sendall(messages.pack_message({"id": head["id"], **worker.answer(head, body)}))

@@ -140,7 +140,7 @@ def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.Mon
 
 def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    read = messages.read_message
+    read = messages.read_pool_message
 
     async def weigh(reader: Any) -> Any:
         message = await read(reader)
@@ -149,7 +149,7 @@ def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.Monkey
         return message
 
     async def main() -> None:
-        monkeypatch.setattr(messages, "read_message", weigh)
+        monkeypatch.setattr(messages, "read_pool_message", weigh)
         large = Problem("large", "stdio", tuple(Case("x" * (1 << 20), "y" * (1 << 20)) for _ in range(4)))
         async with pool_of(1) as pool:
             assert (await pool.judge(large, Program("print(input())"))).verdict is Verdict.WA
