@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 from shapes import SMALL
 
-from overlap.placement import PlannedRun, Devices, MemoryPlan, Seats, memory_plan, seating_on
+from overlap.placement import Devices, MemoryPlan, PlannedRun, Seats, memory_plan, seating_on
 
 GIB = 2**30
 STAGE = """

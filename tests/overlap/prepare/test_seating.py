@@ -11,7 +11,7 @@ from shapes import SMALL
 
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
-from overlap.placement import PlannedRun, Devices, NodeDevices, place_here
+from overlap.placement import Devices, NodeDevices, PlannedRun, place_here
 from overlap.prepare import seating as spread
 from overlap.prepare.seating import seat
 
