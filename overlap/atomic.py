@@ -8,22 +8,18 @@ a hidden one: whoever owns the place calls ``settle`` when it comes back to it.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from overlap.errors import RunDirError
 
 _NUMBERS = itertools.count(1)
 _HIDDEN = r"((\.\d+-\d+\.partial)+|\.former)"
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @contextmanager
@@ -128,32 +124,3 @@ def remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-@asynccontextmanager
-async def threaded(context: AbstractContextManager[T]) -> AsyncIterator[T]:
-    """``with context``, whose begin and end are in threads, each to its end."""
-    try:
-        yield await to_its_end(context.__enter__)
-    except BaseException as error:
-        if not await to_its_end(context.__exit__, type(error), error, error.__traceback__):
-            raise
-    else:
-        await to_its_end(context.__exit__, None, None, None)
-
-
-async def to_its_end(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """As ``asyncio.to_thread``, for quick work: a cancellation is raised when the work has ended, so that nobody tidies
-    up, or goes on, beside a thread that still renames.
-    """
-    running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is None:
-        return running.result()
-    running.exception()  # it was ours to see; the cancellation is what the caller asked for
-    raise cancelled

@@ -25,7 +25,7 @@ from overlap.cluster.nodes import (
     code_digest,
 )
 from overlap.cluster.orphans import uncalled
-from overlap.verify import PROBE, PROBE_PROGRAM, Pool, Watched
+from overlap.verify import PROBE, PROBE_PROGRAM, GuardedPool, JudgePool
 from sandbox.core import Problem
 from sandbox.errors import ProblemLost, to_wire
 from sandbox.pool import cores
@@ -34,8 +34,8 @@ from sandbox.pool import cores
 class Agent:
     """``make_pool`` makes a ``sandbox.Pool`` or its like, which judges ``workers`` programs at once."""
 
-    def __init__(self, make_pool: Callable[[], Pool], workers: int) -> None:
-        self._pool, self._workers = Watched(make_pool()), workers
+    def __init__(self, make_pool: Callable[[], JudgePool], workers: int) -> None:
+        self._pool, self._workers = GuardedPool(make_pool()), workers
         self._problems: dict[str, Problem] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._answers: list[NodeAnswer] = []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from overlap.cluster.addresses import check_reached, host_and_port
 from overlap.cluster.node_state import AUTH, read_node_state, read_token, token_of
 from overlap.errors import ConfigError, OverlapError
-from overlap.process import environment
+from overlap.process import child_environment
 
 ASK_S = 30.0
 
@@ -79,7 +79,7 @@ def _token(address: str, file: str) -> dict[str, str]:
 def _asked(address: str, token: dict[str, str]) -> tuple[list[NodeRow] | None, str]:
     """The nodes, or why there is no answer."""
     command = [sys.executable, "-m", "overlap.cluster.roll_call", address]
-    env = {**environment(), "RAY_AUTH_MODE": "disabled", **token}
+    env = {**child_environment(), "RAY_AUTH_MODE": "disabled", **token}
     try:
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
     except subprocess.TimeoutExpired:

@@ -34,7 +34,7 @@ from overlap.cluster.node_state import (
 )
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError
-from overlap.process import Pid, descendants, environment, identify, kill_tree, process_tree, read_proc
+from overlap.process import Pid, child_environment, identify, kill_tree, list_descendants, process_tree, read_proc
 
 START_S = 90.0
 RAYLET_S, REST_S, KILL_S = 8.0, 5.0, 5.0
@@ -222,7 +222,7 @@ def node_environment(state: NodeState) -> dict[str, str]:
     """
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_path())}
     place = {"TMPDIR": os.path.join(state.place, "tmp"), MARK: state.mark}
-    return {**HEALTH, **environment(), **token, **place, "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**HEALTH, **child_environment(), **token, **place, "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def _told(log: Path) -> str:
@@ -233,7 +233,7 @@ def _told(log: Path) -> str:
 def _end(state: NodeState) -> None:
     marked = state.processes()
     raylets = [process for process in marked if read_proc(process.pid, "comm") == b"raylet\n"]
-    below = [child for process in raylets for child in descendants(process.pid)]
+    below = [child for process in raylets for child in list_descendants(process.pid)]
     _ask(raylets)  # it ends its workers, and an agent has its sandbox end
     process_tree.await_end([*raylets, *below], RAYLET_S)
     rest = state.processes()

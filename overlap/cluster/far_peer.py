@@ -14,10 +14,11 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.hosted import PIECE, Delivery
 from overlap.cluster.nodes import GRACE_S, SILENT_S, NodeLost, NodeSilent
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 T = TypeVar("T")
 START_S = 90.0
@@ -57,7 +58,9 @@ class ProcessAgent(Protocol):
         """End the process, and the agent; whether that is sure."""
 
 
-async def start_far(host: ProcessAgent, life: Life, title: str, module: str, environment: Mapping[str, str]) -> Peer:
+async def start_far(
+    host: ProcessAgent, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str]
+) -> Peer:
     """As ``Peer.start``, on the node of ``host``, which is closed with the life. Raises the cause when that is over."""
     try:
         with life.guard():
@@ -86,7 +89,7 @@ async def _started(host: ProcessAgent, title: str, module: str, environment: Map
 class Wire:
     """What ``Peer`` reads from and writes to; ends the ``host`` with the ``life``."""
 
-    def __init__(self, host: ProcessAgent, life: Life) -> None:
+    def __init__(self, host: ProcessAgent, life: ChildProcesses) -> None:
         self._host, self._life = host, life
         self.reader = asyncio.StreamReader()
         self._out, self._some = bytearray(), asyncio.Event()
@@ -108,18 +111,14 @@ class Wire:
         await asyncio.wait([self._carrying])
 
     async def _carry(self) -> None:
-        tasks = [asyncio.create_task(way()) for way in (self._send, self._collect, self._end)]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            ends = await asyncio.gather(*tasks, return_exceptions=True)
-            for error in ends:
+            for end in await race(self._send(), self._collect(), self._end()):
+                error = None if end.cancelled() else end.exception()
                 if isinstance(error, NodeLost | NodeSilent):
                     self._life.fail(f"the {self._life.name} on node {self._host.name} is lost: {error}")
                 elif isinstance(error, Exception):
                     self._life.fail(error)
+        finally:
             await self._host.close()
             self.reader.feed_eof()
 

@@ -25,7 +25,7 @@ from overlap.cluster.orphans import uncalled
 from overlap.errors import ConfigError, OverlapError
 from overlap.placement import Devices, devices_here, free_memory
 from overlap.policy import policy_digest
-from overlap.process import Life, connect, scratch_directory
+from overlap.process import ChildProcesses, connect, scratch_directory
 
 PIECE = 4 << 20
 """Bytes of a stream in one call, at most."""
@@ -66,7 +66,7 @@ class Hosted:
         self._called_s = now()
         try:
             scratch, _ = self._stack.enter_context(
-                scratch_directory(apart=True)
+                scratch_directory(detached=True)
             )  # Ray kills all children of a worker that it ends
             self._log, self._folder = scratch / "log", FarFolder(scratch / "files")
             self._life = _Watched(self._name, scratch, self._log, self._died)
@@ -213,7 +213,7 @@ class Hosted:
             return b""
 
 
-class _Watched(Life):
+class _Watched(ChildProcesses):
     """A life that tells of a death."""
 
     def __init__(self, name: str, scratch: Path, log: Path, tell: Callable[[str, int | None], None]) -> None:

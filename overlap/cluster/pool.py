@@ -11,11 +11,13 @@ let go. Without any node jobs wait for ``ALONE_S``, then they fail. A cluster th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from overlap.aio import unwrapped
 from overlap.clock import now
 from overlap.cluster.desk import Desk, pace_s
 from overlap.cluster.nodes import (
@@ -35,7 +37,7 @@ from overlap.cluster.problems import Digest, Digests, same_key
 from overlap.cluster.router import RoutedJob, Router, depth
 from overlap.cluster.tally import Tallies
 from overlap.cluster.wire import placed
-from overlap.errors import OverlapError, VerifierError, first_error
+from overlap.errors import OverlapError, VerifierError
 from overlap.verify import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire
@@ -151,7 +153,7 @@ class ClusterPool:
         return ()
 
     @property
-    def at_once(self) -> int:
+    def concurrency(self) -> int:
         """Programs that all nodes judge at once now, at least 1."""
         return max(1, sum(self._desks[name].facts.workers for name in self._router.nodes))
 
@@ -336,12 +338,8 @@ class ClusterPool:
         self._router.join(desk.node.name, self._room(desk))
         self._some.set()
         self._spread()
-        try:
+        with contextlib.suppress(NodeSilent), unwrapped():
             await desk.work()
-        except BaseExceptionGroup as errors:
-            error = first_error(errors)
-            if not isinstance(error, NodeSilent):
-                raise error from error.__cause__
 
     async def _count_alone(self) -> None:
         """Fail the jobs that wait when there has been no node for long."""

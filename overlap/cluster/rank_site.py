@@ -30,7 +30,7 @@ from overlap.cluster.pieces import PIECE_BYTES
 from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet
 from overlap.errors import LearnerError, RunDirError
 from overlap.placement import NodeDevices, Placement, RankSeat, reseated
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
 """Files of a saved state that one rank writes, and reads again."""
@@ -50,7 +50,7 @@ class RankSite:
         self._seats: Sequence[RankSeat] = ()
         self._memory = -1
 
-    async def seated(self, life: Life, placement: Placement) -> Placement:
+    async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         """Raises LearnerError where a rank's node is gone, and there is no room elsewhere."""
         self._hosts.clear()
         with _ending(life, "the learner cannot be placed"), life.guard():
@@ -99,7 +99,9 @@ class RankSite:
                 found.append(await self._fleet.about(name))
         return found
 
-    async def start(self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: RankSeat) -> Peer:
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
+    ) -> Peer:
         environment = {**environment, **seat.environment}
         if not seat.node:
             return await Peer.start(life, title, module, environment)
@@ -110,7 +112,7 @@ class RankSite:
             return await start_far(host, life, title, module, environment)
 
     @asynccontextmanager
-    async def saving(self, life: Life, folder: Path) -> AsyncIterator[Sequence[Path]]:
+    async def saving(self, life: ChildProcesses, folder: Path) -> AsyncIterator[Sequence[Path]]:
         apart = await self._apart(life, folder)
         try:
             yield [apart[seat.node][1] if seat.node in apart else folder for seat in self._seats]
@@ -120,7 +122,7 @@ class RankSite:
             await self._clear(life, apart)
 
     @asynccontextmanager
-    async def loading(self, life: Life, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
+    async def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> AsyncIterator[Sequence[Path]]:
         apart = await self._apart(life, folder)
         try:
             for node, (host, _) in apart.items():
@@ -130,7 +132,7 @@ class RankSite:
         finally:
             await self._clear(life, apart)
 
-    async def brought(self, life: Life, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         host = self._hosts.get(0)
         if "path" not in info or host is None:
             return info
@@ -146,7 +148,7 @@ class RankSite:
             os.close(self._memory)
             self._memory = -1
 
-    async def _apart(self, life: Life, folder: Path) -> dict[str, tuple[ProcessAgent, Path]]:
+    async def _apart(self, life: ChildProcesses, folder: Path) -> dict[str, tuple[ProcessAgent, Path]]:
         """By the nodes that do not see the folder here: an agent there, and an empty folder of its own."""
         first = {seat.node: self._hosts[seat.rank] for seat in reversed(self._seats) if seat.node}
         found = {}
@@ -156,11 +158,11 @@ class RankSite:
                     found[node] = host, Path(await self._asked(life, host, "clear"))
         return found
 
-    async def _gather(self, life: Life, host: ProcessAgent, folder: Path) -> None:
+    async def _gather(self, life: ChildProcesses, host: ProcessAgent, folder: Path) -> None:
         for name, size in await self._asked(life, host, "names"):
             await self._fetch(life, host, name, size, folder / name)
 
-    async def _fetch(self, life: Life, host: ProcessAgent, name: str, size: int, to: Path) -> None:
+    async def _fetch(self, life: ChildProcesses, host: ProcessAgent, name: str, size: int, to: Path) -> None:
         """A file from there."""
 
         async def bring(at: int) -> None:
@@ -170,14 +172,16 @@ class RankSite:
 
         await _in_turns(bring, size)
 
-    async def _send(self, life: Life, host: ProcessAgent, folder: Path, ranks: Collection[int], *, recut: bool) -> None:
+    async def _send(
+        self, life: ChildProcesses, host: ProcessAgent, folder: Path, ranks: Collection[int], *, recut: bool
+    ) -> None:
         """A saved state, without what only others than these ranks read of it."""
         for name, size in await asyncio.to_thread(FarFolder(folder).names):
             of = _OF_A_RANK.search(name)
             if recut or of is None or int(of[1]) in ranks:
                 await self._send_file(life, host, folder / name, name, size)
 
-    async def _send_file(self, life: Life, host: ProcessAgent, path: Path, name: str, size: int) -> None:
+    async def _send_file(self, life: ChildProcesses, host: ProcessAgent, path: Path, name: str, size: int) -> None:
         async def send(at: int) -> None:
             data = await asyncio.to_thread(read_piece, path, at, min(PIECE_BYTES, size - at))
             if fault := await self._asked(life, host, "write", name, at, data):
@@ -185,12 +189,12 @@ class RankSite:
 
         await _in_turns(send, size)
 
-    async def _clear(self, life: Life, apart: Mapping[str, tuple[ProcessAgent, Path]]) -> None:
+    async def _clear(self, life: ChildProcesses, apart: Mapping[str, tuple[ProcessAgent, Path]]) -> None:
         if not life.over:
             for host, _ in apart.values():
                 await self._asked(life, host, "clear")
 
-    async def _asked(self, life: Life, host: ProcessAgent, do: str, *args: Any) -> Any:
+    async def _asked(self, life: ChildProcesses, host: ProcessAgent, do: str, *args: Any) -> Any:
         with _ending(life, f"the learner on node {host.name} is lost"), life.guard():
             return await patiently(lambda: host.files(do, *args))
 
@@ -213,7 +217,7 @@ async def _in_turns(move: Callable[[int], Awaitable[None]], size: int) -> None:
 
 
 @contextlib.contextmanager
-def _ending(life: Life, what: str) -> Iterator[None]:
+def _ending(life: ChildProcesses, what: str) -> Iterator[None]:
     """A node that is lost inside ends the life, and its cause is raised."""
     try:
         yield

@@ -16,7 +16,7 @@ from overlap.cluster.nodes import NOTHING, Facts, JobParcel, Node, NodeRefused, 
 from overlap.cluster.orphans import Greeted
 from overlap.cluster.ray_cluster import LOOK_S, RayCluster, RayNodeInfo, call, end, offset
 from overlap.cluster.wire import pack_parcel, unpack_parcel
-from overlap.verify import Pool
+from overlap.verify import JudgePool
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
 
@@ -26,7 +26,7 @@ CLOSE_S = 6.0
 """A sandbox ends within 5 s, or is killed."""
 
 
-class NodePool(Pool, Protocol):
+class NodePool(JudgePool, Protocol):
     """What an agent judges with; ``workers`` programs at once."""
 
     workers: int

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Protocol
 
+from overlap.aio import race
 from overlap.clock import now
 from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
 from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, NodeSilent
@@ -22,7 +23,7 @@ from overlap.cluster.pieces import PIECE_BYTES, Pieces
 from overlap.config import Config
 from overlap.errors import ClusterLost
 from overlap.placement import EngineSeat, NodeDevices, moved_seat
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 LOOK_S = 1.0
 NODE_S = 1800.0
@@ -156,7 +157,7 @@ class FarSite:
         self._watching: asyncio.Task[None] | None = None
 
     async def start(
-        self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
         """Raises the cause when the life is over, also where no node has room for long."""
         async with self._fleet.joined():
@@ -167,20 +168,13 @@ class FarSite:
             self._watching = asyncio.create_task(self._watch(life), name=f"watch the head for {life.name}")
             return peer
 
-    async def _watch(self, life: Life) -> None:
+    async def _watch(self, life: ChildProcesses) -> None:
         """Without its head Ray ends this process after a while: the life ends before."""
-        lost = asyncio.create_task(self._fleet.lost())
-        dead = asyncio.create_task(life.wait_dead())
-        try:
-            await asyncio.wait([lost, dead], return_when=asyncio.FIRST_COMPLETED)
-            if lost.done() and not lost.cancelled():
-                life.fail(cluster_lost(lost.result()))
-        finally:
-            for task in (lost, dead):
-                task.cancel()
-            await asyncio.gather(lost, dead, return_exceptions=True)
+        lost, _ = await race(self._fleet.lost(), life.wait_dead())
+        if not lost.cancelled():
+            life.fail(cluster_lost(lost.result()))
 
-    async def _seat(self, life: Life, title: str, seat: EngineSeat) -> EngineSeat:
+    async def _seat(self, life: ChildProcesses, title: str, seat: EngineSeat) -> EngineSeat:
         fault: str | ClusterLost = ""
         with life.guard():
             try:
@@ -194,7 +188,9 @@ class FarSite:
         raise AssertionError("a life that has failed is over")
 
     @asynccontextmanager
-    async def brought(self, life: Life, info: Mapping[str, Any], version: int) -> AsyncIterator[Mapping[str, Any]]:
+    async def brought(
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
+    ) -> AsyncIterator[Mapping[str, Any]]:
         """Weights that lie in this machine's memory, in that of the node; what goes another way as it is."""
         host = self._host
         if "path" not in info or host is None:
@@ -208,7 +204,9 @@ class FarSite:
                 with contextlib.suppress(NodeLost, NodeSilent):
                     await patiently(lambda: host.free(update))
 
-    async def _bring(self, host: ProcessAgent, life: Life, info: Mapping[str, Any], version: int, update: int) -> str:
+    async def _bring(
+        self, host: ProcessAgent, life: ChildProcesses, info: Mapping[str, Any], version: int, update: int
+    ) -> str:
         """The path by which the engine finds them. On a slow network a piece takes long: whether the node is there, the
         calls of its process say meanwhile.
         """

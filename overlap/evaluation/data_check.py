@@ -1,10 +1,10 @@
-"""Does the data judge rightly? Programs whose fate is known (``Task.probes``) are put before the sandbox.
+"""Checks the tests of a problem set with programs whose verdict is known (``Task.probes``).
 
     prompts ──▶ probes ──▶ sandbox pool ──▶ Finding per prompt ──▶ DataReport, and a file of what is known
 
-A problem that rejects its own reference teaches that right is wrong; one that accepts an empty answer pays for nothing.
-Judging thousands of references takes minutes, so no run does it at its start: ``overlap check-data`` does, and keeps
-what it found by the content of the problem. A run that trains on the same problems tells it.
+A problem that rejects its own reference punishes right answers; one that accepts an empty answer rewards any answer.
+Judging thousands of references takes minutes, so no run does it at its start: ``overlap check-data`` does, and stores
+the verdicts by the content of the problem. A run on the same problems prints them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from overlap.aio import unwrapped
 from overlap.atomic import write_atomic
 from overlap.core import Probe, Prompt, Task
-from overlap.errors import ConfigError, first_error
+from overlap.errors import ConfigError, one_line
 from sandbox.core import Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
@@ -142,25 +143,25 @@ async def check_problems(
             progress(done)
         return finding
 
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(prompt)) for prompt in prompts]
-    except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
-        unable = group.subgroup((IsolationUnavailable, ToolchainMissing))
-        if unable is None:
-            raise (first := first_error(group)) from first.__cause__
-        raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
+    with unwrapped():
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(one(prompt)) for prompt in prompts]
+        except ExceptionGroup as group:  # an error raised in an `except*` would be wrapped by Python before 3.11.4
+            if (unable := group.subgroup((IsolationUnavailable, ToolchainMissing))) is None:
+                raise
+            raise ConfigError("verify.isolation", "auto", str(unable.exceptions[0])) from group
     return DataReport(tuple(task.result() for task in running))
 
 
 async def check_in_parts(
     pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
 ) -> AsyncIterator[DataReport]:
-    """``check_problems`` a part at a time, so that an early end keeps what was found; ``live`` is told how far."""
+    """``check_problems`` a part at a time, so that an early end keeps its findings; ``live`` gets the progress."""
     for at in range(0, len(prompts), PART):
         part = prompts[at : at + PART]
-        told = partial(lambda before, done: live(f"judged {before + done}/{len(prompts)}"), at)
-        yield await check_problems(pool, task, part, progress=told)
+        on_progress = partial(lambda before, done: live(f"judged {before + done}/{len(prompts)}"), at)
+        yield await check_problems(pool, task, part, progress=on_progress)
 
 
 async def _probe(pool: ProgramJudge, task: Task, prompt: Prompt) -> Finding:
@@ -206,7 +207,7 @@ def _cause(judgement: Judgement) -> str:
     failed = [case for case in judgement.cases if case.verdict is not Verdict.AC]
     if failed:
         return f"test {failed[0].index + 1}: {failed[0].message}"
-    return " ".join(judgement.compile_log.split())[:200]
+    return one_line(judgement.compile_log)
 
 
 def digest_of(probe: Probe, packages: Sequence[str]) -> str:

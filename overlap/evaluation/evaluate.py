@@ -1,9 +1,9 @@
-"""How good is a policy: pass@k over a set of problems, with an interval that says how much to believe it.
+"""Measures a policy: pass@k over a set of problems, with a confidence interval.
 
     Prompts x samples ──▶ generator ──▶ verifier ──▶ Tally per problem ──▶ PassRate ──▶ Estimate(value, low, high)
 
-The samples are drawn as in training, through the same doors: same prompts and stop strings, at a temperature of their
-own. A sample that could not be judged is in no figure, neither as passed nor as failed, and is counted.
+Samples are generated and judged as in training, with the same prompts and stop strings, at a temperature of their own.
+A sample that could not be judged counts neither as passed nor as failed; how many there were is reported.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import comb, fsum
-from typing import Any
+from typing import Any, Protocol
 
-from overlap.core import Generator, Prompt, Request, Scored, Verifier
-from overlap.errors import ConfigError
+from overlap.config import RunConfig
+from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
+from overlap.errors import ConfigError, StageError, first_error, naming_stage
 from overlap.evaluation.intervals import change_interval, rate_interval
-from overlap.evaluation.sampling import STALL_S, answers
 from overlap.record import mean, solved
 
+STALL_S = RunConfig().stall_s
 OnScored = Callable[[int, int], None]
 """Called with (scored, all) samples."""
 
@@ -108,8 +109,54 @@ class PassRate:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> PassRate:
-        """What ``to_dict`` gave."""
+        """The PassRate that ``to_dict`` stored."""
         return cls(**{**stored, "tallies": tuple(ProblemTally(**t) for t in stored["tallies"])})
+
+
+class AnswerSource(Protocol):
+    """The part of a Generator that is used here."""
+
+    async def generate(self, request: Request) -> Trajectory: ...
+
+
+async def answers(
+    generator: AnswerSource,
+    verifier: Verifier,
+    requests: Sequence[Request],
+    on_scored: Callable[[Scored], None] | None = None,
+    *,
+    stall_s: float = STALL_S,
+) -> list[Scored]:
+    """The scored samples of ``requests``, in their order; each is verified the moment it is generated.
+
+    Generator and verifier must be started, with a version loaded. ``on_scored`` is called as each one ends. Raises
+    StageError for what these two raise, naming the sample, and when no sample ends for ``stall_s`` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    ended = 0
+
+    async def one(request: Request) -> Scored:
+        nonlocal ended
+        with naming_stage("generate", request.id):
+            trajectory = await generator.generate(request)
+        with naming_stage("verify", request.id):
+            scored = await verifier.score(trajectory)
+        ended += 1
+        if not limit.expired():
+            limit.reschedule(loop.time() + stall_s)
+        if on_scored is not None:
+            on_scored(scored)
+        return scored
+
+    try:
+        async with asyncio.timeout(stall_s) as limit, asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one(request)) for request in requests]
+    except TimeoutError as error:
+        cause = TimeoutError(f"nothing for {stall_s:g} s, {len(requests) - ended} pending")
+        raise StageError("evaluate", "", cause) from error
+    except BaseExceptionGroup as group:
+        raise (first := first_error(group)) from first.__cause__
+    return [task.result() for task in running]
 
 
 async def measure_pass_rate(
@@ -125,8 +172,8 @@ async def measure_pass_rate(
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
-    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises StageError for what
-    the doors raise, and when no sample ends for ``stall_s`` seconds.
+    Generator and verifier must be started, with a version loaded. ``record.solved`` says what a pass is. Raises
+    StageError for what these two raise, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -1,4 +1,4 @@
-"""Offline difficulty filter: which problems can this policy learn from?
+"""Offline difficulty filter: keeps the problems that this policy can learn from.
 
 Groups whose samples all pass or all fail teach GRPO nothing. Measured once before the training, such problems are left
 out (DeepCoder's replacement for DAPO's dynamic sampling). What comes out is a split file, JSONL, a row per problem:
@@ -20,8 +20,7 @@ from pathlib import Path
 from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import PassRate, ProblemTally, tally
-from overlap.evaluation.sampling import STALL_S
+from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, tally
 from overlap.record import check_out
 
 MARK = '"split": '
@@ -89,11 +88,15 @@ async def filter_problems(
 ) -> FilterReport:
     """Measure every prompt with ``samples`` samples, split, and write the split file ``out`` (atomically).
 
-    Both doors must be started and a version loaded. ``source`` is the problem file (or hub id) that the ids are of; a
-    file is named relative to ``out``. ``progress`` is called with (scored, all) samples; ``stall_s`` as of ``answers``.
-    Raises StageError for what the doors raise, RunDirError when ``out`` cannot be written, and ConfigError where it may
-    not be, or where no more problems are kept than are to be held out: then ``out`` has the measurement, with none held
-    out.
+    Generator and verifier must be started, with a version loaded. ``source`` is the problem file (or hub id) with these
+    ids; a file is named relative to ``out``. ``progress`` is called with (scored, all) samples; ``stall_s``: see
+    ``answers``.
+
+    Raises:
+        StageError: what generator and verifier raise.
+        RunDirError: ``out`` cannot be written.
+        ConfigError: ``out`` may not be written; or no more problems are kept than are to be held out, and then ``out``
+            has the measurement, with none held out.
     """
     bounds = bounds or SplitBounds()
     check_out(out, field="out", ours=MARK)

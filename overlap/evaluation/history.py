@@ -1,4 +1,4 @@
-"""The evaluations of a run: before it, every ``run.eval_every`` steps, and after it, and the best policy so far.
+"""The evaluations of a run: before it, every ``run.eval_every`` steps, and after it; and the best policy so far.
 
 Consumes  the held-out prompts and a version in the engine; produces figures of the step, and ``policy-best/``
 Waits for the generator, the verifier, and the learner's save
@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import partial_path, remove, replace, to_its_end, write_atomic
+from overlap.aio import shielded_thread
+from overlap.atomic import partial_path, remove, replace, write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
@@ -27,7 +28,7 @@ RECORD = "evaluation.json"
 
 @dataclass
 class EvaluationHistory:
-    """What is known so far. ``figures`` are those of ``PassRate.figures``, with their step."""
+    """The results of a run's evaluations so far: ``PassRate.figures`` with the step of each."""
 
     before: PassRate | None = None
     """Of the policy that the run began with."""
@@ -39,7 +40,7 @@ class EvaluationHistory:
     """The newest one, for the change since ``before``. Not kept in checkpoints."""
 
     def add(self, step: int, rate: PassRate) -> dict[str, Any]:
-        """Note the evaluation of a step; returns its figures."""
+        """Add the evaluation of a step; returns its figures."""
         self.last = rate
         self.points[step] = {"step": step, **rate.figures()}
         return self.points[step]
@@ -54,7 +55,7 @@ class EvaluationHistory:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> EvaluationHistory:
-        """What ``to_dict`` gave; an empty one of an empty mapping."""
+        """The history that ``to_dict`` stored; an empty mapping gives an empty history."""
         before = PassRate.from_dict(stored["before"]) if stored.get("before") else None
         return cls(before, {int(p["step"]): dict(p) for p in stored.get("points", ())}, stored.get("best"))
 
@@ -95,7 +96,7 @@ ROW_FIGURES = ("samples", "failed", "truncated_share", "tokens_mean", "seconds")
 class Evaluator:
     """Measures the policy in the engine on held-out prompts, and keeps the best one.
 
-    Its requests are no training samples: it asks the doors directly, past the loop's prompts, leases and counts.
+    Its requests are no training samples: it calls generator and verifier directly, not through the training loop.
     """
 
     def __init__(
@@ -152,8 +153,8 @@ class Evaluator:
         making = partial_path(self._best)
         try:
             await self._save(making)
-            await to_its_end(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
-            await to_its_end(replace, making, self._best)
+            await shielded_thread(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
+            await shielded_thread(replace, making, self._best)
             self.course.best = figures
         except RunDirError as error:  # a full disk costs no training
             self._lost(f"{self._best.name}/", str(error))

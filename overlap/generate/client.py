@@ -23,7 +23,7 @@ from overlap.errors import EngineError, OverlapError
 from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
 from overlap.generate.start import READY_S, engine_environment
 from overlap.placement import EngineSeat, Placement, place_here
-from overlap.process import Life, Peer, RemoteFault, see
+from overlap.process import ChildProcesses, Peer, RemoteFault, log_hint
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -72,7 +72,7 @@ class EngineClient:
         name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
         self._log = log or scratch / f"{name}.log"
         self._spec = EngineSpec.of(cfg, policy, placement, self._seat, load_weights=standalone)
-        self._life = Life(name, EngineError, scratch, self._log)
+        self._life = ChildProcesses(name, EngineError, scratch, self._log)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -308,13 +308,13 @@ class EngineClient:
                 answer: Result = await self._peer.call(name, *args)
                 return answer
         except TimeoutError:
-            error = EngineError(f"{what}: the engine did not answer in time{see(self._log)}")
+            error = EngineError(f"{what}: the engine did not answer in time{log_hint(self._log)}")
             self._life.fail(error)
             raise error from None
         except RemoteFault as error:
             raise EngineError(f"{what}: {error}; see {self._log}") from None
 
 
-async def open_host(life: Life, module: str, seat: EngineSeat, site: EngineSite) -> Peer:
+async def open_host(life: ChildProcesses, module: str, seat: EngineSeat, site: EngineSite) -> Peer:
     """Start the process that the engine lives in."""
     return await site.start(life, f"the {life.name} process", module, engine_environment(), seat)

@@ -19,17 +19,17 @@ from overlap.generate.bind_to_parent import enter_engine_process
 from overlap.generate.service import EngineSpec
 from overlap.process import (
     CANCEL,
-    Call,
     Pid,
+    RemoteCall,
     RemoteFault,
-    Reply,
-    descendants,
-    encode,
-    ended,
-    exit_status,
+    RemoteReply,
+    describe_exit,
+    encode_message,
     is_tracker,
     leave,
-    read,
+    list_descendants,
+    read_message,
+    unreaped_exit_status,
 )
 
 enter_engine_process()
@@ -50,29 +50,29 @@ class EngineHost:
         """Answer until the driver hangs up."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                call: Call = await read(reader)
+                call: RemoteCall = await read_message(reader)
                 if call.name != CANCEL:
                     task = self._running[call.number] = asyncio.create_task(self._answer(call), name=call.name)
                     task.add_done_callback(partial(self._forget, call.number))
                 elif call.args[0] in self._running:
                     self._running[call.args[0]].cancel()
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: RemoteCall) -> None:
         try:
-            reply = Reply(call.number, "ok", await self._do(call))
+            reply = RemoteReply(call.number, "ok", await self._do(call))
         except OverlapError as error:
-            reply = Reply(call.number, "error", error)
+            reply = RemoteReply(call.number, "error", error)
         except Exception as error:  # the engine raises whatever it likes
             if type(error).__name__ == "EngineDeadError" and self._engine is not None:
                 self._note(None, None)
                 return
-            reply = Reply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
+            reply = RemoteReply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
         self._send(reply)
 
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:
         del self._running[number]
 
-    async def _do(self, call: Call) -> Any:
+    async def _do(self, call: RemoteCall) -> Any:
         return await getattr(self if call.name == "open" else self._engine, call.name)(*call.args)
 
     async def open(self, spec: EngineSpec) -> tuple[str, bool]:
@@ -83,12 +83,12 @@ class EngineHost:
         self._watch()
         return self._engine.backend, self._engine.shares_gpus
 
-    def _send(self, reply: Reply) -> None:
-        self._writer.write(encode(reply))
+    def _send(self, reply: RemoteReply) -> None:
+        self._writer.write(encode_message(reply))
 
     def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        for process in descendants(os.getpid()):
+        for process in list_descendants(os.getpid()):
             if is_tracker(process.pid):
                 continue
             try:
@@ -101,10 +101,10 @@ class EngineHost:
     def _on_exit(self, process: Pid, fd: int) -> None:
         asyncio.get_running_loop().remove_reader(fd)
         os.close(fd)
-        self._note(process, exit_status(process))
+        self._note(process, unreaped_exit_status(process))
 
     def _note(self, process: Pid | None, code: int | None) -> None:
-        """A process has ended, or the engine says that one has."""
+        """A process has describe_exit, or the engine says that one has."""
         if not self._deaths:
             asyncio.get_running_loop().call_later(_CAUSE_S, self._report)
         self._deaths[process or Pid(0, 0)] = code
@@ -113,11 +113,11 @@ class EngineHost:
         known = self._engine.exit_codes()
         deaths = [(p.pid, known.get(p.pid, code)) for p, code in self._deaths.items() if p.pid]
         if not deaths:
-            self._send(Reply(0, "dead", "the engine died"))
+            self._send(RemoteReply(0, "dead", "the engine died"))
             return
         killed = [(pid, code) for pid, code in deaths if code is not None and code < 0]
         pid, code = (killed or deaths)[0]
-        self._send(Reply(0, "dead", f"the engine process {pid} {ended(code)}"))
+        self._send(RemoteReply(0, "dead", f"the engine process {pid} {describe_exit(code)}"))
 
 
 def serve_engine(kind: type[EngineHost] = EngineHost) -> NoReturn:

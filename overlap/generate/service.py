@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from overlap.config import Config
 from overlap.core import Finish, Part, Spoken, VersionSpan
 from overlap.placement import EngineSeat, Placement
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +152,12 @@ class EngineSite(Protocol):
     """The machine that the process of one engine runs on: the driver's, or a node of a cluster."""
 
     async def start(
-        self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
         """Start ``python -m module FD`` on that seat and connect to it. Raises the cause when the life is over."""
 
     def brought(
-        self, life: Life, info: Mapping[str, Any], version: int
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
         """The info of an update as it holds on that machine, for as long as the context lasts."""
 
@@ -166,11 +166,11 @@ class LocalSite:
     """The driver's machine."""
 
     async def start(
-        self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
     ) -> Peer:
         return await Peer.start(life, title, module, {**environment, **seat.environment})
 
     def brought(
-        self, life: Life, info: Mapping[str, Any], version: int
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
     ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
         return nullcontext(info)

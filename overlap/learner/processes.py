@@ -1,4 +1,4 @@
-"""The learner's processes as the driver sees them: start, call, end. Their life is a ``Life``."""
+"""The learner's processes as the driver sees them: start, call, end. They are ``ChildProcesses``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.learner.site import Folders, Here, Site
 from overlap.learner.spec import RankSpec
-from overlap.process import Life, Message, Peer, message
+from overlap.process import ChildProcesses, PackedCall, Peer, pack_call
 
 MODULE = "overlap.learner.rank"
 """What a rank runs."""
@@ -29,7 +29,7 @@ memory back after each step cost more.
 """
 
 
-class RankLife(Life):
+class RankLife(ChildProcesses):
     """The life of the ranks: the death of one says what to do about it."""
 
     def __init__(self, scratch: Path, log: Path | None) -> None:
@@ -48,7 +48,7 @@ class RankLife(Life):
 class RankProcesses:
     """``spec.world`` rank processes. The first failure ends them all, and is raised by every call, pending or later."""
 
-    def __init__(self, spec: RankSpec, life: Life, site: Site | None = None) -> None:
+    def __init__(self, spec: RankSpec, life: ChildProcesses, site: Site | None = None) -> None:
         self._spec, self._life, self._site = spec, life, site or Here(spec.world)
         self._peers: list[Peer] = []
         self._unanswered = 0
@@ -166,7 +166,7 @@ def far_environment(spec: RankSpec) -> dict[str, str]:
     return own | {"LOCAL_RANK": str(spec.placement.ranks_on(spec.seat.node).index(spec.seat))}
 
 
-def _messages(name: str, per_rank: list[tuple[Any, ...]], same: bool) -> list[Message]:
+def _messages(name: str, per_rank: list[tuple[Any, ...]], same: bool) -> list[PackedCall]:
     if same:
-        return [message(name, *per_rank[0])] * len(per_rank)
-    return [message(name, *args) for args in per_rank]
+        return [pack_call(name, *per_rank[0])] * len(per_rank)
+    return [pack_call(name, *args) for args in per_rank]

@@ -17,7 +17,16 @@ from typing import Any
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError
 from overlap.learner.rendezvous import Meeting
 from overlap.learner.spec import RankSpec
-from overlap.process import CANCEL, PARENT, Call, Reply, bind_to_parent, encode, leave, receive
+from overlap.process import (
+    CANCEL,
+    PARENT,
+    RemoteCall,
+    RemoteReply,
+    bind_to_parent,
+    encode_message,
+    leave,
+    receive_message,
+)
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
 _SHOWN = 2000  # characters of a traceback, from its end
@@ -32,7 +41,7 @@ def main() -> int:
     calls, commands = sock.makefile("rb"), None
     while True:
         try:
-            call: Call = receive(calls)
+            call: RemoteCall = receive_message(calls)
         except EOFError:
             return 0
         if call.name == CANCEL:  # one after the other, and all ranks alike: what was begun is ended
@@ -46,9 +55,9 @@ def main() -> int:
                 value = getattr(commands, call.name)(*call.args)
             with suppress(OSError):  # the log may lie on a full disk
                 sys.stdout.flush()  # a rank is killed in the end
-            sock.sendall(encode(Reply(call.number, "ok", value)))
+            sock.sendall(encode_message(RemoteReply(call.number, "ok", value)))
         except RunDirError as exc:
-            sock.sendall(encode(Reply(call.number, "error", exc)))
+            sock.sendall(encode_message(RemoteReply(call.number, "error", exc)))
         except OverlapError as exc:
             return _fail(sock, call, str(exc), exc)
         except Exception:
@@ -71,6 +80,7 @@ def _threads(spec: RankSpec) -> int:
 def _start(spec: RankSpec) -> Any:
     """Join the process group and load everything."""
     bind_to_parent(int(os.environ[PARENT]))
+    sys.path += [path for path in spec.imports if path not in sys.path]
     device = _device(spec)
     _join(spec, device)
     from overlap.learner.commands import Commands
@@ -110,10 +120,10 @@ def _join(spec: RankSpec, device: Any) -> None:
         dist.init_process_group(backend, init_method=where, rank=spec.rank, world_size=spec.world, timeout=within)
 
 
-def _fail(sock: socket.socket, call: Call, text: str, cause: OverlapError) -> int:
+def _fail(sock: socket.socket, call: RemoteCall, text: str, cause: OverlapError) -> int:
     with suppress(OSError):  # the log may lie on a full disk
         print(text, file=sys.stderr, flush=True)
-    sock.sendall(encode(Reply(call.number, "dead", cause)))
+    sock.sendall(encode_message(RemoteReply(call.number, "dead", cause)))
     return 1
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from overlap.placement import Placement, RankSeat
-from overlap.process import Life, Peer
+from overlap.process import ChildProcesses, Peer
 
 Folders = AbstractAsyncContextManager[Sequence[Path]]
 
@@ -16,25 +16,27 @@ Folders = AbstractAsyncContextManager[Sequence[Path]]
 class Site(Protocol):
     """Where the ranks of one learner live. What fails over there ends their ``life``, whose cause is raised."""
 
-    async def seated(self, life: Life, placement: Placement) -> Placement:
+    async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         """The placement as it can be now: with other seats for ranks whose machine is gone. Raises LearnerError where
         there is no room for them.
         """
 
-    async def start(self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: RankSeat) -> Peer:
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
+    ) -> Peer:
         """Start ``python -m module FD`` on that seat and connect to it."""
 
-    def saving(self, life: Life, folder: Path) -> Folders:
+    def saving(self, life: ChildProcesses, folder: Path) -> Folders:
         """For each rank the folder that it writes into; in the end all that they wrote is in ``folder``, here. Raises
         RunDirError where it has no room.
         """
 
-    def loading(self, life: Life, folder: Path, *, recut: bool) -> Folders:
+    def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
         """For each rank a folder that has what ``folder``, a saved state, has here; what is of other ranks alone may be
         missing, unless the state is ``recut`` for these. Raises RunDirError where a machine has no room for it.
         """
 
-    async def brought(self, life: Life, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         """What rank 0 says of the weights that it published, as it is true here until the next ones come."""
 
     async def close(self) -> None:
@@ -47,19 +49,21 @@ class Here:
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
 
-    async def seated(self, life: Life, placement: Placement) -> Placement:
+    async def seated(self, life: ChildProcesses, placement: Placement) -> Placement:
         return placement
 
-    async def start(self, life: Life, title: str, module: str, environment: Mapping[str, str], seat: RankSeat) -> Peer:
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: RankSeat
+    ) -> Peer:
         return await Peer.start(life, title, module, {**environment, **seat.environment})
 
-    def saving(self, life: Life, folder: Path) -> Folders:
+    def saving(self, life: ChildProcesses, folder: Path) -> Folders:
         return nullcontext([folder] * self._ranks)
 
-    def loading(self, life: Life, folder: Path, *, recut: bool) -> Folders:
+    def loading(self, life: ChildProcesses, folder: Path, *, recut: bool) -> Folders:
         return nullcontext([folder] * self._ranks)
 
-    async def brought(self, life: Life, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    async def brought(self, life: ChildProcesses, info: Mapping[str, Any], version: int) -> Mapping[str, Any]:
         return info
 
     async def close(self) -> None:

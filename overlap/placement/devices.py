@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from overlap.errors import ConfigError
-from overlap.process import environment
+from overlap.process import child_environment
 
 _SMI_S = 60.0  # a node of eight GPUs whose driver is not kept loaded takes half of that
 _MIB = 2**20
@@ -113,7 +113,7 @@ def listed() -> tuple[int, ...]:
     if (tool := shutil.which("nvidia-smi")) is not None:
         query = [tool, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(query, env=environment(), capture_output=True, text=True, timeout=_SMI_S)
+            done = subprocess.run(query, env=child_environment(), capture_output=True, text=True, timeout=_SMI_S)
         except (OSError, subprocess.TimeoutExpired):
             return _nodes()
         if done.returncode == 0:

@@ -13,8 +13,8 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Prompt
-from overlap.errors import ConfigError
-from overlap.process import environment
+from overlap.errors import ConfigError, one_line
+from overlap.process import child_environment
 
 FIELD = "episode.command"
 _SHELL_S = 20.0
@@ -60,13 +60,13 @@ def _asked(*arguments: str) -> str:
     """What a shell says against these, on one line."""
     found = subprocess.run(
         ["/bin/sh", *arguments],
-        env=environment(),
+        env=child_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=_SHELL_S,
         check=False,
     )
-    return " ".join(found.stderr.decode(errors="replace").split())
+    return one_line(found.stderr.decode(errors="replace"))
 
 
 def _words(command: str) -> Iterator[str]:

@@ -9,16 +9,16 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Prompt, Task
-from overlap.errors import ConfigError, blaming
+from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
-from overlap.pipeline import Intake, check_intake, take_in
+from overlap.pipeline import Intake, check_intake, estimator, take_in
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
 from overlap.record import quiet
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class RunInputs:
     """Everything that bad input could spoil, checked before anything is started."""
 
     cfg: Config
@@ -35,15 +35,18 @@ class Prepared:
     """The checkpoint that a critic starts from, where there is one."""
 
 
-def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
+def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
     from overlap.generate import check_parsers
+    from overlap.learner import check_functions
     from overlap.policy import resolve_policy
     from overlap.prepare.agent_command import check_agent
     from overlap.task import check_rollout, check_task, load_task
 
     with quiet(scratch / "prepare.log"):
         check_device(cfg)
+        estimator(cfg.learn.advantage)
+        check_functions(cfg.learn)
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)
@@ -63,7 +66,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
     references = recall(checked_file(), task, train)
-    return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
 
 
 def checked_file() -> Path:
@@ -85,7 +88,7 @@ def load_tokenizer(policy: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(policy)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise ConfigError(
             "model.policy", str(policy), f"has no tokenizer that transformers loads ({reason})"
         ) from error

@@ -1,42 +1,51 @@
-"""Life and death of processes.
+"""Starting, calling and ending processes.
 
-What for: a process that we start ends with us, however we end. A tree of processes has one :class:`Life`, is called
-through a :class:`Peer`, is bound to its parent (``process_tree``), and a reaper outside kills and removes what a killed
-driver leaves. Knows nothing of engines, learners or programs.
+What for: a process that we start ends with us, however we end. :class:`ChildProcesses` holds the processes that belong
+together, :class:`Peer` calls one of them, ``process_tree`` binds a process to its parent and kills whole trees, and the
+reaper, a process outside, kills and removes what a killed driver leaves. Knows nothing of engines, learners or
+programs.
 """
 
 from overlap.process import process_tree, subreaper
 from overlap.process.calls import (
     CANCEL,
-    Call,
-    Message,
+    PackedCall,
     Peer,
+    RemoteCall,
     RemoteFault,
-    Reply,
+    RemoteReply,
     Writer,
     connect,
-    decode,
-    encode,
-    message,
-    read,
-    receive,
+    decode_message,
+    encode_message,
+    pack_call,
+    read_message,
+    receive_message,
 )
-from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, interruptible
-from overlap.process.life import Life, ended, see
+from overlap.process.child_processes import ChildProcesses, describe_exit, log_hint
+from overlap.process.interrupts import SIGNALS, Interrupts, exit_code, handle_interrupts
 from overlap.process.process_tree import (
     Pid,
     alive,
     bind_to_parent,
-    descendants,
-    exit_status,
     identify,
     is_tracker,
     kill_tree,
     leave,
+    list_descendants,
     read_proc,
+    unreaped_exit_status,
 )
 from overlap.process.reaper import Reaper
-from overlap.process.run_environment import LIFE, PARENT, RUN, environment, name_shared, run_name, shared
+from overlap.process.run_environment import (
+    LIFE,
+    PARENT,
+    RUN,
+    child_environment,
+    name_shared,
+    run_name,
+    shared_memory_names,
+)
 from overlap.process.scratch import run_to_end, scratch_directory
 
 __all__ = [
@@ -45,41 +54,41 @@ __all__ = [
     "PARENT",
     "RUN",
     "SIGNALS",
-    "Call",
+    "ChildProcesses",
     "Interrupts",
-    "Life",
-    "Message",
+    "PackedCall",
     "Peer",
     "Pid",
     "Reaper",
+    "RemoteCall",
     "RemoteFault",
-    "Reply",
+    "RemoteReply",
     "Writer",
     "alive",
     "bind_to_parent",
+    "child_environment",
     "connect",
-    "decode",
-    "descendants",
-    "encode",
-    "ended",
-    "environment",
+    "decode_message",
+    "describe_exit",
+    "encode_message",
     "exit_code",
-    "exit_status",
+    "handle_interrupts",
     "identify",
-    "interruptible",
     "is_tracker",
     "kill_tree",
     "leave",
-    "message",
+    "list_descendants",
+    "log_hint",
     "name_shared",
+    "pack_call",
     "process_tree",
-    "read",
+    "read_message",
     "read_proc",
-    "receive",
+    "receive_message",
     "run_name",
     "run_to_end",
     "scratch_directory",
-    "see",
-    "shared",
+    "shared_memory_names",
     "subreaper",
+    "unreaped_exit_status",
 ]

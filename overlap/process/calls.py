@@ -1,6 +1,6 @@
 """Calls to a process of ours over a socket pair: eight bytes of length, then a pickle.
 
-    driver: Peer.call ──Call──▶ the process: receive, do, answer ──Reply──▶ the result, or the error, of the call
+    driver: Peer.call ──RemoteCall──▶ the process: receive_message, do ──RemoteReply──▶ the call's result or error
 
 Both ends are our own processes on one machine, joined by a socket pair that nobody else can reach.
 """
@@ -17,22 +17,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
-from overlap.process.life import Life, see
+from overlap.process.child_processes import ChildProcesses, log_hint
 
 _LENGTH = struct.Struct("!Q")
 _PROTOCOL = 5
 _NUMBERS = itertools.count(1)
 CANCEL = "cancel"
-"""Name of the call that takes back another one, whose number is its argument; it is not answered."""
+"""Name of the call that cancels another one, whose number is its argument; it gets no reply."""
 
 
 class RemoteFault(Exception):
-    """What a call met over there, in words."""
+    """The error of a call in the other process, as text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """``name`` is what to call with ``args``; ``number`` comes back with the reply."""
+class RemoteCall:
+    """A request to call ``name`` with ``args``; ``number`` comes back with the reply."""
 
     number: int
     name: str
@@ -40,9 +40,9 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """``value`` is the result ("ok"), the exception of this call ("error"), or why the process is of no use any more
-    ("dead", of whatever number): words, or the exception that ends it, whose cause may be the death of another.
+class RemoteReply:
+    """``value`` is the result of call ``number`` ("ok"), its exception ("error"), or, with any number, why the process
+    cannot be used any more ("dead"): a text, or the exception that ended it, whose cause may be the death of another.
     """
 
     number: int
@@ -50,40 +50,40 @@ class Reply:
     value: Any = None
 
 
-class Message(NamedTuple):
-    """A call as it goes over the wire, to one process or to many."""
+class PackedCall(NamedTuple):
+    """A call in the bytes in which it is sent, to one process or to many."""
 
     number: int
     data: bytes
 
 
-def message(name: str, *args: Any) -> Message:
-    """A call with a number of its own. May be made in a thread, where its arguments are large."""
+def pack_call(name: str, *args: Any) -> PackedCall:
+    """Pack a call under a new number. May be called in a thread, for large arguments."""
     number = next(_NUMBERS)
-    return Message(number, encode(Call(number, name, args)))
+    return PackedCall(number, encode_message(RemoteCall(number, name, args)))
 
 
-def encode(message: object) -> bytes:
-    """A message as it goes over the wire."""
-    body = pickle.dumps(message, _PROTOCOL)
+def encode_message(value: object) -> bytes:
+    """The bytes in which a message is sent: its length, and its pickle."""
+    body = pickle.dumps(value, _PROTOCOL)
     return _LENGTH.pack(len(body)) + body
 
 
-def decode(body: bytes | bytearray) -> Any:
-    """What ``encode`` was given, from what follows the length."""
+def decode_message(body: bytes | bytearray) -> Any:
+    """The message, from the bytes that follow the length."""
     return pickle.loads(body)
 
 
-async def read(reader: asyncio.StreamReader) -> Any:
-    """Next message; IncompleteReadError when the other end has closed."""
+async def read_message(reader: asyncio.StreamReader) -> Any:
+    """Read the next message. Raises IncompleteReadError when the other end has closed."""
     (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    return decode(await reader.readexactly(length))
+    return decode_message(await reader.readexactly(length))
 
 
-def receive(stream: BinaryIO) -> Any:
-    """As ``read``, where nothing else is to be done meanwhile: blocks. EOFError when the other end has closed."""
+def receive_message(stream: BinaryIO) -> Any:
+    """As ``read_message``, but blocks. Raises EOFError when the other end has closed."""
     (length,) = _LENGTH.unpack(_whole(stream, _LENGTH.size))
-    return decode(_whole(stream, length))
+    return decode_message(_whole(stream, length))
 
 
 def _whole(stream: BinaryIO, count: int) -> bytes:
@@ -94,7 +94,7 @@ def _whole(stream: BinaryIO, count: int) -> bytes:
 
 
 class Writer(Protocol):
-    """What takes the bytes of calls: an ``asyncio.StreamWriter``, or what carries them further than this machine."""
+    """Takes the bytes of calls: an ``asyncio.StreamWriter``, or what carries them to another machine."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -106,14 +106,15 @@ class Writer(Protocol):
 
 
 async def connect(
-    life: Life, title: str, module: str, environment: Mapping[str, str]
+    life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], **options: Any
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
+    """Start ``python -m module FD`` and connect to it. Options and errors are those of ``ChildProcesses.spawn``."""
     with life.starting(title):
         ours, theirs = socket.socketpair()
     try:
         with theirs:
-            life.spawn(title, ["-P", "-m", module, str(theirs.fileno())], environment, fds=[theirs.fileno()])
+            fds = [theirs.fileno()]
+            life.spawn(title, ["-P", "-m", module, str(fds[0])], environment, fds=fds, **options)
         return await asyncio.open_connection(sock=ours)
     except BaseException:
         ours.close()
@@ -121,51 +122,52 @@ async def connect(
 
 
 class Peer:
-    """A process in a :class:`Life` that serves calls, many at once. Made by ``start``, or ``joined`` to one that was
-    started elsewhere; ends with the life.
+    """One of ``ChildProcesses``, which serves many calls at once. Made by ``start``, or ``joined`` to one that was
+    started elsewhere; ends with them.
     """
 
-    def __init__(self, life: Life, writer: Writer) -> None:
+    def __init__(self, life: ChildProcesses, writer: Writer) -> None:
         self._life, self._writer = life, writer
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._listening: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, life: Life, title: str, module: str, environment: Mapping[str, str]) -> Peer:
-        """Start ``python -m module FD`` and connect to it. Raises what ``Life.spawn`` raises."""
-        return cls.joined(life, title, *await connect(life, title, module, environment))
+    async def start(
+        cls, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], **options: Any
+    ) -> Peer:
+        """Start ``python -m module FD`` and connect to it: see ``connect``."""
+        return cls.joined(life, title, *await connect(life, title, module, environment, **options))
 
     @classmethod
-    def joined(cls, life: Life, title: str, reader: asyncio.StreamReader, writer: Writer) -> Peer:
-        """One whose replies come by ``reader``, and who gets calls by ``writer``."""
+    def joined(cls, life: ChildProcesses, title: str, reader: asyncio.StreamReader, writer: Writer) -> Peer:
+        """A peer that gets calls through ``writer``, and whose replies come through ``reader``."""
         peer = cls(life, writer)
         peer._listening = asyncio.create_task(peer._listen(reader), name=f"listen to {title}")
         return peer
 
     async def call(self, name: str, *args: Any) -> Any:
-        """The result of ``name(*args)`` over there; raises what it raised, and the cause when the life ends.
-
-        Cancelling takes the call back.
+        """Call ``name(*args)`` in the other process and return its result. Raises what the call raised, and the cause
+        of death when the process ends. Cancelling this cancels the call there.
         """
-        return await self.ask(message(name, *args))
+        return await self.ask(pack_call(name, *args))
 
-    async def ask(self, message: Message) -> Any:
-        """``call`` with a message that is made already, and may have been sent to others too."""
-        number, reply = message.number, asyncio.get_running_loop().create_future()
+    async def ask(self, packed: PackedCall) -> Any:
+        """As ``call``, with a call that is packed already and may have been sent to others too."""
+        number, reply = packed.number, asyncio.get_running_loop().create_future()
         self._pending[number] = reply
         try:
             with self._life.guard():
-                await self._send(message.data)
+                await self._send(packed.data)
                 return await reply
         except asyncio.CancelledError:
             if not self._life.over:
-                self._writer.write(encode(Call(0, CANCEL, (number,))))
+                self._writer.write(encode_message(RemoteCall(0, CANCEL, (number,))))
             raise
         finally:
             del self._pending[number]
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -181,12 +183,12 @@ class Peer:
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):  # its end is seen by its life
             while True:
-                reply: Reply = await read(reader)
+                reply: RemoteReply = await read_message(reader)
                 pending = self._pending.get(reply.number)
                 if reply.kind == "dead" and isinstance(reply.value, Exception):
                     self._life.fail_soon(reply.value, said=True)
                 elif reply.kind == "dead":
-                    self._life.fail(f"{reply.value}{see(self._life.log)}")
+                    self._life.fail(f"{reply.value}{log_hint(self._life.log)}")
                 elif pending is not None and not pending.done():
                     if reply.kind == "ok":
                         pending.set_result(reply.value)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the first asks for an end in order, the second ends at once.
+"""Ctrl-C, SIGTERM and a closed terminal: the first signal ends the run in order, the second one at once.
 
 Python calls signal handlers in the main thread only, so elsewhere there is nothing to catch.
 """
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ONE_WISH_S = 0.3  # ``timeout`` and a shell that ends send theirs twice: that is one wish
+_SAME_S = 0.3  # ``timeout`` and a shell that ends send their signal twice: both count as one
 
 
 class Interrupts:
-    """What has been received. ``run`` turns it into a cancellation; outside of it KeyboardInterrupt is raised."""
+    """The signals received. Inside ``run`` a signal becomes a cancellation; elsewhere it raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -28,15 +28,17 @@ class Interrupts:
         self._again: Callable[[], bool] | None = None
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt, with the signal's number, when one came (an exception may be lost in a callback)."""
+        """Raise KeyboardInterrupt with the signal's number if one was received: its exception may be lost in a
+        callback.
+        """
         if self._number:
             raise KeyboardInterrupt(self._number)
 
     async def run(self, work: Callable[[], Awaitable[None]], again: Callable[[], bool] | None = None) -> None:
         """Await ``work()``; a signal cancels it, which becomes KeyboardInterrupt when it has ended.
 
-        ``again`` is called by a second signal, in its handler: True when it has given up something that takes long, so
-        that the end in order goes on.
+        A second signal calls ``again`` in its handler, which returns True when it has given up something that takes
+        long, so that the orderly end continues.
         """
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
@@ -53,8 +55,8 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For a thread that waits inside for ``run`` in another: a signal that comes before or after it raises nothing
-        here, it is left to ``check``.
+        """For a thread that waits for ``run`` in another thread: a signal before or after ``run`` raises nothing
+        inside, and is left to ``check``.
         """
         self._cancel = lambda: None
         try:
@@ -67,7 +69,7 @@ class Interrupts:
         first, self._number = not self._number, self._number or number
         at = time.monotonic()
         if not first:
-            if at - self._at > _ONE_WISH_S and not (self._again is not None and self._again()):
+            if at - self._at > _SAME_S and not (self._again is not None and self._again()):
                 os._exit(128 + number)  # the reaper kills and removes what is left
             self._at = at
             return
@@ -78,10 +80,10 @@ class Interrupts:
 
 
 @contextmanager
-def interruptible() -> Iterator[Interrupts]:
-    """Handle signals inside; afterwards they are handled as before. A hang-up that is ignored (nohup) stays so.
+def handle_interrupts() -> Iterator[Interrupts]:
+    """Handle signals inside; afterwards they are handled as before. SIGHUP stays ignored where it was (nohup).
 
-    Inside another one: what that one received, and whose exception was lost, is raised here.
+    Nested in another one, raises KeyboardInterrupt for a signal which that one received and whose exception was lost.
     """
     interrupts = Interrupts()
     before = {}
@@ -100,5 +102,5 @@ def interruptible() -> Iterator[Interrupts]:
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
-    """What a shell calls it: 130 for Ctrl-C, 143 for SIGTERM, 129 for a closed terminal."""
+    """Exit code of an interrupted program, as shells have it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
     return 128 + int(interrupt.args[0] if interrupt.args else signal.SIGINT)

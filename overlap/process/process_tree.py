@@ -1,4 +1,4 @@
-"""Process life: die with the parent, and kill a process together with everything that it started.
+"""Trees of processes: end with the parent, and kill a process together with everything that it started.
 
 Standard library and ``/proc`` only, so that the reaper can load this file into a bare interpreter in a few
 milliseconds. A pid alone names a process only until it is used again; wherever a pid is kept, it is kept as a
@@ -22,7 +22,7 @@ _FREEZE_S = 0.2  # a process in uninterruptible sleep does not stop, but does no
 
 
 class Pid(NamedTuple):
-    """A process for all time; ``start`` is in clock ticks since boot (field 22 of ``/proc/pid/stat``)."""
+    """One particular process; ``start`` is in clock ticks since boot (field 22 of ``/proc/pid/stat``)."""
 
     pid: int
     start: int
@@ -47,7 +47,7 @@ def alive(process: Pid) -> bool:
     return stat is not None and stat.start == process.start and stat.state not in "ZX"
 
 
-def descendants(pid: int) -> list[Pid]:
+def list_descendants(pid: int) -> list[Pid]:
     """Children, grandchildren ... of ``pid`` that are still tied to it by their parents, nearest first."""
     return _below([pid], _table())
 
@@ -60,7 +60,7 @@ def children(pid: int) -> list[Pid]:
 def marked(entry: str) -> list[Pid]:
     """Processes started with ``entry`` ("NAME=value") in their environment, whoever their parent is."""
     wanted = os.fsencode(entry)
-    candidates = (pid for pid in _pids() if wanted in _told_at_start(pid, "environ").split(b"\0"))
+    candidates = (pid for pid in _pids() if wanted in _read_started(pid, "environ").split(b"\0"))
     return [process for pid in candidates if pid != os.getpid() and (process := identify(pid))]
 
 
@@ -70,12 +70,12 @@ def is_tracker(pid: int) -> bool:
     It ends by itself after the processes that it served, and must live until then: it removes the shared memory
     that they leave behind.
     """
-    return b"resource_tracker import main" in _told_at_start(pid, "cmdline")
+    return b"resource_tracker import main" in _read_started(pid, "cmdline")
 
 
-def exit_status(process: Pid) -> int | None:
-    """How a process ended (negative: by that signal); None while it runs, and once its parent has taken note."""
-    fields = read_proc(process.pid, "stat").rpartition(b")")[2].split()
+def unreaped_exit_status(process: Pid) -> int | None:
+    """Exit status of a zombie (negative: the signal that killed it); None while it runs, and once it was reaped."""
+    fields = _stat_fields(process.pid)
     if not fields or fields[0] not in (b"Z", b"X") or int(fields[19]) != process.start:
         return None
     return os.waitstatus_to_exitcode(int(fields[49]))
@@ -173,7 +173,7 @@ def _end_below() -> None:
     """Kill our descendants, and our process group where we lead it."""
     me = os.getpid()
     group = [Pid(pid, stat.start) for pid, stat in _table().items() if stat.group == me]
-    kill_tree([*descendants(me), *group], 1.0, reap=False)
+    kill_tree([*list_descendants(me), *group], 1.0, reap=False)
 
 
 def _freeze(pids: Iterable[int | Pid], held: contextlib.ExitStack, until: float, trackers: bool) -> dict[Pid, int]:
@@ -257,17 +257,17 @@ def _table() -> dict[int, _Stat]:
     return {pid: stat for pid in _pids() if (stat := _stat(pid))}
 
 
-def _told_at_start(pid: int, name: str) -> bytes:
-    """What ``/proc/pid/name`` (environ or cmdline) says once a running exec is through: until then it is empty, while
-    whoever started the process believes that it runs. Empty for a process that is gone or of another user.
+def _read_started(pid: int, name: str) -> bytes:
+    """Read ``/proc/pid/name`` (environ or cmdline), waiting for an exec that is under way: until it is through, the
+    file is empty although the process counts as started. Empty for a process that is gone or of another user.
     """
     until, doubts = time.monotonic() + _EXEC_S, 3  # an exec may begin or end between a look at the one and the other
     with contextlib.suppress(OSError):
         while True:
             with open(f"/proc/{pid}/{name}", "rb") as file:
-                if told := file.read():
-                    return told
-            fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+                if data := file.read():
+                    return data
+            fields = _stat_fields(pid)
             has_memory, has_environment = len(fields) > 48 and fields[20] != b"0", fields[48:49] != [b"0"]
             doubts -= has_environment
             if not has_memory or not doubts or time.monotonic() > until:
@@ -280,7 +280,13 @@ def _pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
+def _stat_fields(pid: int) -> list[bytes]:
+    """``/proc/pid/stat`` behind the name (which may itself hold spaces and brackets), from the state on; empty for a
+    process that is gone.
+    """
+    return read_proc(pid, "stat").rpartition(b")")[2].split()
+
+
 def _stat(pid: int) -> _Stat | None:
-    # The name in brackets may itself hold spaces and brackets.
-    fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+    fields = _stat_fields(pid)
     return _Stat(int(fields[1]), int(fields[2]), fields[0].decode(), int(fields[19])) if fields else None

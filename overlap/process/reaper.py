@@ -1,9 +1,9 @@
 """The reaper: a tiny process that cleans up after a run, also when the run's driver was killed with SIGKILL.
 
-It is exec'd into a bare interpreter and its own session (so Ctrl-C does not reach it), and is told over a
-pipe which processes and paths belong to the run. When the driver closes it, or is gone, it kills what still
-lives of them, with all descendants and with every process that carries the run's name in its environment,
-removes the paths and what the run shared in ``/dev/shm``, and ends.
+It is exec'd into a bare interpreter and its own session (so Ctrl-C does not reach it), and reads from a pipe which
+processes and paths belong to the run. When the driver closes the pipe or is gone, it kills those of the processes that
+are alive, all their descendants and every process with the run's name in its environment, removes the paths and the
+run's memory in ``/dev/shm``, and ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid
-from overlap.process.run_environment import RUN, environment, remove_shared, shared
+from overlap.process.run_environment import RUN, child_environment, remove_shared, shared_memory_names
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,19 +37,19 @@ for name in "overlap", "overlap.process", "sandbox", "sandbox.kernel":
 from overlap.process import reaper
 from sandbox.kernel import clear
 sys.modules["sandbox.kernel"].remove_tree = clear.remove_tree
-reaper.serve(int(sys.argv[2]), sys.argv[3], apart=sys.argv[4] == "apart")
+reaper.serve_reaper(int(sys.argv[2]), sys.argv[3], detached=sys.argv[4] == "detached")
 """
 
 
 class Swept(NamedTuple):
-    """What a sweep found: processes it had to kill, and processes or paths that it could not remove."""
+    """Pids that a sweep had to kill, and processes and paths that it could not remove."""
 
     killed: tuple[int, ...] = ()
     left: tuple[str, ...] = ()
 
 
 class File(NamedTuple):
-    """A file that is not another one of its name, and neither one that was given its inode."""
+    """One particular file: not a later one with its name, nor a later one with its inode."""
 
     name: str
     device: int
@@ -62,26 +62,36 @@ class Reaper:
     nothing.
 
     Every process that has ``run`` as ``OVERLAP_RUN`` in its environment belongs to the run. Not for several threads at
-    once. One that is ``apart`` is no child of this process: for where somebody else kills all children with it.
+    once. A ``detached`` reaper is no child of this process, and outlives a caller that kills all its children.
     """
 
-    def __init__(self, run: str, *, apart: bool = False) -> None:
+    def __init__(self, run: str, *, detached: bool = False) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._pids: set[Pid] = set()
         self._paths: set[str] = set()
         self._files: set[File] = set()
-        self.run, self._apart = run, apart
+        self.run, self._detached = run, detached
 
     def start(self) -> Reaper:
         """Start the process (20 ms). Raises OSError where no process can be started."""
         import subprocess
 
         if self._process is not None:
-            raise RuntimeError("this reaper was started before; make a new one")
-        bare = {name: value for name, value in environment().items() if name != RUN}
+            raise RuntimeError("this reaper was already started; make a new one")
+        bare = {name: value for name, value in child_environment().items() if name != RUN}
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, home, str(os.getpid()), self.run, "apart" if self._apart else ""],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _BOOT,
+                home,
+                str(os.getpid()),
+                self.run,
+                "detached" if self._detached else "",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -89,13 +99,13 @@ class Reaper:
             env=bare,
             start_new_session=True,
         )
-        if self._apart:
+        if self._detached:
             self._process.wait()  # its child goes on, and has the pipes
         return self
 
     @property
     def pid(self) -> int | None:
-        """Pid of the reaper itself, None when it does not run, or is apart."""
+        """Pid of the reaper itself, None when it does not run, or is detached."""
         running = self._process is not None and self._process.poll() is None
         return self._process.pid if running and self._process else None
 
@@ -103,7 +113,7 @@ class Reaper:
         """Kill this process and its descendants at the end. No effect if it is gone already."""
         if (process := process_tree.identify(pid)) is not None:
             self._pids.add(process)
-            self._tell(f"+pid {process.pid} {process.start}")
+            self._send(f"+pid {process.pid} {process.start}")
 
     def watch_path(self, path: Path) -> None:
         """Remove this file or directory tree at the end; it need not exist yet. Of a link, not the target.
@@ -112,16 +122,16 @@ class Reaper:
         """
         name = _removable(os.fspath(path))
         self._paths.add(name)
-        self._tell(f"+path {os.fsencode(name).hex()}")
+        self._send(f"+path {os.fsencode(name).hex()}")
 
     def watch_file(self, path: Path) -> None:
-        """Remove this file at the end, as long as it is the one that is there now: another run may take its name in the
-        meantime, for a reaper may be at work long after its driver. Raises OSError where there is none.
+        """Remove this file at the end if it is still the file that is there now: another run may take the name before
+        this reaper, which may work long after its driver, gets to it. Raises OSError where there is no such file.
         """
         name = os.path.abspath(os.fspath(path))
         it = File(name, *_identity(name))
         self._files.add(it)
-        self._tell(f"+file {os.fsencode(name).hex()} {it.device} {it.inode} {it.changed_ns}")
+        self._send(f"+file {os.fsencode(name).hex()} {it.device} {it.inode} {it.changed_ns}")
 
     def close(self, deadline_s: float = 15.0) -> Swept:
         """Sweep, wait for the reaper's end, return what it found. Safe to call twice or before ``start``."""
@@ -130,7 +140,7 @@ class Reaper:
             return Swept()
         swept = _finish(process, deadline_s)
         if swept is None:  # it was killed: do its work here
-            swept = sweep(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
+            swept = sweep_run(self._pids, self._paths, self._files, self.run, process_tree.identify(os.getpid()))
         return swept
 
     def __enter__(self) -> Reaper:
@@ -139,7 +149,7 @@ class Reaper:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process is None or self._process.stdin is None:
             raise RuntimeError("the reaper does not run: call start(), or use it as a context manager")
         with contextlib.suppress(BrokenPipeError):  # it was killed: close() then sweeps in its place
@@ -147,8 +157,8 @@ class Reaper:
             self._process.stdin.flush()
 
 
-def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
-    """Kill ``pids``, their descendants and what carries the name ``run``; then remove paths, files and shared memory.
+def sweep_run(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: Pid | None) -> Swept:
+    """Kill ``pids``, their descendants and all processes named after ``run``; then remove paths, files, shared memory.
 
     Resource trackers of ``multiprocessing`` come last, for they remove the shared memory of the killed; one
     whose parent is the living ``driver`` is left alone and ends with it.
@@ -168,21 +178,24 @@ def sweep(pids: set[Pid], paths: set[str], files: set[File], run: str, driver: P
     remaining = [str(process.pid) for process in _living(pids, run, driver)[0]]
     remove_shared(run)
     _unlink(files)
-    left = [*(path for path in sorted(paths) if not _remove(path)), *(f"/dev/shm/{name}" for name in shared(run))]
+    left = [
+        *(path for path in sorted(paths) if not _remove(path)),
+        *(f"/dev/shm/{name}" for name in shared_memory_names(run)),
+    ]
     return Swept(tuple(killed), (*remaining, *left))
 
 
-def serve(driver_pid: int, run: str, *, apart: bool = False) -> None:
-    """The reaper's own life: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1. ``apart``: in
-    a process that the driver is not the parent of.
+def serve_reaper(driver_pid: int, run: str, *, detached: bool = False) -> None:
+    """Run in the reaper's process: listen on fd 0 until the driver closes it or is gone, sweep, answer on fd 1.
+    ``detached``: in a process whose parent is not the driver.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     driver = process_tree.identify(driver_pid) if os.getppid() == driver_pid else None
-    if apart and os.fork():
+    if detached and os.fork():
         os._exit(0)
     pids, paths, files = _obey(os.pidfd_open(driver_pid) if driver else None)
-    swept = sweep(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
+    swept = sweep_run(pids, paths, files, run, driver if driver and process_tree.alive(driver) else None)
     answer = [f"killed {pid}\n" for pid in swept.killed]
     answer += [f"left {os.fsencode(name).hex()}\n" for name in swept.left]
     with contextlib.suppress(BrokenPipeError):
@@ -237,7 +250,7 @@ def _finish(process: subprocess.Popen[bytes], deadline_s: float) -> Swept | None
         out, _ = process.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # one that is apart may hang, and cannot be killed here
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a detached one may hang, and cannot be killed here
             process.communicate(timeout=1.0)
         return None
     words = [line.split() for line in out.decode().splitlines()]
@@ -252,7 +265,7 @@ def _living(pids: set[Pid], run: str, driver: Pid | None) -> tuple[list[Pid], li
     """Processes of the run that live: (those to kill, resource trackers that have work to finish)."""
     found = dict.fromkeys(process_tree.marked(f"{RUN}={run}"))
     for process in filter(process_tree.alive, pids):
-        found.update(dict.fromkeys([process, *process_tree.descendants(process.pid)]))
+        found.update(dict.fromkeys([process, *process_tree.list_descendants(process.pid)]))
     spared = set() if driver is None else {driver, *filter(_tracks, process_tree.children(driver.pid))}
     living = [process for process in found if process_tree.alive(process) and process not in spared]
     trackers = [process for process in living if _tracks(process)]
@@ -270,7 +283,7 @@ def _removable(path: str) -> str:
     real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
     for keep in map(os.path.realpath, (os.path.expanduser("~"), os.getcwd(), tempfile.gettempdir())):
         if os.path.commonpath([real, keep]) == real:
-            raise ValueError(f"path={path!r}: it holds {keep}; watch a directory of the run's own")
+            raise ValueError(f"path={path!r}: {keep} is inside it; watch a directory that belongs to the run alone")
     return name
 
 

@@ -27,7 +27,7 @@ def run_name(scratch: Path) -> str:
     return f"ovl-{hashlib.sha256(os.fsencode(os.path.abspath(scratch))).hexdigest()[:8]}"
 
 
-def environment(**values: str) -> dict[str, str]:
+def child_environment(**values: str) -> dict[str, str]:
     """A copy of this process's environment with ``values`` in it, ready to be handed to a new process.
 
     A process that is started *without* an environment of its own reads this process's at the moment of ``execve``:
@@ -43,7 +43,7 @@ def environment(**values: str) -> dict[str, str]:
     return ours | {"PATH": tools, "PYTHONPATH": os.pathsep.join([str(_ROOT), *known])} | values
 
 
-def shared(prefix: str) -> list[str]:
+def shared_memory_names(prefix: str) -> list[str]:
     """Names in ``/dev/shm`` of the memory and semaphores of the run, or the tree, that is called ``prefix``."""
     names = os.listdir(_SHM) if _SHM.is_dir() else []
     return [name for name in names if name.removeprefix("sem.").startswith((f"{prefix}_", f"{prefix}-"))]
@@ -51,7 +51,7 @@ def shared(prefix: str) -> list[str]:
 
 def remove_shared(prefix: str) -> None:
     """Remove what killed processes of the run, or the tree, called ``prefix`` left in ``/dev/shm``."""
-    for name in shared(prefix):
+    for name in shared_memory_names(prefix):
         with contextlib.suppress(FileNotFoundError):
             (_SHM / name).unlink()
 

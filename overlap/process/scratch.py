@@ -1,4 +1,4 @@
-"""Where a run works: a directory of its own that goes with it, under a reaper, in an event loop of its own."""
+"""The scratch directory of a run, which a reaper removes with it, and the event loop in which the run works."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from overlap.process.run_environment import run_name
 from sandbox.kernel import remove_tree
 
 LOOK_S = 0.5
-"""A thread that waits for another one looks so often for signals."""
+"""Seconds after which a thread that waits for another one looks for signals again."""
 
 
 @contextmanager
-def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Reaper]]:
-    """A private directory for what the run's processes leave, and the reaper (``apart``: see there) that removes it in
-    any event.
-
-    Raises ConfigError where there is no room for it, OverlapError where no process can be started.
+def scratch_directory(*, detached: bool = False) -> Iterator[tuple[Path, Reaper]]:
+    """Make a private directory for a run; yields it and the reaper (``detached``: see ``Reaper``) that removes it
+    however the run ends. Raises ConfigError where the directory cannot be made, OverlapError where no process can be
+    started.
     """
     path = _temporary() / f"ovl-{secrets.token_hex(4)}"
     with ExitStack() as stack:
         try:
-            reaper = stack.enter_context(Reaper(run_name(path), apart=apart))
+            reaper = stack.enter_context(Reaper(run_name(path), detached=detached))
         except OSError as error:
             way_out = "end other programs, or allow more processes (ulimit -u)"
             raise OverlapError(f"no process can be started ({error.strerror or error}): {way_out}") from error
@@ -40,9 +39,7 @@ def scratch_directory(*, apart: bool = False) -> Iterator[tuple[Path, Reaper]]:
         try:
             path.mkdir(0o700)
         except OSError as error:
-            way_out = (
-                f"takes no directory of ours ({error.strerror or error}): free space there, or set TMPDIR elsewhere"
-            )
+            way_out = f"no directory can be made there ({error.strerror or error}): free space, or set TMPDIR elsewhere"
             raise ConfigError("TMPDIR", str(path.parent), way_out) from error
         yield path, reaper
 
@@ -62,7 +59,7 @@ def _temporary() -> Path:
 def run_to_end(
     work: Callable[[], Awaitable[None]], interrupts: Interrupts, again: Callable[[], bool] | None = None
 ) -> None:
-    """Run a coroutine function from wherever we are called: a plain program, a thread, or inside a running loop.
+    """Run a coroutine function to its end, from a plain program, from a thread, or inside a running event loop.
     ``again``: see ``Interrupts.run``.
     """
     try:

@@ -1,7 +1,8 @@
-"""The parent of a foreign program: whatever that starts, and however it lets go of it, ends with it.
+"""The parent process of a user's program: everything that the program starts ends with it, daemons included.
 
-It is exec'd into a bare interpreter, in a session of its own, and inherits every orphan below it. When the program has
-ended, or the process ``parent`` is gone, it kills what is left and ends, as the program did. Standard library only.
+It is exec'd into a bare interpreter, in a session of its own, and adopts every orphan below it. When the program has
+ended, or the process ``parent`` is gone, it kills what is left and ends with the program's exit code. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _KILL_S = 5.0
 _NOT_FOUND = 127
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""By an interpreter; what it starts is not to inherit that."""
+"""Signals that Python ignores, and that the program must not inherit as ignored."""
 
 # Stand-ins for the packages keep their __init__.py out of the bare interpreter.
 BOOT = """
@@ -35,8 +36,8 @@ subreaper.keep(int(sys.argv[2]), sys.argv[3:])
 """
 
 
-def command(argv: Sequence[str]) -> list[str]:
-    """What runs ``argv`` under a keeper that ends with this process."""
+def subreaper_command(argv: Sequence[str]) -> list[str]:
+    """The command that runs ``argv`` under a subreaper, which ends with this process."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return [sys.executable, "-I", "-S", "-c", BOOT, home, str(os.getpid()), *argv]
 
@@ -44,7 +45,7 @@ def command(argv: Sequence[str]) -> list[str]:
 def keep(parent: int, argv: Sequence[str]) -> None:
     """Run ``argv`` to its end. Does not return.
 
-    Two processes do this, one below the other, each of which cleans up where the other is killed.
+    Two processes do this, one below the other; each cleans up when the other is killed.
     """
     outer = os.getpid()
     inner = os.fork()
@@ -58,7 +59,7 @@ def keep(parent: int, argv: Sequence[str]) -> None:
 
 
 def _adopt() -> None:
-    """What loses its parent below this process becomes its child."""
+    """Make every orphan below this process its child."""
     ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -71,13 +72,13 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _leave(code: int) -> NoReturn:
-    while left := process_tree.descendants(os.getpid()):
+    while left := process_tree.list_descendants(os.getpid()):
         process_tree.kill_tree(left, _KILL_S, trackers=True)
     os._exit(code)
 
 
 def _status(program: int) -> int:
-    """Its exit status as a shell tells it, when it has ended; orphans are reaped meanwhile."""
+    """Wait for the program and return its exit code as shells have it; orphans are reaped meanwhile."""
     while True:
         with contextlib.suppress(InterruptedError):
             pid, status = os.waitpid(-1, 0)

@@ -1,8 +1,8 @@
-"""What a run leaves, and what a person sees of it while it goes on.
+"""What a run leaves in its directory, and what it prints.
 
-Consumes  finished steps and the events of the doors; produces files of the run directory and lines of the terminal
+Consumes  finished steps, and the calls of generator and verifier; produces the run directory and lines of the terminal
 Waits for the disk, in a thread
-Woken by  the loop, once per step
+Woken by  the training loop, once per step
 """
 
 from overlap.record.carryover import Carryover, save_carryover

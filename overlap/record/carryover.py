@@ -1,12 +1,12 @@
-"""Results that no step has taken yet, in a file of their own beside ``state.json``: JSON lines, a sample in each.
+"""Scored samples that no step has taken yet, saved with a checkpoint beside ``state.json``: JSON lines, one each.
 
 carried.jsonl   {"format": 1, "samples": 2}
                 {"group": 16, "sample": 3, "prompt": "p4", "token_ids": "...", "logprobs": "...", "reward": 1.0, ...}
                 {"group": 17, ...}
 
-Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. A prompt
-is named, not stored: the order of prompts follows from the seed and the number of the group. Times are seconds before
-the checkpoint, for the next session has another clock: there it is as if no time had passed since then.
+Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. Of a
+prompt, only the id is stored: the order of prompts follows from the seed and the number of the group. Times are seconds
+before the checkpoint, because the next session has another clock; there, no time has passed since the checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from overlap.atomic import write_atomic
 from overlap.core import Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 from sandbox.core import Judgement
 
 CARRIED = "carried.jsonl"
@@ -30,7 +30,7 @@ FORMAT = 1
 
 
 def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
-    """Write them into a checkpoint directory; ``at_s`` is now, by the clock of their times. Raises RunDirError."""
+    """Write the samples into a checkpoint directory; ``at_s`` is now. Raises RunDirError."""
     head = json.dumps({"format": FORMAT, "samples": len(carried)})
     lines = (json.dumps(sample_row(scored, at_s)) for scored in carried)
     write_atomic(folder / CARRIED, "\n".join((head, *lines)) + "\n")
@@ -40,7 +40,7 @@ class Carryover:
     """What ``save_carryover`` wrote, without its prompts."""
 
     def __init__(self, path: Path | None = None, rows: Iterable[dict[str, Any]] = ()) -> None:
-        """Use ``load``; an empty one without arguments."""
+        """Use ``load``. Without arguments: no samples."""
         self._path, self._rows = path, tuple(rows)
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Carryover:
         return cls(path, rows)
 
     def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
-        """The results. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
+        """The samples. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
         try:
             return tuple(sample_of(row, prompt_of(row["group"]), at_s) for row in self._rows)
         except (KeyError, TypeError, ValueError, OverflowError) as exc:
@@ -69,11 +69,16 @@ class Carryover:
             raise _unreadable(self._path, exc) from exc
 
 
-def _unreadable(path: Path, exc: Exception) -> ConfigError:
-    if isinstance(exc, ConfigError):
-        return exc
-    reason = f"{type(exc).__name__}: {exc}"
-    return ConfigError("checkpoint", str(path), f"cannot be read ({reason}); remove its checkpoint to use an older one")
+def unreadable(field: str, path: Path, error: Exception, way_out: str) -> ConfigError:
+    """The error for a file of samples that cannot be read; ``error`` itself where it is a ConfigError."""
+    if isinstance(error, ConfigError):
+        return error
+    reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return ConfigError(field, str(path), f"cannot be read ({one_line(reason)}); {way_out}")
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return unreadable("checkpoint", path, error, "remove its checkpoint to use an older one")
 
 
 def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
@@ -115,7 +120,7 @@ def _trajectory_row(trajectory: Trajectory, at_s: float) -> dict[str, Any]:
 
 
 def sample_of(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
-    """What ``sample_row`` made. Raises ValueError, KeyError, TypeError, OverflowError."""
+    """The sample that ``sample_row`` turned into JSON. Raises ValueError, KeyError, TypeError, OverflowError."""
     if row["prompt"] != prompt.id:
         raise ValueError(f"group {row['group']} was of prompt {row['prompt']!r}, here it is of {prompt.id!r}")
     trajectory = _trajectory_of(row, Request(row["group"], row["sample"], prompt), at_s)
@@ -154,7 +159,7 @@ def _unpacked(code: Literal["i", "f"], text: str) -> Packed[Any]:
 
 
 def _lowest_first(values: array[Any]) -> array[Any]:
-    """Its bytes in the order of the file, or back; a copy where that is another one than the machine's."""
+    """``values`` with its bytes lowest first, as in the file, or back; a copy on a big-endian machine."""
     if sys.byteorder == "little":
         return values
     swapped = array(values.typecode, values)

@@ -67,7 +67,7 @@ def memory_row(result: StepResult) -> Row:
 
 @measure
 def loop_row(result: StepResult) -> Row:
-    """``loop/``: how full the pipeline is after the step, and the seconds that its sides stood still so far."""
+    """``loop/``: how full the pipeline is after the step, and how long its parts have waited so far, s."""
     return {f"loop/{name}": float(value) for name, value in (result.loop.to_dict() if result.loop else {}).items()}
 
 

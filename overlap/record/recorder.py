@@ -1,4 +1,7 @@
-"""Turns finished steps into what people look at: rows of metrics, a trace, sampled trajectories, a progress line."""
+"""Writes down each finished step: a row of metrics, the trace, sampled trajectories, a line of progress.
+
+Whatever else shall happen after each step goes into ``Recorder.step``.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ from overlap.verify import ClusterFigures
 
 
 class Recorder:
-    """Belongs to the driver's loop. Files are written in a thread, one step at a time; one that cannot be written
-    costs no more than itself (``RunDir.failures``).
+    """Records the steps of a run, called from the driver's event loop.
+
+    Files are written in a thread, one step at a time; without a file that cannot be written the run goes on
+    (``RunDir.failures``).
     """
 
     def __init__(
@@ -35,8 +40,8 @@ class Recorder:
         traced: tuple[int, float] | None = None,
         keep: str | None = None,
     ) -> None:
-        """``earlier``: rows of a run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
-        ``keep``: keep all samples of its steps, of prompts with this digest.
+        """``earlier``: rows of the run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
+        ``keep``: the digest of the prompts, where all samples are kept.
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(lambda traffic: progress.live(str(traffic)))
@@ -48,7 +53,7 @@ class Recorder:
 
     @property
     def traced(self) -> tuple[int, float]:
-        """Where the trace ends at this moment, for a checkpoint."""
+        """Where the trace ends now, for a checkpoint."""
         return self._tracer.position
 
     def begin(self) -> None:
@@ -60,11 +65,11 @@ class Recorder:
         self._progress.restart()
 
     def evaluated(self, began_s: float) -> None:
-        """An evaluation that began then, after the last step's parity check, has ended: it is part of no step."""
+        """Note that an evaluation has ended, which began at ``began_s`` after a parity check: it is part of no step."""
         self._evaluation = (began_s, time.monotonic())
 
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
-        """Write down one step, with ``extra`` columns."""
+        """Record one step, with ``extra`` columns in its row."""
         timing = self._clock.step(result, self.traffic.pop_engine_spans())
         if self._evaluation is not None:
             self._clock.began_s = self._evaluation[1]

@@ -1,4 +1,4 @@
-"""The run in figures (``summary.json``) and in a picture."""
+"""The figures of a whole run (``summary.json``) and its picture."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def summary(
 ) -> dict[str, Any]:
     """Figures of the whole run. ``reason`` is "finished" or why it ended; ``seconds`` its wall time.
 
-    ``pass_at_1`` is what evaluations on the held-out problems found (``evaluation.Course.summary``): before, after,
+    ``pass_at_1`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
     best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval. ``reward``
     compares the means of the first and the last ``window`` steps. Timings are medians over the steps;
     ``exposed_reward_share`` is the total of exposed reward seconds over the total of step seconds.

@@ -1,4 +1,4 @@
-"""Going on with a run: only with the same run, unless the caller wants it changed; then it is written down."""
+"""Resumes a run from its newest checkpoint: the same run, or one with changes that the caller allows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from overlap.record.timing import Row
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a run goes on: after ``state``, with the checkpoint in ``folder`` (None: from the beginning)."""
+    """Where a run is resumed: after ``state``, from the checkpoint in ``folder`` (None: from the beginning)."""
 
     state: RunState
     folder: Path | None = None
     rows: tuple[Row, ...] = ()
     """Metrics of the steps until there."""
     carried: Carryover = field(default_factory=Carryover)
-    """Results that no step had taken."""
+    """Samples that no step had taken."""
     given_up: int = 0
-    """How many of them another run's ``carried`` would have been: they are made again."""
+    """Samples of the checkpoint that are generated again, because the run was changed."""
 
 
 BEGINNING = Resumed(RunState(step=0, version=0))
@@ -45,15 +45,15 @@ def stored_config(template: str) -> Path:
 def reopen(
     cfg: Config, data: str, *, fits: Callable[[Path], None], with_changes: bool = False
 ) -> tuple[RunDir, Resumed]:
-    """Open the run in ``cfg.run.dir`` to go on from its newest checkpoint; ``data`` is the digest of its prompts.
+    """Open the run in ``cfg.run.dir`` to resume it from its newest checkpoint; ``data`` is the digest of its prompts.
 
     ``fits`` raises ConfigError for a checkpoint that this run's learner could not load, changes or not.
 
-    What came after the checkpoint is cut off, and the history in ``config.yaml`` grows by an entry.
+    What came after the checkpoint is cut off, and the history in ``config.yaml`` gets an entry.
 
     Raises:
-        ConfigError: there is nothing to go on with, another run writes there, or it would not be the same run (and not
-            ``with_changes``). Nothing was changed.
+        ConfigError: there is no run or no checkpoint, another process writes there, or configuration or data differ
+            (without ``with_changes``). Nothing was changed.
         RunDirError: the directory cannot be written.
     """
     run, resumed, found = _open(cfg, data, fits, with_changes)
@@ -75,12 +75,12 @@ def check_reopen(cfg: Config, data: str, *, fits: Callable[[Path], None], with_c
 def _open(
     cfg: Config, data: str, fits: Callable[[Path], None], with_changes: bool
 ) -> tuple[RunDir, Resumed, Sequence[Change]]:
-    """The run, unless it may not be gone on with; nothing of it is changed."""
+    """Open the run where it may be resumed; change nothing in it."""
     run = RunDir.reopen(stored_config(cfg.run.dir).parent, seed=cfg.run.seed)
     try:
         resumed, found = _compare(run, cfg, data)
         if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
-            way_out = "go on with what it had, or let it change by --resume-with-changes"
+            way_out = "resume it with its own values, or allow the changes by --resume-with-changes"
             raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
         if any(not c.allowed for c in found):
             resumed = replace(resumed, carried=Carryover(), given_up=len(resumed.carried))
@@ -108,8 +108,9 @@ def _compare(run: RunDir, cfg: Config, data: str) -> tuple[Resumed, Sequence[Cha
 
 
 def go_back(run: RunDir, cfg: Config) -> Resumed:
-    """An open run goes back to its newest checkpoint, or to its beginning where there is none; what came after is cut
-    off, and the history in ``config.yaml`` grows by an entry. Raises ConfigError, RunDirError.
+    """Take an open run back to its newest checkpoint, or to its beginning where there is none.
+
+    What came after is cut off, and the history in ``config.yaml`` gets an entry. Raises ConfigError, RunDirError.
     """
     folder = latest(run.checkpoints)
     resumed = BEGINNING if folder is None else _at(run, load_state(folder), folder)

@@ -1,11 +1,11 @@
-"""Every sample that the steps of a run took, to train from again without an engine: JSON lines, a sample in each.
+"""All samples that the steps of a run took, to train from again without an engine: JSON lines, one each.
 
 rollouts.jsonl   {"rollouts": 1, "data": "1f6c..."}
                  {"step": 1, "group": 0, "sample": 0, "prompt": "p4", "token_ids": "...", "reward": 1.0, ...}
                  {"step": 1, "group": 0, ...}
 
-A sample stands as in ``carried.jsonl``; its times are seconds before its step was learned. ``data`` is the digest of
-all prompts of the run.
+A sample is written as in ``carried.jsonl``; its times are seconds before its step was learned. ``data`` is the digest
+of all prompts of the run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.core import Prompt, Request, Scored
-from overlap.errors import ConfigError, one_line
-from overlap.record.carryover import sample_of, sample_row
+from overlap.errors import ConfigError
+from overlap.record.carryover import sample_of, sample_row, unreadable
 from overlap.record.json_lines import whole_lines
 
 FORMAT = 1
@@ -39,13 +39,13 @@ def kept_sample_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
 
 
 def write_rollouts(path: Path, data: str, samples: Iterable[Scored], at_s: float) -> None:
-    """A whole file, of samples that no step took. Raises RunDirError."""
+    """Write a whole file of samples that no step took. Raises RunDirError."""
     rows = (rollouts_header(data), *(kept_sample_row(0, scored, at_s) for scored in samples))
     write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 class Rollouts:
-    """Such a file. What is long, tokens and log-probs, stays in it until it is asked for."""
+    """A file of kept samples. Tokens and log-probs stay on the disk until a sample is asked for."""
 
     def __init__(
         self, path: Path, data: str, known: Mapping[SampleKey, Scored], lines: Mapping[SampleKey, int]
@@ -70,7 +70,7 @@ class Rollouts:
                     scored = sample_of(row | _SHORT, Prompt(row["prompt"], ()), 0.0)
                     place = row["group"], row["sample"]
                     if place in known:
-                        raise ValueError(f"{scored.id} stands there twice")
+                        raise ValueError(f"{scored.id} is in the file twice")
                     known[place], lines[place] = scored, offset
             return cls(path, str(first["data"]), known, lines)
         except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
@@ -90,9 +90,4 @@ _SHORT = {"token_ids": "", "logprobs": "", "text": "", "judgement": None}
 
 
 def _unreadable(path: Path, exc: Exception) -> ConfigError:
-    if isinstance(exc, ConfigError):
-        return exc
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
-    return ConfigError(
-        "--from-rollouts", str(path), f"cannot be read ({one_line(reason)}); name what run.keep_rollouts has kept"
-    )
+    return unreadable("--from-rollouts", path, exc, "name what run.keep_rollouts has kept")

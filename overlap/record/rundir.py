@@ -87,7 +87,7 @@ class RunDir:
     def rewind(self, state: RunState) -> None:
         """Cut off what came after a checkpoint. Raises RunDirError.
 
-        A kill in the moment in which a new policy took its place has left the former one under another name.
+        Also repairs what a kill left while a policy was being replaced.
         """
         self.settle()
         for writer in self._writers:
@@ -97,7 +97,7 @@ class RunDir:
         self._nodes.rewind(size_until(self.nodes, state.step))
 
     def settle(self) -> None:
-        """End what a kill, or a save that was cut off, has left of the policies. Raises RunDirError."""
+        """Repair policies that a kill or an interrupted save left between two names. Raises RunDirError."""
         for policy in (self.policy, self.best):
             settle(policy)
 
@@ -182,7 +182,7 @@ def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any
 
 
 def dialog_of(trajectory: Trajectory, decode: Callable[[Prompt], str]) -> str:
-    """Of an episode, all that the policy saw and said on the branch of its answer; "" where rollouts have one turn."""
+    """All that the policy saw and wrote on the branch of an episode's last answer; "" where rollouts have one turn."""
     if trajectory.used is None:
         return ""
     return decode(replace(trajectory.request.prompt, token_ids=(*trajectory.prompt_ids, *trajectory.token_ids)))

@@ -168,8 +168,8 @@ def _efficiency(gen: Sequence[Span], reward: Sequence[Span], generate_s: float, 
 class StepClock:
     """Cuts the run into steps without gaps: a step lasts from the end of the previous parity check to its own.
 
-    What happens in between (metrics, a checkpoint) therefore counts as part of a step; an evaluation does not, for its
-    end is put in the place of ``began_s``.
+    What happens in between (metrics, a checkpoint) therefore counts as part of a step. An evaluation does not: its end
+    replaces ``began_s``.
     """
 
     def __init__(self, began_s: float) -> None:

@@ -83,7 +83,7 @@ class Tracer:
             with guarded(self._path):
                 os.ftruncate(self._fd, (self._end or 1) + len(_CLOSE))
         except RunDirError:
-            with suppress(OSError):  # the first error is the one to tell
+            with suppress(OSError):  # the first error is the one to report
                 os.ftruncate(self._fd, self._end)
             os.close(self._fd)
             self._fd = -1
@@ -215,7 +215,7 @@ class Tracer:
                     written = os.pwrite(self._fd, left, at)
                     at, left = at + written, left[written:]
             except OSError:
-                with suppress(OSError):  # the first error is the one to tell
+                with suppress(OSError):  # the first error is the one to report
                     os.pwrite(self._fd, _CLOSE, self._end)
                     os.ftruncate(self._fd, self._end + len(_CLOSE))
                 raise

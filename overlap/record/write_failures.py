@@ -64,8 +64,5 @@ class WriteFailures:
         if self._report_line is not None:
             self._report_line(f"{failure.name} is not being written: {failure.reason}; the run goes on without it")
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
     def __iter__(self) -> Iterator[str]:
         return map(str, tuple(self._found.values()))

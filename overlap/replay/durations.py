@@ -1,10 +1,10 @@
-"""What the parts of a run took, read back from its directory: the durations that ``replay`` lets the fakes have.
+"""Reads from a run directory how long each part took, for ``simulate``.
 
 RUN/trace.json ──▶ generation, verification and reward of each sample; learning, load and parity of each step
 
-A sample's generation is counted from when the engine had room for it, without the loads in which the engine stood
-still: so it is what the same sample would take in another schedule, as long as the parts have resources of their own.
-Where they shared cores, it holds by how much they slowed each other then.
+A sample's generation counts from the moment the engine had room for it, without the loads of weights during which the
+engine paused: this is what the sample would take in another schedule, as long as each part has resources of its own.
+Where parts shared cores, their durations include how much they slowed each other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORKERS = "verify.workers"
 
 @dataclass(frozen=True, slots=True)
 class SampleTimes:
-    """What one sample took, s, and what came of it."""
+    """How long one sample took, s, and its result."""
 
     generate_s: float
     verify_s: float = 0.0

@@ -1,6 +1,6 @@
-"""Doors that give back what a run has kept: a learner is trained from its samples, and no engine or verifier starts.
+"""Trains a learner from the samples that a run has kept; no engine and no verifier is started.
 
-rollouts.jsonl ──▶ generator, verifier ──▶ the same loop ──▶ learner ──▶ weights, which nobody wants
+rollouts.jsonl ──▶ SavedGenerator, SavedVerifier ──▶ the same loop ──▶ learner; its weights are sent nowhere
 
 What is learned depends on the file and the configuration alone. No engine serves the weights, so there is no parity to
 check: where the loop compares log-probs, both sides give the same number.
@@ -22,7 +22,7 @@ from overlap.pipeline import Assembler, PromptStream
 from overlap.record import Rollouts, RunFile, find_run_file, resolve
 
 NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "verify.workers=1")
-"""What a run without engine and verifier is asked for, whatever the one that made its samples was."""
+"""Settings of a run without engine and verifier, whatever those of the run that kept the samples were."""
 
 
 def rollouts_in(where: str) -> tuple[Path, Path | None]:
@@ -100,7 +100,7 @@ class SavedGenerator(ProcesslessEngine):
         self._rollouts = rollouts
 
     async def generate(self, request: Request) -> Trajectory:
-        """One that was not kept, as the loop's parity probe or what it has in reserve, comes back empty: cut off."""
+        """The kept response; an empty one with finish "abort" for others, such as the loop's parity probe."""
         began = now()
         if request.place not in self._rollouts.known:
             return Trajectory(request, (), (), "", "abort", (), began, began)
@@ -130,7 +130,7 @@ class SavedVerifier(Processless):
 
 
 class UnpublishedLearner:
-    """A learner whose weights go nowhere; in all else the one inside it."""
+    """Wraps a learner, so that its weights are sent nowhere."""
 
     def __init__(self, inner: Learner) -> None:
         self._inner = inner

@@ -26,7 +26,7 @@ from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, re
 
 T = TypeVar("T")
 CAVEAT = (
-    "every part takes as long as it did in the run: what shared cores there slowed the others as much as it did then"
+    "every part takes as long as it did in the run; where parts shared cores, this includes how they slowed each other"
 )
 Span = tuple[float, float]
 LONGEST = 1 << 16
@@ -195,8 +195,8 @@ def write_trace(simulated: Simulation, path: Path) -> None:
         tracer.close()
 
 
-class _Lots:
-    """The run's own durations; of what it has none, one of them, always the same for the same place and seed."""
+class _Durations:
+    """The durations of the run; where it has none, one drawn from them, the same for equal place and seed."""
 
     def __init__(self, found: RecordedRun, cfg: Config) -> None:
         self._found, self._seed = found, cfg.run.seed
@@ -231,7 +231,7 @@ class _Generator(FakeGenerator):
 
     def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.in_flight)
-        self._lots = _Lots(found, cfg)
+        self._durations = _Durations(found, cfg)
         self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
         self.spans: list[Span] = []
 
@@ -241,18 +241,18 @@ class _Generator(FakeGenerator):
         return trajectory
 
     def _seconds_of(self, request: Request, rng: random.Random) -> float:
-        return self._lots.sample(request).generate_s if request.group >= 0 else 0.0
+        return self._durations.sample(request).generate_s if request.group >= 0 else 0.0
 
     def _answer(self, request: Request, rng: random.Random) -> tuple[Packed[int], Packed[float], Finish]:
         """As many tokens as there were; those of equal length share their memory."""
-        taken = self._lots.sample(request) if request.group >= 0 else SampleTimes(0.0)
+        taken = self._durations.sample(request) if request.group >= 0 else SampleTimes(0.0)
         count = min(taken.tokens, LONGEST)
         if count not in self._blank:
             self._blank[count] = Packed("i", (0,) * count), Packed("f", (0.0,) * count)
         return *self._blank[count], cast(Finish, taken.finish)
 
     async def load(self, update: WeightUpdate) -> None:
-        self._load_s = self._lots.load_s(update.version) if update.version else 0.0
+        self._load_s = self._durations.load_s(update.version) if update.version else 0.0
         await super().load(update)
 
 
@@ -261,13 +261,13 @@ class _Verifier(FakeVerifier):
 
     def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__(workers=cfg.verify.workers)
-        self._lots = _Lots(found, cfg)
+        self._durations = _Durations(found, cfg)
 
     def _seconds_of(self, request: Request, rng: random.Random) -> float:
-        return self._lots.sample(request).verify_s
+        return self._durations.sample(request).verify_s
 
     def _judged(self, request: Request, rng: random.Random) -> float | None:
-        return self._lots.sample(request).reward
+        return self._durations.sample(request).reward
 
 
 class _Learner(FakeLearner):
@@ -275,7 +275,7 @@ class _Learner(FakeLearner):
 
     def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__()
-        self._lots = _Lots(found, cfg)
+        self._durations = _Durations(found, cfg)
 
     async def step(self, batch: Batch):  # type: ignore[no-untyped-def]
         report = await super().step(batch)
@@ -283,9 +283,9 @@ class _Learner(FakeLearner):
         return report
 
     def _seconds_of(self, batch: Batch) -> float:
-        return self._lots.learn_s(batch)
+        return self._durations.learn_s(batch)
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         if self.version:
-            await asyncio.sleep(self._lots.parity_s(self.version))
+            await asyncio.sleep(self._durations.parity_s(self.version))
         return await super().logprobs(token_ids)

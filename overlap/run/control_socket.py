@@ -1,6 +1,6 @@
 """The socket in a run's directory: ``listening`` is the run's end of it, ``ask`` the end of ``overlap ctl``.
 
-    ask ── {"command": "pause"} ──▶ RUN/ctl ──▶ Steering
+    ask ── {"command": "pause"} ──▶ RUN/ctl ──▶ RunControl
         ◀── {"done": "pausing"} ──
 
 A request and its answer are a line of JSON each. The run answers from a thread of its own, so also while it is set up
@@ -24,7 +24,7 @@ from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
 from overlap.record import RunFile, has_owner, how_it_ended
-from overlap.run.control import ANSWER_S, Answer, Command, Steering, busy
+from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy
 
 LINE_BYTES = 4096
 """A request is no longer."""
@@ -41,20 +41,20 @@ _ENDED: Answer = {"error": "the run has ended"}
 
 
 @contextmanager
-def listening(steering: Steering, path: Path) -> Iterator[None]:
+def listening(control: RunControl, path: Path) -> Iterator[None]:
     """Inside, the socket ``path`` takes commands of this user; behind it the run has ended.
 
     Raises OSError where no socket can be made there. For the one that holds the directory's lock: a socket that an
     earlier run left there goes.
     """
     ours = _bound(path)
-    server = _Server(steering, ours)
+    server = _Server(control, ours)
     try:
         server.start()
         try:
             yield
         finally:
-            steering.end()
+            control.end()
     finally:
         server.close()
         ours.close()
@@ -81,8 +81,8 @@ def _bound(path: Path) -> socket.socket:
 class _Server:
     """A thread with a loop of its own that answers what comes in on a socket."""
 
-    def __init__(self, steering: Steering, ours: socket.socket) -> None:
-        self._steering, self._ours = steering, ours
+    def __init__(self, control: RunControl, ours: socket.socket) -> None:
+        self._steering, self._ours = control, ours
         self._clients: set[asyncio.Task[None]] = set()
         self._up, self._over = threading.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None

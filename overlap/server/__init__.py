@@ -1,7 +1,8 @@
-"""The policy for whoever rolls an episode out: chat requests in, exact tokens kept, one trajectory per episode.
+"""Serves the policy to the code that rolls an episode out: chat requests in, exact tokens kept, one trajectory per
+episode.
 
 consumes: requests, messages                 produces: trajectories of many turns
-waits for: places, the engine, the rollout   woken by: the end of a response, or of a rollout
+waits for: slots, the engine, the rollout    woken by: the end of a response, or of a rollout
 
 Knows nothing of how a reward is made.
 """
@@ -9,7 +10,7 @@ Knows nothing of how a reward is made.
 from overlap.server.chat import Budget, Chat, Reply, ToolCall
 from overlap.server.episodes import EpisodeSandbox, episodes
 from overlap.server.gateway import Gateway
-from overlap.server.harness import Harness, HarnessTask
+from overlap.server.harness import HarnessRollout, HarnessTask
 from overlap.server.template import ChatTemplate
 
 __all__ = [
@@ -18,7 +19,7 @@ __all__ = [
     "ChatTemplate",
     "EpisodeSandbox",
     "Gateway",
-    "Harness",
+    "HarnessRollout",
     "HarnessTask",
     "Reply",
     "ToolCall",

@@ -1,10 +1,10 @@
-"""Foreign coroutines under a bound: they end in time, or are left where they stand.
+"""A user's coroutine under a time limit: it ends in time, or is abandoned.
 
-    coroutine ──▶ its result, or what it raises
-        │ time is up, or whoever waits is cancelled ──▶ cancelled, CANCELS times ──▶ left
+    coroutine ──▶ its result, or its error
+        │ time is up, or the caller is cancelled ──▶ cancelled, CANCELS times ──▶ abandoned
 
 consumes: a coroutine                          produces: its result
-waits for: its end, that of its time           woken by: either; PATIENCE_S after each cancellation
+waits for: its end, or that of its time        woken by: either; CANCEL_S after each cancellation
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
-CANCELS, PATIENCE_S = 2, 10.0
-"""One that is cancelled has so long, s, to tidy up, so many times."""
+CANCELS, CANCEL_S = 2, 10.0
+"""A coroutine is cancelled so many times, and has so many seconds to tidy up after each."""
 T = TypeVar("T")
 
 
 class OutOfTime(Exception):
-    """Its time is up, and it has ended."""
+    """The time was up, and the coroutine has ended."""
 
 
-class GoesOn(Exception):
-    """It went on where it was cancelled, and was left."""
+class IgnoredCancel(Exception):
+    """The coroutine continued after it was cancelled, and was abandoned."""
 
 
 async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None]) -> T:
-    """The result of ``work``. Where ``seconds`` have passed, ``on_end`` is called, and then it is cancelled: raises
-    OutOfTime, also where it gives a result by then, and GoesOn. What it raises by itself is passed on; a cancellation
-    that nobody asked for, and the wish to end this process, as a RuntimeError.
+    """Await ``work`` for ``seconds`` and return its result; after that call ``on_end`` and cancel it.
+
+    Raises OutOfTime when the time was up, even if a result came after that, and IgnoredCancel. Errors of ``work`` are
+    passed on; a cancellation that nobody asked for, and SystemExit, become a RuntimeError.
     """
     driven = _Driven(_awaited(work))
     task = asyncio.create_task(_run(driven), name="a rollout")
@@ -41,8 +42,8 @@ async def within(seconds: float, work: Awaitable[T], on_end: Callable[[], None])
         on_end()
     finally:
         await _end(task, driven)
-    if driven.left:
-        raise GoesOn(f"it went on after it was cancelled, {CANCELS} times")
+    if driven.abandoned:
+        raise IgnoredCancel(f"it continued after it was cancelled {CANCELS} times")
     if not task.cancelled():
         task.result()
     raise OutOfTime
@@ -55,19 +56,19 @@ def _result(task: asyncio.Task[T]) -> T:
 
 
 async def _end(task: asyncio.Task[Any], driven: _Driven[Any]) -> None:
-    """Have it end; where that is not waited for, as soon as the loop turns."""
+    """Cancel the task until it has ended or is abandoned; without waiting where this is itself cancelled."""
     try:
         for _ in range(CANCELS):
             if not task.done():
                 task.cancel()
-                await asyncio.wait([task], timeout=PATIENCE_S)
+                await asyncio.wait([task], timeout=CANCEL_S)
         if not task.done():
-            driven.left = True
+            driven.abandoned = True
             task.cancel()
             await asyncio.wait([task])
     finally:
         if not task.done():
-            driven.left = True
+            driven.abandoned = True
             task.cancel()
         elif not task.cancelled():
             task.exception()  # seen, also where nobody asks any more
@@ -81,27 +82,27 @@ async def _run(driven: _Driven[T]) -> T:
     try:
         return await driven
     except SystemExit as error:  # a task would end the loop by it
-        raise RuntimeError(f"it asked for the end of the process (SystemExit: {error.code})") from error
+        raise RuntimeError(f"it tried to end the process (SystemExit: {error.code})") from error
 
 
 class _Driven(Generic[T]):
-    """Awaits a coroutine, step by step, until it is to be left: then no cancellation reaches it any more."""
+    """Awaits a coroutine step by step, until it is abandoned: no cancellation reaches it after that."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
-        self._work, self.left = work, False
+        self._work, self.abandoned = work, False
 
     def __await__(self) -> Generator[Any, Any, T]:
-        step: Callable[[], Any] = self._goes_on
+        step: Callable[[], Any] = self._send
         try:
             while True:
                 waits = step()
                 try:
                     yield waits
-                    step = self._goes_on
+                    step = self._send
                 except BaseException as error:
-                    if self.left:
+                    if self.abandoned:
                         raise
-                    step = self._gets(error)
+                    step = self._throw(error)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -109,8 +110,8 @@ class _Driven(Generic[T]):
             with contextlib.suppress(RuntimeError):  # it ignores that, too
                 self._work.close()
 
-    def _goes_on(self) -> Any:
+    def _send(self) -> Any:
         return self._work.send(None)
 
-    def _gets(self, error: BaseException) -> Callable[[], Any]:
+    def _throw(self, error: BaseException) -> Callable[[], Any]:
         return lambda: self._work.throw(error)

@@ -1,10 +1,10 @@
-"""The policy as whoever rolls an episode out sees it: messages in, an answer out.
+"""The policy as the code of a rollout uses it: messages in, an answer out.
 
     say ──▶ match ──▶ ids in front ──▶ engine ──▶ parse ──▶ Reply
               └──────────── the episode's tree keeps the ids ─────────────┘
 
 consumes: messages                          produces: turns of an episode, replies
-waits for: a place, the engine              woken by: the end of a response
+waits for: a slot, the engine               woken by: the end of a response
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, Literal
 
 from overlap.core import Generator, Packed, Prompt, Request, Spoken, Trajectory, Used
 from overlap.errors import ContextFull, EngineError, EpisodeError, EpisodeOver, RequestRefused
-from overlap.server.episode_tree import Branch, Episode, Message, Turn, canonical, message_of
+from overlap.server.episode_tree import Branch, ChatMessage, EpisodeTree, Turn, canonical, message_of
 from overlap.server.template import ChatTemplate
 
 Messages = Sequence[Mapping[str, Any]]
 CLOSE_S = 10.0
-"""The engine lets a turn that is taken back go within so much, s."""
+"""Seconds within which the engine ends a turn that was cancelled."""
 REFUSALS, REFUSED_S = 100, 1.0
-"""So many refused turns of ``say`` are an error of whoever asks; from then on each takes so long, s."""
+"""So many refused turns of ``say`` in one episode are an error of the rollout, raised after REFUSED_S seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What an episode may use: answers, tokens sampled, tokens of its longest dialog."""
+    """Limits of an episode: number of answers, tokens sampled in all, tokens of one dialog."""
 
     turns: int
     tokens: int
@@ -38,7 +38,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that the policy calls. ``arguments`` is the text that it gave, JSON where it kept to that."""
+    """A call of a tool by the policy. ``arguments`` is its text, JSON if the policy wrote JSON."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer. ``prompt_tokens`` were in front of its ``tokens``; ``turn`` is its place in the tree."""
+    """An answer of the policy: ``tokens`` sampled behind ``prompt_tokens``. ``turn`` is its turn in the tree."""
 
     text: str
     reasoning: str | None
@@ -59,7 +59,7 @@ class Reply:
 
     @property
     def message(self) -> dict[str, Any]:
-        """To append to the messages before the next turn."""
+        """The answer as a message, to be appended to the messages of the next turn."""
         found: dict[str, Any] = {"role": "assistant", "content": self.text}
         if self.reasoning is not None:
             found["reasoning_content"] = self.reasoning
@@ -70,10 +70,10 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A turn that may be sampled: it goes on behind ``parent`` with ``added``; ``front`` [P] is all that is seen."""
+class PlannedTurn:
+    """A turn that may be sampled: ``added`` behind turn ``parent``; ``front`` [P] is the whole prompt, ids."""
 
-    dialog: tuple[Message, ...]
+    dialog: tuple[ChatMessage, ...]
     tools: str
     parent: Turn | None
     added: tuple[int, ...]
@@ -83,14 +83,14 @@ class Asked:
     prefill: str
 
 
-Place = Callable[[], AbstractAsyncContextManager[None]]
+Slot = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class Chat:
-    """One episode's way to the policy; belongs to one event loop. Several turns may be asked for at once.
+    """One episode's access to the policy; belongs to one event loop. Several turns may be sampled at once.
 
-    ``request`` is the episode's; ``place`` holds its place in the engine while a turn is sampled; ``reads`` says that
-    the answers have parsers.
+    ``request`` is the episode's; ``slot`` holds its slot in the engine while a turn is sampled; ``reads`` says that
+    answers are parsed for reasoning and tool calls.
     """
 
     def __init__(
@@ -99,15 +99,15 @@ class Chat:
         engine: Generator,
         template: ChatTemplate,
         budget: Budget,
-        place: Place,
+        slot: Slot,
         *,
         reads: bool = False,
     ) -> None:
         self._request, self._engine, self._template = request, engine, template
-        self._budget, self._place, self._reads = budget, place, reads
-        self.episode = Episode()
+        self._budget, self._slot, self._reads = budget, slot, reads
+        self.episode = EpisodeTree()
         self.over = ""
-        """Why no turn is sampled any more, "" while one is."""
+        """Why no more turns are sampled; "" while they are."""
         self.ended = asyncio.Event()
         """Set with ``over``."""
         self._asked = self._asking = self._refusals = 0
@@ -129,11 +129,11 @@ class Chat:
         stop: Sequence[str] = (),
         prefill: str = "",
     ) -> Reply:
-        """Have the policy answer; ``prefill`` are words that the answer begins with.
+        """Have the policy answer; the answer begins with ``prefill``.
 
-        Raises EpisodeOver where turns, tokens or time are used up, ContextFull where the dialog leaves no room, and
-        RequestRefused for what is no request, or messages that the policy's chat template does not take. EngineError as
-        the engine, RuntimeError where one turn after the other is refused.
+        Raises EpisodeOver when turns, tokens or time are used up, ContextFull when the dialog leaves no room,
+        RequestRefused for an invalid request or messages that the chat template refuses, EngineError as the engine
+        does, and RuntimeError when one turn after the other is refused.
         """
         try:
             asked = self.ask(messages, tools=tools, max_tokens=max_tokens, stop=stop, prefill=prefill)
@@ -145,7 +145,7 @@ class Chat:
         return reply
 
     def deliver(self, reply: Reply) -> None:
-        """It has arrived: from now on it is learned from."""
+        """Note that the reply has arrived: delivered turns are trained on."""
         self.episode.deliver(reply.turn)
 
     def ask(
@@ -156,8 +156,8 @@ class Chat:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         prefill: str = "",
-    ) -> Asked:
-        """What ``say`` would ask of the engine, and whether it may; raises as that does."""
+    ) -> PlannedTurn:
+        """Plan the turn that ``say`` would sample. Raises what ``say`` raises for requests that are refused."""
         _check_options(tools, max_tokens, stop, prefill)
         dialog = _messages(messages)
         try:
@@ -169,10 +169,10 @@ class Chat:
         front = self.episode.ids(parent)
         front.extend(added)
         limit = self._room(len(front), max_tokens)
-        return Asked(dialog, known, parent, tuple(added), Packed("i", front), limit, tuple(stop), prefill)
+        return PlannedTurn(dialog, known, parent, tuple(added), Packed("i", front), limit, tuple(stop), prefill)
 
-    async def sample(self, asked: Asked) -> Reply:
-        """Have the engine answer; whether that arrives is known later (``deliver``). EpisodeOver, EngineError."""
+    async def sample(self, asked: PlannedTurn) -> Reply:
+        """Have the engine answer; call ``deliver`` once the reply has arrived. Raises EpisodeOver, EngineError."""
         limit = self._room(len(asked.front), asked.limit)  # others may have begun since this was asked for
         self._asked += 1
         turn = replace(
@@ -199,7 +199,7 @@ class Chat:
         return self._committed(asked, trajectory, spoken)
 
     async def close(self) -> None:
-        """Nothing of it is in the engine any more. Whoever still waits for a turn is told EpisodeOver."""
+        """End the episode: turns in the engine are cancelled, and everything that waits for one gets EpisodeOver."""
         self.end("it has ended")
         self._closed = True
         for made in self._flying:
@@ -208,7 +208,7 @@ class Chat:
             await asyncio.wait(self._flying, timeout=CLOSE_S)
 
     async def _made(self, turn: Request, tools: str) -> tuple[Trajectory, Spoken]:
-        async with self._place():
+        async with self._slot():
             if self._closed:  # while this waited; a budget that others have used up is none for it
                 raise EpisodeOver(self.over)
             trajectory = await self._engine.generate(turn)
@@ -216,22 +216,22 @@ class Chat:
 
     @property
     def used(self) -> Used:
-        """What it took so far."""
+        """What the episode has used so far."""
         arrived = len(self.episode.delivered)
         return Used(arrived, self.sampled, self.prompted, self.cached, self.replayed, self.unread)
 
     def end(self, why: str) -> None:
-        """Nothing is sampled any more, ``why``."""
+        """Sample no more turns; ``why`` is the reason that EpisodeOver gives."""
         self.over = self.over or why
         self.ended.set()
 
     def branches(self) -> tuple[Branch, ...]:
-        """Of what was delivered; that of the last turn first."""
+        """The branches of the delivered turns, that of the last turn first."""
         return self.episode.branches(self.last)
 
     async def _refused(self, error: EpisodeError) -> None:
-        """Lets others go on: who asks in a loop, whatever the answer, would have the event loop for itself. Raises
-        RuntimeError where that is so.
+        """Let other tasks run: a rollout that asks in a loop, whatever the answer, would block the event loop. Raises
+        RuntimeError for such a rollout.
         """
         self._refusals += 1
         if self._refusals < REFUSALS:
@@ -240,13 +240,13 @@ class Chat:
         raise RuntimeError(f"{self._refusals} turns were refused, the last one so: {error}") from error
 
     def _continued(
-        self, asked: Sequence[Message], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
+        self, asked: Sequence[ChatMessage], messages: Messages, known: str, tools: Sequence[Mapping[str, Any]]
     ) -> tuple[Turn | None, list[int]]:
-        """The turn that a request goes on from, and the ids between that and the answer."""
+        """Returns the turn that a request continues, and the ids between that turn and the answer."""
         match = self.episode.match(asked, known)
         if match.turn is not None:
             last = match.turn.token_ids[-1] if len(match.turn.token_ids) else None
-            rest = self._template.rest(messages[match.known - 1], last, messages[match.known :], tools)
+            rest = self._template.continuation(messages[match.known - 1], last, messages[match.known :], tools)
             if rest is not None:
                 return match.turn, rest
         ids = self._template.whole(messages, tools)
@@ -254,7 +254,7 @@ class Chat:
         return parent, ids[len(self.episode.ids(parent)) :]
 
     def _room(self, front: int, max_tokens: int | None) -> int:
-        """Tokens that the answer may have. Raises EpisodeOver, ContextFull."""
+        """Number of tokens that the answer may have. Raises EpisodeOver, ContextFull."""
         if not self.over and len(self.episode.turns) + self._asking >= self._budget.turns:
             self.end(f"it has had its {self._budget.turns} turns (episode.turns)")
         left = self._budget.tokens - self.sampled
@@ -278,7 +278,7 @@ class Chat:
         self.unread += spoken.failed
         return spoken.whole
 
-    def _committed(self, asked: Asked, trajectory: Trajectory, spoken: Spoken) -> Reply:
+    def _committed(self, asked: PlannedTurn, trajectory: Trajectory, spoken: Spoken) -> Reply:
         text = asked.prefill + spoken.text
         calls = tuple(ToolCall(_call_id(trajectory.request.turn, n), *call) for n, call in enumerate(spoken.calls))
         raw = [{"function": {"name": call.name, "arguments": call.arguments}} for call in calls]
@@ -304,7 +304,7 @@ class Chat:
 
 
 def _check_options(tools: Any, max_tokens: Any, stop: Any, prefill: Any) -> None:
-    """Raises RequestRefused for what is not of its kind: a text for a list would be read letter by letter."""
+    """Raises RequestRefused for a wrong type: a text in place of a list would be read letter by letter."""
     if not _is_list(tools) or not all(isinstance(tool, Mapping) for tool in tools):
         raise RequestRefused("tools: use a list of mappings, as /v1/chat/completions has them")
     if max_tokens is not None and (not isinstance(max_tokens, int) or max_tokens < 1):
@@ -319,12 +319,12 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-def _messages(raw: Any) -> tuple[Message, ...]:
+def _messages(raw: Any) -> tuple[ChatMessage, ...]:
     if not _is_list(raw):
         raise RequestRefused(f"messages: use a list of them, not {type(raw).__name__}")
     if not raw:
         raise RequestRefused("messages: it is empty; the policy has nothing to answer")
-    found, ids = list[Message](), list[Any]()
+    found, ids = list[ChatMessage](), list[Any]()
     for number, message in enumerate(raw):
         if not isinstance(message, Mapping):
             hint = "; a reply's is reply.message" if isinstance(message, Reply) else ""
@@ -346,5 +346,5 @@ def _number(turn: Turn) -> int:
 
 
 def _call_id(turn: int, number: int) -> str:
-    """Nine letters or digits: some templates take no others."""
+    """An id of nine digits: some templates take no others."""
     return f"{turn % 100000:05d}{number % 10000:04d}"

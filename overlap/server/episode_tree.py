@@ -5,9 +5,9 @@
     answer  ──▶ commit ──▶ a turn: ids in front, ids sampled, log-probs, spans
     end     ──▶ branches ──▶ one sequence per leaf, each sampled token in one loss
 
-A turn is never changed. What a request repeats of it is known by its messages and stands in the tree as the ids that
-the engine saw and sampled; only what is new is rendered. A request that repeats nothing, or another history, opens a
-branch. So do retries, rejected answers, sub-agents and summaries: none of them is an error.
+A turn is never changed. The part of a request that repeats earlier turns is recognized by its messages, and stands in
+the tree as the ids that the engine saw and sampled; only new messages are rendered. A request with another history
+opens a branch. So do retries, rejected answers, sub-agents and summaries: none of them is an error.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from typing import Any
 from overlap.core import Finish, Packed, VersionSpan
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-"""Roles of a request, and as what they are matched and rendered: templates know no developer."""
+"""Roles of a request, and the roles they are matched and rendered as: templates know no developer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a tool. ``arguments`` is canonical JSON where it is JSON, else the text itself."""
+class CanonicalCall:
+    """A tool call in the form that is compared: ``arguments`` is canonical JSON, or plain text if it is no JSON."""
 
     name: str
     arguments: str
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """What matching looks at. ``reasoning`` None: the request says nothing of it. ``name`` is of who speaks;
-    ``answers`` the place of the call, of those of the answer before it, that a tool tells the result of.
+class ChatMessage:
+    """A message in the form that is compared. ``reasoning`` None: not in the request. ``name``: of the speaker.
+    ``answers``: index of the tool call, in the answer before, whose result this message is.
     """
 
     role: str
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CanonicalCall, ...] = ()
     reasoning: str | None = None
     name: str | None = None
     answers: int | None = None
 
-    def same(self, other: Message) -> bool:
-        """Whether the one repeats the other. Clients trim what the model said, and may leave its reasoning out."""
+    def same(self, other: ChatMessage) -> bool:
+        """Whether one repeats the other. Clients trim the model's text, and may leave its reasoning out."""
         if (self.role, self.calls) != (other.role, other.calls):
             return False
         if self.role != "assistant":
@@ -70,8 +70,8 @@ def canonical(arguments: Any) -> str:
         raise ValueError(f"what a tool takes cannot be written as JSON: {error}") from None
 
 
-def message_of(raw: Mapping[str, Any]) -> Message:
-    """A message of ``/v1/chat/completions``. Raises ValueError, in words for whoever wrote it."""
+def message_of(raw: Mapping[str, Any]) -> ChatMessage:
+    """Read a message of ``/v1/chat/completions``. Raises ValueError with a text for its author."""
     role = raw.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise ValueError(f"role {role!r} is none of {', '.join(ROLES)}")
@@ -79,11 +79,11 @@ def message_of(raw: Mapping[str, Any]) -> Message:
     if reasoning is not None and not isinstance(reasoning, str):
         raise ValueError("reasoning must be text")
     name = None if raw.get("name") is None else str(raw["name"])
-    return Message(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
+    return ChatMessage(ROLES[role], text_of(raw.get("content")), tuple(_calls(raw.get("tool_calls"))), reasoning, name)
 
 
 def text_of(content: Any) -> str:
-    """The text of a message: a string, nothing, or parts of text. Raises ValueError."""
+    """The text of a message whose content is a string, None, or parts of text. Raises ValueError."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -101,7 +101,7 @@ def text_of(content: Any) -> str:
     return "".join(parts)
 
 
-def _calls(raw: Any) -> Iterator[Call]:
+def _calls(raw: Any) -> Iterator[CanonicalCall]:
     if raw is None:
         return
     if not isinstance(raw, Sequence) or isinstance(raw, str):
@@ -110,20 +110,20 @@ def _calls(raw: Any) -> Iterator[Call]:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ValueError("a tool call without a function's name")
-        yield Call(function["name"], canonical(function.get("arguments") or {}))
+        yield CanonicalCall(function["name"], canonical(function.get("arguments") or {}))
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer of the policy. What it saw is what its ``parent`` saw and said, and then ``added``.
+    """One answer of the policy. Its prompt is the prompt and answer of its ``parent``, and then ``added``.
 
     ``added`` [A], ``token_ids`` [T] and ``logprobs`` [T] as in a trajectory; ``spans`` count from its first token.
-    ``dialog`` is what it was asked, and its own message behind that.
+    ``dialog`` holds the messages of its request, and its own message behind them.
     """
 
     number: int
     parent: int | None
-    dialog: tuple[Message, ...]
+    dialog: tuple[ChatMessage, ...]
     tools: str
     added: Packed[int]
     token_ids: Packed[int]
@@ -134,10 +134,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """From the first turn to one that nobody went on from; also the fields of a trajectory.
+    """The turns from a root to a leaf, with the fields of a trajectory.
 
     ``prompt_ids`` [P] ends before the first token that is trained here. ``mask`` [T] is 1 where a token of
-    ``token_ids`` was sampled and is trained here, 0 where it was said by others or is trained in an earlier branch.
+    ``token_ids`` was sampled and is trained here, 0 where it was not sampled or is trained in an earlier branch.
     """
 
     prompt_ids: Packed[int]
@@ -151,36 +151,34 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a request goes on: behind ``turn`` (None: a root), with ``new`` of its messages behind the first
-    ``known``.
-    """
+    """Where a request continues: behind ``turn`` (None: a root), whose dialog is its first ``known`` messages."""
 
     turn: Turn | None
     known: int
 
 
 @dataclass(slots=True)
-class Episode:
-    """The tree. Turns are numbered in the order in which they were committed."""
+class EpisodeTree:
+    """The turns of one episode, numbered in the order in which they were committed."""
 
     turns: list[Turn] = field(default_factory=list)
     delivered: set[int] = field(default_factory=set)
 
-    def match(self, messages: Sequence[Message], tools: str) -> Match:
-        """The turn whose dialog is the longest that the request begins with; of equal ones the last that is known to
-        have arrived. A request says more than that dialog: one that ends with an answer asks for nothing new of it.
+    def match(self, messages: Sequence[ChatMessage], tools: str) -> Match:
+        """The turn with the longest dialog that the request begins with and goes beyond; of equal ones the last that is
+        known to have arrived.
         """
         longest, best = (-1, False), None
         for turn in self.turns:
             rank = len(turn.dialog), turn.number in self.delivered
             if rank < longest or len(turn.dialog) >= len(messages) or turn.tools != tools:
                 continue
-            if all(map(Message.same, turn.dialog, messages)):
+            if all(map(ChatMessage.same, turn.dialog, messages)):
                 longest, best = rank, turn
         return Match(best, len(best.dialog) if best else 0)
 
     def behind(self, ids: Sequence[int]) -> Turn | None:
-        """The deepest turn whose ids these begin with and go beyond: for a request that had to be rendered anew."""
+        """The deepest turn whose ids are a proper prefix of ``ids``: for a request that was rendered as a whole."""
         found, longest, given = None, 0, array("i", ids)
         for turn in self.turns:
             own = self.ids(turn)
@@ -194,7 +192,7 @@ class Episode:
 
     def commit(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[ChatMessage],
         tools: str,
         parent: Turn | None,
         added: Sequence[int],
@@ -203,14 +201,14 @@ class Episode:
         logprobs: Sequence[float],
         spans: Iterable[VersionSpan],
         finish: Finish,
-        reply: Message,
+        reply: ChatMessage,
     ) -> Turn:
-        """A turn that ended, from a request of these messages. That its parent is repeated shows that it arrived."""
+        """Add a turn that has ended. A request that repeats its parent shows that the parent had arrived."""
         assert len(token_ids) == len(logprobs), "a log-prob for each token"
         ids, logs = Packed("i", token_ids), Packed("f", logprobs)
         own = None if parent is None else parent.number
         known = () if parent is None else parent.dialog
-        if own is not None and len(messages) >= len(known) and all(map(Message.same, known, messages)):
+        if own is not None and len(messages) >= len(known) and all(map(ChatMessage.same, known, messages)):
             self.delivered.add(own)
             messages = (*known, *messages[len(known) :])  # the same objects: a long dialog is not held once per turn
         dialog = (*messages, reply)
@@ -219,12 +217,12 @@ class Episode:
         return turn
 
     def deliver(self, turn: Turn) -> None:
-        """Its answer reached whoever asked."""
+        """Note that the turn's answer has arrived."""
         self.delivered.add(turn.number)
 
     def branches(self, last: Turn | None = None) -> tuple[Branch, ...]:
-        """One for each delivered turn that no other delivered one went on from: that of ``last`` first (by default the
-        last delivered), then by number. A token is trained in the first branch that holds it.
+        """One for each delivered turn without a delivered turn behind it: that of ``last`` first (by default the last
+        delivered), then by number. A token is trained in the first branch that holds it.
         """
         inner = {number for turn in self._arrived for number in self._numbers(turn)[:-1]}
         leaves = [turn for turn in self._arrived if turn.number not in inner]

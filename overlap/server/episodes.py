@@ -1,15 +1,16 @@
-"""Rollouts of many turns behind the engine's door: a request becomes an episode, and comes back as one trajectory.
+"""Rollouts of many turns behind the interface of an engine: a request becomes an episode, and returns as one
+trajectory.
 
-    request ──▶ place ──▶ the task's rollout ⇄ Chat ⇄ engine
+    request ──▶ slot ──▶ the task's rollout ⇄ Chat ⇄ engine
                                    │
                                    ▼
                  branches of the tree ──▶ Trajectory with its forks
 
 consumes: requests                       produces: trajectories
-waits for: a place, the rollout          woken by: its end, or that of its time
+waits for: a slot, the rollout           woken by: its end, or that of its time
 
-How it may end: by itself; by a budget, which truncates it; by an error of the task, which ends the run and says where;
-by a fault of ours, after which it is rolled out again.
+An episode ends by itself; by a budget, which truncates it; by an error of the task, which ends the run and names the
+place; or by a fault of ours, after which it is rolled out once more.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from overlap.config import Config
 from overlap.core import Generator, Prompt, Request, Trajectory
 from overlap.errors import EpisodeError, OverlapError, RequestRefused, RolloutError
 from overlap.server import bounded
-from overlap.server.bounded import GoesOn, OutOfTime, within
+from overlap.server.bounded import IgnoredCancel, OutOfTime, within
 from overlap.server.chat import Budget, Chat
 from overlap.server.episode_tree import Branch
-from overlap.server.slots import Place
+from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
@@ -37,24 +38,24 @@ from sandbox.pool import Slots
 from sandbox.session import Finished, Output, ProgramSession, Sessions
 
 TRIES = 2
-"""An episode that met a fault of ours is rolled out so many times in all."""
+"""Number of rollouts of an episode that meets faults of ours."""
 IDLE_S = 5.0
-"""An episode keeps its place in the engine for so long between two turns."""
+"""Seconds for which an episode keeps its slot in the engine between two turns."""
 STATES = 64
-"""So many episodes at once may hold a program's state; others wait until one of these has ended, or rested."""
+"""Number of episodes that may hold a program's state at a time; others wait until one of them ends or pauses."""
 _FRAMES = 8
 _OURS = (__file__, bounded.__file__)
 _GIVES = "it must give the answer, text (of a Reply, its text)"
 
 
 class Rollout(Protocol):
-    """What rolls an episode out: ``Task.rollout``, bound to its task. Returns the answer that is judged."""
+    """Rolls an episode out, as ``Task.rollout`` does. Returns the answer that is judged."""
 
     def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> Awaitable[Any]: ...
 
 
 class HarnessCrashed(Exception):
-    """An agent program ended in disorder: its episode has no reward."""
+    """An agent program ended with an error: its episode has no reward."""
 
 
 Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
@@ -62,40 +63,41 @@ Judges = Callable[[Problem, Program, int], Awaitable[Judgement]]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSandbox:
-    """The pool of sandboxes, as an episode sees it, and a Python program of its own."""
+    """Access of an episode to the pool of sandboxes, and to a Python session of its own."""
 
     _judge: Judges
     _group: int
     _session: ProgramSession
 
     async def run(self, problem: Problem, program: Program) -> Judgement:
-        """Judge a program, in the pool that judges answers, by the cases of ``problem``: by those that the policy may
-        know of. A fault of the sandbox's own has the episode rolled out again.
+        """Judge a program by the cases of ``problem``, in the pool that judges answers: use only cases that the policy
+        may know. After a fault of the sandbox the episode is rolled out again.
         """
         return await self._judge(problem, program, self._group)
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> Output:
-        """Run Python code that the policy wrote, in the state that the episode's calls before it have left: variables,
-        imports, and files of its directory. What it did is in the Output, its end and the loss of the state included.
+        """Run Python code that the policy wrote, in the state that earlier calls of the episode left: variables,
+        imports, and files of its directory. The Output holds what it printed, how it ended, and whether the state was
+        lost.
 
-        Each call is under the CPU time of ``verify.cpu_s`` and the wall time of a test, or ``timeout_s`` where that is
-        less. The code may say of itself what it likes: no reward is to be made of it. A fault of the sandbox's own has
-        the episode rolled out again.
+        Each call is limited to ``verify.cpu_s`` of CPU time and to the wall time of a test, or ``timeout_s`` if less.
+        The code controls its own output: never compute a reward from it. After a fault of the sandbox the episode is
+        rolled out again.
         """
         return await self._session.execute(code, timeout_s=timeout_s)
 
     async def run_files(self, files: Mapping[str, str], **how: Any) -> Finished:
-        """Run files that the policy wrote, once, in a fresh directory that nothing else is in; under the same limits.
+        """Run files that the policy wrote, once, in a fresh and otherwise empty directory, under the same limits.
         ``how``: ``language``, ``entry``, ``arguments`` and ``stdin``, as ``Session.run_files`` has them.
         """
         return await self._session.run_files(files, **how)
 
 
 class Episodes:
-    """The engine's door, whose ``generate`` rolls out an episode; all else is the engine's.
+    """A generator whose ``generate`` rolls out an episode; everything else is passed to the engine.
 
-    ``judge`` is the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, where agent programs roll
-    out, lives as long as this does. ``packages`` can be imported by what an episode executes.
+    ``judge`` judges in the verifier's pool. ``name`` is what errors call the rollout. ``gateway``, for agent programs,
+    is opened by ``start`` and closed by ``close``. Code that an episode executes can import ``packages``.
     """
 
     def __init__(
@@ -122,14 +124,14 @@ class Episodes:
         )
 
     async def start(self) -> None:
-        """Have the gateway listen, where there is one, and bring the engine up."""
+        """Open the gateway, where there is one, and start the engine."""
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await self._opened.enter_async_context(gateway)
         await self._engine.start()
 
     async def close(self) -> None:
-        """The gateway first: nobody asks any more."""
+        """Close the gateway first, so that no more turns are asked for, then the sessions and the engine."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._engine.close)
             stack.push_async_callback(self._sessions.close)
@@ -154,20 +156,20 @@ class Episodes:
 
     async def _episode(self, request: Request) -> Trajectory:
         cfg, episode = self._cfg, self._cfg.episode
-        place = Place(self._places, request.place, IDLE_S)
+        slot = EpisodeSlot(self._places, request.place, IDLE_S)
         budget = Budget(episode.turns, cfg.behind_prompt, cfg.context_tokens)
-        chat = Chat(request, self._engine, self._template, budget, place.turn, reads=episode.reads)
+        chat = Chat(request, self._engine, self._template, budget, slot.turn, reads=episode.reads)
         try:
-            async with place.turn():  # nothing of it begins before there is room
+            async with slot.turn():  # nothing of the episode begins before there is room
                 started = monotonic()
             answer = await self._answer(request, chat)
         finally:
             await chat.close()
-            await place.close()
+            await slot.close()
         return _trajectory(request, chat, answer, started)
 
     async def _answer(self, request: Request, chat: Chat) -> str | None:
-        """What the rollout gives; None where a budget ended it."""
+        """Returns the answer of the rollout; None where a budget ended it."""
         session, seconds = self._sessions.open(), self._cfg.episode.timeout_s
         sandbox = EpisodeSandbox(self._judge, request.group, session)
         try:
@@ -175,7 +177,7 @@ class Episodes:
             answer = await within(seconds, rollout, lambda: chat.end(f"its {seconds:g} s are up (episode.timeout_s)"))
         except OutOfTime:
             return None
-        except GoesOn as error:
+        except IgnoredCancel as error:
             way_out = "let asyncio.CancelledError pass, which a bare except does not"
             raise RolloutError(f"{self._name}: {error}, for prompt {request.prompt.id!r}; {way_out}") from error
         except RequestRefused as error:  # no budget: it would ask so of any policy
@@ -199,7 +201,7 @@ class Episodes:
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
-    """The traceback from where the task's code begins; all of it where that is not on it."""
+    """The traceback from where the task's code begins; the whole where none of it is the task's."""
     found = error.__traceback__
     while found is not None and found.tb_frame.f_code.co_filename in _OURS:
         found = found.tb_next
@@ -211,13 +213,13 @@ def _kind(answer: Any) -> str:
 
 
 def episodes(cfg: Config, engine: Generator, template: ChatTemplate, *more: Any, **options: Any) -> Generator:
-    """An engine whose rollouts are episodes: see ``Episodes``."""
+    """Wrap an engine so that its rollouts are episodes: see ``Episodes``."""
     return cast(Generator, Episodes(cfg, engine, template, *more, **options))
 
 
 def _trajectory(request: Request, chat: Chat, answer: str | None, started: float) -> Trajectory:
-    """Its answer's branch with the others as forks. One that a budget ended is truncated, and what the policy said last
-    is its answer.
+    """The trajectory of the branch that holds the answer, with the other branches as forks. An episode that a budget
+    ended is truncated, and its answer is what the policy said last.
     """
     ended, branches = monotonic(), chat.branches()
     last = chat.last

@@ -1,4 +1,4 @@
-"""``/v1/chat/completions`` for agent programs: a skin on ``Chat``, on loopback, one key per episode.
+"""``/v1/chat/completions`` for agent programs: HTTP access to ``Chat``, on loopback, with one key per episode.
 
     request ──▶ key ──▶ body, bounded ──▶ a turn that is known already ──▶ the same answer again
                                       └─▶ Chat.ask ──▶ Chat.sample ──▶ answer, or events ──▶ delivered
@@ -6,7 +6,7 @@
 consumes: requests of harnesses        produces: answers, turns
 waits for: bodies, turns               woken by: the end of a turn, a client that leaves
 
-There are two routes and nothing else: none that opens or rewards an episode, and nothing here asks anybody anything.
+There are two routes and nothing else: none opens or rewards an episode.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from overlap.aio import race
 from overlap.errors import ContextFull, EpisodeError, EpisodeOver, OverlapError
 from overlap.server import http_messages
 from overlap.server.chat import Chat, Reply
@@ -34,16 +35,16 @@ from overlap.server.listening import Server
 
 MODEL = "policy"
 BODY_BYTES, BODY_S = 16 << 20, 30.0
-AT_ONCE = 32
-"""Turns of an episode in flight at most."""
+IN_FLIGHT_MAX = 32
+"""Requests of one episode that may be in flight."""
 KEEP_S = 3.0
-"""A stream that waits says so this often, for clients that would hang up."""
+"""Seconds between two keep-alive comments on a stream whose turn is not ready."""
 CLOSE_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """An answer on its way, until the last of the requests that it is for has it, or has left."""
+    """A turn that is sampled or sent, until the last of its requests has the answer or has left."""
 
     digest: str
     task: asyncio.Task[Reply]
@@ -51,14 +52,14 @@ class _Turn:
 
     @property
     def reply(self) -> Reply | None:
-        """None before there is one, and where there will be none."""
+        """The answer; None before there is one, and after a failure."""
         failed = not self.task.done() or self.task.cancelled() or self.task.exception() is not None
         return None if failed else self.task.result()
 
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """An episode at the gateway: what it asked, and what became of it."""
+    """An episode at the gateway: its requests and their answers."""
 
     chat: Chat
     replies: dict[str, list[Reply]] = field(default_factory=dict)
@@ -70,8 +71,8 @@ class _Session:
     ended: bool = False
 
     def known(self, asked: ChatRequest, again: bool) -> _Turn | Reply | None:
-        """What this request repeats: an answer that never arrived and is not being sent, or, where the client says that
-        it asks again, one that did or is on its way.
+        """What this request repeats: an answer that never arrived and is not being sent; or, where the client declares
+        a retry, one that arrived or is being sent.
         """
         made = self.replies.get(asked.digest, [])
         flying = [turn for turn in self.flying if turn.digest == asked.digest]
@@ -91,7 +92,7 @@ class _Session:
 
     @contextlib.contextmanager
     def awaiting(self, turn: _Turn) -> Iterator[None]:
-        """Takes the turn back when no request is left that waits for it."""
+        """Cancel the turn when no request waits for it any more."""
         turn.requests += 1
         try:
             yield
@@ -103,7 +104,7 @@ class _Session:
 
 
 class Gateway:
-    """As an async context it listens, on a free port of 127.0.0.1. Belongs to one event loop."""
+    """Listens, as an async context, on a free port of 127.0.0.1. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, _Session] = {}
@@ -113,11 +114,11 @@ class Gateway:
             Route("/v1/chat/completions", self._complete, methods=["POST"]),
             Route("/v1/models", self._models, methods=["GET"]),
         ]
-        app = Starlette(routes=routes, exception_handlers={404: _nowhere, 405: _nowhere, Exception: self._broke})
+        app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _not_found, Exception: self._broke})
         app.router.redirect_slashes = False
         self._server = Server(app)
         self.fault: Exception | None = None
-        """What the gateway itself did wrong first: no episode that used it can be trusted."""
+        """The first error of the gateway itself: no episode that used it can be trusted after that."""
 
     @property
     def url(self) -> str:
@@ -131,9 +132,7 @@ class Gateway:
         made.bind(("127.0.0.1", 0))
         self._socket = made
         self._serving = asyncio.create_task(self._server.serve([made]), name="gateway")
-        up = asyncio.create_task(self._server.up.wait())
-        await asyncio.wait([self._serving, up], return_when=asyncio.FIRST_COMPLETED)
-        up.cancel()
+        await race(self._serving, self._server.up.wait())
         if self._serving.done():
             self._serving.result()
         return self
@@ -149,7 +148,9 @@ class Gateway:
 
     @contextlib.contextmanager
     def session(self, chat: Chat) -> Iterator[str]:
-        """A key to an episode's chat; it opens nothing any more when this ends, and no turn of it is in flight."""
+        """Yields a key to an episode's chat. When this ends, the key is invalid and no turn of the episode is in
+        flight.
+        """
         key = f"ovl-{secrets.token_urlsafe(32)}"
         session = self._sessions[_digest(key)] = _Session(chat)
         try:
@@ -162,14 +163,14 @@ class Gateway:
             chat.replayed += session.replayed
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(http_messages.models(MODEL)) if self._session_of(request) is not None else _stranger()
+        return JSONResponse(http_messages.models(MODEL)) if self._session_of(request) is not None else _unauthorized()
 
     async def _complete(self, request: Request) -> Response | _Held:
         session = self._session_of(request)
         if session is None:
-            return _stranger()
-        if session.inside >= AT_ONCE or len(session.asking) >= AT_ONCE:
-            return _error(429, f"{AT_ONCE} requests of this episode are in flight", "rate_limit_error")
+            return _unauthorized()
+        if session.inside >= IN_FLIGHT_MAX or len(session.asking) >= IN_FLIGHT_MAX:
+            return _error(429, f"{IN_FLIGHT_MAX} requests of this episode are in flight", "rate_limit_error")
         with contextlib.ExitStack() as held:
             held.enter_context(session.request())
             return _Held(await self._served(request, session, held), held.pop_all())
@@ -195,13 +196,13 @@ class Gateway:
         return await _answered(request, session, turn.task)
 
     def _turn(self, session: _Session, asked: ChatRequest, again: bool) -> _Turn:
-        """What comes to an answer. Raises EpisodeError at once where there will be none."""
+        """The turn that answers this request, new or known. Raises EpisodeError where none may be sampled."""
         known = session.known(asked, again)
         if known is not None:
             session.replayed += 1
         if isinstance(known, _Turn):
             return known
-        task = asyncio.create_task(_said(known)) if known is not None else self._sampled(session, asked)
+        task = asyncio.create_task(_resolved(known)) if known is not None else self._sampled(session, asked)
         session.flying.append(turn := _Turn(asked.digest, task))
         return turn
 
@@ -234,7 +235,7 @@ class Gateway:
 
 
 class _Held:
-    """An answer, and what is held until it was sent or its client has left."""
+    """A response, and the contexts that stay open until it was sent or its client has left."""
 
     def __init__(self, answer: Response, held: contextlib.ExitStack) -> None:
         self._answer, self._held = answer, held
@@ -245,12 +246,8 @@ class _Held:
 
 
 async def _answered(request: Request, session: _Session, turn: asyncio.Task[Reply]) -> Response:
-    """The answer as a body."""
-    leaving = asyncio.create_task(_left(request))
-    try:
-        await asyncio.wait([turn, leaving], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        leaving.cancel()
+    """The answer as one JSON body."""
+    await race(turn, _disconnected(request))
     if not turn.done():
         return Response(status_code=499)
     if turn.cancelled():
@@ -264,7 +261,7 @@ async def _answered(request: Request, session: _Session, turn: asyncio.Task[Repl
 
 
 class _Delivered(JSONResponse):
-    """An answer that counts as delivered when it was sent to a client that is still there."""
+    """An answer that is delivered once it was sent to a client that is still connected."""
 
     def __init__(self, request: Request, session: _Session, reply: Reply) -> None:
         super().__init__(http_messages.completion(reply, MODEL, int(time.time())))
@@ -278,15 +275,15 @@ class _Delivered(JSONResponse):
 
 
 async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatRequest) -> AsyncIterator[bytes]:
-    """The answer as events."""
+    """The answer as server-sent events."""
     while not turn.done():
         await asyncio.wait([turn], timeout=KEEP_S)
         if not turn.done():
             yield b": the policy is at work\n\n"
     error = EpisodeOver(session.chat.over or "it has ended") if turn.cancelled() else turn.exception()
     if error is not None:
-        told = str(error) if isinstance(error, OverlapError) else "the gateway has a fault"
-        yield b"data: " + JSONResponse(http_messages.failure(told, "not_found_error")).body + b"\n\n"
+        text = str(error) if isinstance(error, OverlapError) else "the gateway has a fault"
+        yield b"data: " + JSONResponse(http_messages.failure(text, "not_found_error")).body + b"\n\n"
         return
     *parts, last = http_messages.events(turn.result(), MODEL, int(time.time()), asked.usage)
     for part in parts:
@@ -295,17 +292,17 @@ async def _stream(session: _Session, turn: asyncio.Task[Reply], asked: ChatReque
     yield last
 
 
-async def _said(reply: Reply) -> Reply:
+async def _resolved(reply: Reply) -> Reply:
     return reply
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def _body(request: Request) -> bytes | None:
-    """None for one that is too long or too slow. Raises ClientDisconnect."""
+    """The request's body; None if it is too long or too slow. Raises ClientDisconnect."""
     if int(request.headers.get("content-length") or 0) > BODY_BYTES:
         return None
     found = bytearray()
@@ -325,7 +322,7 @@ def _again(request: Request) -> bool:
 
 
 def _digest(key: str) -> bytes:
-    """Keys are looked up by it, so that the time of a lookup tells nothing of a key."""
+    """Keys are looked up by their hash, so that the time of a lookup reveals nothing about a key."""
     return hashlib.sha256(key.encode(errors="replace")).digest()
 
 
@@ -334,7 +331,7 @@ def _error(status: int, message: str, kind: str = "invalid_request_error", **hea
     return JSONResponse(http_messages.failure(message, kind), status, headers=names)
 
 
-def _stranger() -> Response:
+def _unauthorized() -> Response:
     return _error(401, "no episode has this key", "authentication_error", x_should_retry="false", connection="close")
 
 
@@ -350,5 +347,5 @@ def _refusal(error: EpisodeError) -> Response:
     )
 
 
-async def _nowhere(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     return _error(404, "there are POST /v1/chat/completions and GET /v1/models", "not_found_error")

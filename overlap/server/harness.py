@@ -1,24 +1,26 @@
-"""An agent program as the rollout of an episode: it speaks to the gateway, and knows nothing of the run.
+"""An agent program as the rollout of an episode: it talks to the gateway, and knows nothing of the run.
 
-    prompt ──▶ working directory with the task's files ──▶ keeper ──▶ the program ⇄ gateway
-                                                                          │ ends
-                                            Task.answer ◀─────────────────┘
+    prompt ──▶ working directory with the task's files ──▶ subreaper ──▶ the program ⇄ gateway
+                                                                             │ ends
+                                               Task.answer ◀─────────────────┘
 
 waits for: the program's end        woken by: that; the end of its budget, some seconds later; cancellation
 
-However an episode ends, its key opens nothing any more and none of its processes lives when this returns.
+However an episode ends, its key is invalid and all of its processes have ended when this returns.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from overlap.atomic import to_its_end
+from overlap.aio import race, shielded_thread
 from overlap.core import Prompt
 from overlap.errors import RolloutError
 from overlap.process import RUN, run_name
@@ -26,24 +28,27 @@ from overlap.server.chat import Chat
 from overlap.server.episodes import EpisodeSandbox, HarnessCrashed
 from overlap.server.gateway import Gateway
 from overlap.server.harness_process import HarnessProcess
-from overlap.server.workdir_cleanup import settle
 from sandbox.kernel import remove_tree
 
 GRACE_S = 2.0
-"""A program whose budget is used up has so long to end by itself."""
+"""Seconds that a program has to end by itself once its budget is used up."""
+
+
+FILE_BYTES = 256 << 20
+"""A longer file, which may be sparse, is not fit to be read into memory."""
 
 
 class HarnessTask(Protocol):
-    """What a task owes a program; ``overlap.Task`` has defaults."""
+    """What a task provides for an agent program; ``overlap.Task`` has defaults."""
 
     def files(self, prompt: Prompt, text: str) -> Mapping[str, str]: ...
 
     def answer(self, prompt: Prompt, folder: Path, said: str) -> str: ...
 
 
-class Harness:
-    """The rollout that runs ``command``, as a shell reads it. ``scratch`` is the run's directory; ``decode`` gives a
-    prompt's text.
+class HarnessRollout:
+    """The rollout that runs ``command`` in a shell. ``scratch`` is the run's directory; ``decode`` returns a prompt's
+    text.
     """
 
     def __init__(self, command: str, task: HarnessTask, gateway: Gateway, scratch: Path, decode: Any) -> None:
@@ -51,7 +56,7 @@ class Harness:
         self._scratch, self._decode = scratch, decode
 
     async def __call__(self, prompt: Prompt, chat: Chat, sandbox: EpisodeSandbox) -> str:
-        """Run it to its end. Raises HarnessCrashed with what it wrote to stderr, RolloutError where it cannot begin."""
+        """Run the program to its end. Raises HarnessCrashed with its stderr, RolloutError where it cannot start."""
         folder = Path(tempfile.mkdtemp(prefix="episode-", dir=self._scratch))
         try:
             await asyncio.to_thread(self._lay_out, prompt, folder)
@@ -63,10 +68,10 @@ class Harness:
                 raise HarnessCrashed(f"episode.command ended with {code}: {tail or 'it wrote nothing to stderr'}")
             last = chat.last
             said = last.dialog[-1].text if last is not None else ""
-            await asyncio.to_thread(settle, folder)
+            await asyncio.to_thread(_clean_workdir, folder)
             return await asyncio.to_thread(self._task.answer, prompt, folder, said)
         finally:
-            await to_its_end(remove_tree, str(folder))
+            await shielded_thread(remove_tree, str(folder))
 
     def _lay_out(self, prompt: Prompt, folder: Path) -> None:
         for name, text in self._task.files(prompt, self._decode(prompt)).items():
@@ -79,16 +84,10 @@ class Harness:
             path.write_text(text, encoding="utf-8")
 
     async def _run(self, folder: Path, key: str, chat: Chat) -> tuple[int, str]:
-        """Exit status, and the end of its stderr."""
+        """Returns the exit status, and the end of stderr."""
         async with self._started(folder, key) as program:
-            ending, over = (asyncio.create_task(event.wait()) for event in (program.ended, chat.ended))
-            try:
-                await asyncio.wait([ending, over], return_when=asyncio.FIRST_COMPLETED)
-                if not ending.done():
-                    await asyncio.wait([ending], timeout=GRACE_S)
-            finally:
-                ending.cancel()
-                over.cancel()
+            await race(program.ended.wait(), chat.ended.wait())
+            await race(program.ended.wait(), asyncio.sleep(GRACE_S))
         return program.code, program.tail
 
     @asynccontextmanager
@@ -112,3 +111,39 @@ class Harness:
             yield program
         finally:
             await program.close()
+
+
+def _clean_workdir(folder: Path) -> None:
+    """Make what a program left in its working directory safe to read: remove pipes, sockets, devices, links that lead
+    out or nowhere, and files beyond FILE_BYTES; make the rest readable. The folder exists afterwards, even if the
+    program removed or replaced it. Raises OSError.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        remove_tree(str(folder))
+        folder.mkdir(0o700)
+    home, waiting, links = os.path.realpath(folder), [str(folder)], list[str]()
+    while waiting:
+        place = waiting.pop()
+        with suppress(OSError):  # too deep for a path: nobody reads it by one
+            os.chmod(place, 0o700)
+            with os.scandir(place) as found:
+                entries = list(found)
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_symlink():
+                    links.append(entry.path)
+                elif not _readable(entry.path):
+                    os.unlink(entry.path)
+    for link in links:  # what they lead to has gone by now, or stays
+        if not os.path.exists(link) or not os.path.realpath(link).startswith(home + os.sep):
+            os.unlink(link)
+
+
+def _readable(path: str) -> bool:
+    """Whether this is a file that fits into memory; makes it readable."""
+    kind = os.lstat(path)
+    if not stat.S_ISREG(kind.st_mode) or kind.st_size > FILE_BYTES:
+        return False
+    os.chmod(path, kind.st_mode | 0o600)
+    return True

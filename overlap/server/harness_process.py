@@ -1,4 +1,4 @@
-"""A foreign program under a keeper: its end, the last words of its stderr, and the end of all that it began."""
+"""An agent program under a subreaper: its exit, the end of its stderr, and the end of all processes that it started."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from overlap.atomic import to_its_end
+from overlap.aio import shielded_thread
 from overlap.errors import RolloutError
-from overlap.process import LIFE, PARENT, Pid, environment, process_tree, subreaper
+from overlap.process import LIFE, PARENT, Pid, child_environment, process_tree, subreaper
 
 KILL_S = 5.0
 END_S, NAMED = 30.0, 5
-"""What lives on after so long is not to be ended: the first few are named."""
+"""Seconds after which processes that still run are given up; the error names the first NAMED."""
 TAIL_BYTES = 4000
 
 
 class HarnessProcess:
-    """Runs ``argv`` in ``folder``, with ``own`` variables, in a session of its own, from now on. Belongs to the running
-    event loop; to be closed. Raises OSError where it cannot be started.
+    """Starts ``argv`` in ``folder``, with ``own`` variables, in a session of its own; ``close`` must be called. Belongs
+    to the running event loop. Raises OSError where it cannot be started.
 
-    ``ended`` is set when it has; ``code`` is its exit status (more than 128: a signal), ``tail`` the last words that it
-    wrote to stderr.
+    ``ended`` is set when the program has ended; ``code`` is its exit status (more than 128: a signal), ``tail`` the end
+    of what it wrote to stderr.
     """
 
     def __init__(self, argv: Sequence[str], folder: Path, own: Mapping[str, str]) -> None:
         self._mark = secrets.token_hex(8)
-        known = environment(**own, **{LIFE: self._mark})
-        for name in (PARENT, "PYTHONPATH"):  # what is ours to import is not its
+        known = child_environment(**own, **{LIFE: self._mark})
+        for name in (PARENT, "PYTHONPATH"):  # its imports are not ours
             known.pop(name, None)
         words, ours = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(words, False)  # ours alone: to a program a full pipe that does not block is an error
+        os.set_blocking(words, False)  # our end only: for a program, a full pipe that does not block is an error
         try:
             self._process = subprocess.Popen(
-                subreaper.command(argv),
+                subreaper.subreaper_command(argv),
                 cwd=folder,
                 env=known,
                 stdin=subprocess.DEVNULL,
@@ -58,7 +58,7 @@ class HarnessProcess:
 
     @property
     def code(self) -> int:
-        """0 while it runs."""
+        """Exit status; 0 while it runs."""
         code = self._process.returncode or 0
         return code if code >= 0 else 128 - code
 
@@ -67,13 +67,13 @@ class HarnessProcess:
         return self._said.decode(errors="replace").strip()
 
     async def close(self) -> None:
-        """End every process of the harness, below its subreaper or, if that was killed, by its mark.
+        """Kill every process of the program: those below its subreaper and, if that was killed, those with its mark.
 
         Raises RolloutError where processes restart themselves faster than they can be ended.
         """
         self._listen()
         try:
-            await to_its_end(self._kill)
+            await shielded_thread(self._kill)
         finally:
             self._loop.remove_reader(self._pidfd)
             self._loop.remove_reader(self._words)
@@ -88,7 +88,7 @@ class HarnessProcess:
         while left := process_tree.marked(f"{LIFE}={self._mark}"):
             if time.monotonic() > until:
                 raise RolloutError(
-                    f"episode.command: what it began lives on after {END_S:g} s of SIGKILL: {_named(left)}"
+                    f"episode.command: processes that it started still run after {END_S:g} s of SIGKILL: {_named(left)}"
                 )
             process_tree.kill_tree(left, KILL_S, reap=False, trackers=True)
         self._process.wait(KILL_S)

@@ -1,7 +1,8 @@
-"""The slice of ``/v1/chat/completions`` that is spoken here: bodies in, bodies and events out. Pure.
+"""The part of ``/v1/chat/completions`` that the gateway implements: bodies in, bodies and events out. Pure.
 
-What a request may say is decided here by name. Sampling parameters are the trainer's: they are accepted and do nothing,
-for clients send them unasked. What would have to change what is sampled, or how an answer looks, is refused.
+Fields of a request are accepted or refused by name. Sampling parameters belong to the trainer: they are accepted and
+ignored, because clients send them by default. Fields that would change what is sampled, or the form of an answer, are
+refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from overlap.errors import RequestRefused
 from overlap.server.chat import Reply
 
 MESSAGES, TOOLS, STOPS, STOP_LETTERS = 4096, 128, 16, 200
-"""At most so many of a request."""
+"""Limits on one request."""
 _REFUSED: Mapping[str, tuple[Any, ...]] = {
     "n": (None, 1),
     "best_of": (None, 1),
@@ -46,14 +47,14 @@ _REFUSED: Mapping[str, tuple[Any, ...]] = {
     "chat_template": (None,),
     "chat_template_kwargs": (None, {}),
 }
-"""Values that say nothing; any other would change the law by which the policy is sampled, or is not spoken here."""
+"""Values without effect; any other would change how the policy is sampled, or is not implemented here."""
 _CHOICES = ("auto", "none", "required")
-"""Of tools. "required" is taken for "auto": forced calls would be another law."""
+"""For ``tool_choice``. "required" is taken for "auto": forced calls would change how the policy is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a body asks for. ``digest`` is the same for a body that says the same."""
+    """A request's body. ``digest`` is equal for equal bodies, whatever the order of their keys."""
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
@@ -65,7 +66,7 @@ class ChatRequest:
 
 
 def read_body(body: bytes) -> ChatRequest:
-    """Raises RequestRefused with the name of what is wrong."""
+    """Read a request's body. Raises RequestRefused, which names the wrong field."""
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -125,7 +126,7 @@ def _stop(raw: Any) -> tuple[str, ...]:
 
 
 def completion(reply: Reply, model: str, created: int) -> dict[str, Any]:
-    """An answer as a body."""
+    """An answer as a JSON body."""
     message = {"role": "assistant", "content": reply.text or None, "refusal": None, **_reasoning(reply)}
     if not reply.calls:
         message["content"] = reply.text
@@ -136,7 +137,7 @@ def completion(reply: Reply, model: str, created: int) -> dict[str, Any]:
 
 
 def events(reply: Reply, model: str, created: int, usage: bool) -> Iterator[bytes]:
-    """An answer as a stream of events: all of it at once, in the order in which a client expects its parts."""
+    """An answer as server-sent events, all at once, in the order in which clients expect them."""
     head = _head(reply, model, created, "chat.completion.chunk")
     calls = [call | {"index": number} for number, call in enumerate(_calls(reply))]
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
@@ -152,12 +153,12 @@ def events(reply: Reply, model: str, created: int, usage: bool) -> Iterator[byte
 
 
 def failure(message: str, kind: str, param: str | None = None, code: str | None = None) -> dict[str, Any]:
-    """An error as a body."""
+    """An error as a JSON body."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def models(model: str) -> dict[str, Any]:
-    """The list of the one model."""
+    """The list of models, with one entry."""
     return {"object": "list", "data": [{"id": model, "object": "model", "created": 0, "owned_by": "overlap"}]}
 
 

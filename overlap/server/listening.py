@@ -1,4 +1,4 @@
-"""What listens for the gateway: HTTP/1.1, with bounded heads, and room for every client whatever one of them holds.
+"""The gateway's HTTP/1.1 server: heads are bounded, and no client can use up the connections of the others.
 
 waits for: connections, requests        woken by: the loop
 """
@@ -15,12 +15,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS = 4096
-"""So many are open at most; then those that ask for nothing are closed, the oldest first."""
+"""Limit on open connections; beyond it idle ones are closed, the oldest first."""
 HEAD_BYTES = 64 << 10
 
 
 class Connection(H11Protocol):
-    """Of one client. The pure parser: it bounds what it keeps of a head, and reads a request that offers an upgrade."""
+    """One client's connection. Uses h11, which bounds heads and accepts requests that offer an upgrade."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.since = self.loop.time()
@@ -35,12 +35,12 @@ class Connection(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """It has sent no whole head since its last answer."""
+        """Whether no whole head came since the last answer."""
         return self.cycle is None or self.cycle.response_complete
 
 
 class Server(uvicorn.Server):
-    """One whose owner has the signals. ``up`` is set when it listens."""
+    """A uvicorn server that leaves signals to its owner. ``up`` is set when it listens."""
 
     def __init__(self, app: Any) -> None:
         config = uvicorn.Config(

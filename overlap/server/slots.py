@@ -1,6 +1,6 @@
-"""Places in the engine, one per episode: it keeps its own between two turns, for a bounded time.
+"""Slots in the engine, one per episode: it keeps its slot between two turns, for a bounded time.
 
-an episode's turns ──▶ place held ──▶ idle for idle_s ──▶ given up ──▶ the oldest episode that waits
+an episode's turns ──▶ slot held ──▶ idle for idle_s ──▶ given up ──▶ the oldest episode that waits
                           ▲ └── next turn ◀── in time          │
                           └── waits again ◀── too late ◀───────┘
 """
@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from sandbox.pool import Slots
 
 
-class Place:
-    """Of one episode, whose rank among those that wait is ``rank``: lower ones first. To be closed at its end."""
+class EpisodeSlot:
+    """The slot of one episode. Of the episodes that wait, the lowest ``rank`` is next. Close it when that ends."""
 
     def __init__(self, places: Slots, rank: tuple[int, ...], idle_s: float) -> None:
         self._places, self._rank, self._idle_s = places, rank, idle_s
@@ -26,9 +26,9 @@ class Place:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Holds the place; waits for one where it has none. Turns of one episode at once share it."""
+        """Hold the slot, after waiting for one if need be. Concurrent turns of one episode share it."""
         self._turns += 1
-        self._stay()
+        self._keep()
         try:
             async with self._taking:
                 if self._held is None:
@@ -42,11 +42,11 @@ class Place:
                 self._idle = asyncio.create_task(self._give_up(), name="an episode between two turns")
 
     async def close(self) -> None:
-        """Give it back now; for good, if nothing more is asked of it."""
-        self._stay()
+        """Give the slot back now."""
+        self._keep()
         await self._release()
 
-    def _stay(self) -> None:
+    def _keep(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None

@@ -1,11 +1,11 @@
-"""A chat template as ids: of a whole dialog, or only of what is new behind an answer that is known as ids already.
+"""A chat template as ids: of a whole dialog, or only of what is new behind an answer whose ids are known.
 
-    whole   render(messages) ──▶ ids
-    rest    render(dummy answer + new messages), what follows the dummy ──▶ ids behind the sampled ones
+    whole          render(messages) ──▶ ids
+    continuation   render(dummy answer + new messages), what follows the dummy ──▶ ids behind the sampled ones
 
-The second never looks at the answer's text: it would not always become the ids that were sampled. Behind an answer that
-ended with the token that ends turns, what follows is taken from there; behind one that was cut off, with that token.
-Waits for nothing. Whether a template allows this, and what it leaves out of a dialog, is tried when it is made.
+A continuation never uses the answer's text, which need not tokenize to the ids that were sampled. It begins with the
+token that ends a turn, unless the answer already ended with it. Whether a template allows this, and what it leaves out
+of a dialog, is tried when it is made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from overlap.server.episode_tree import ROLES, text_of
 
 Raw = Mapping[str, Any]
 _DUMMY = "ovl7dummy"
-"""Stands for an answer; no template has it, and none changes it."""
+"""Stands for an answer: a word that no template contains or changes."""
 _ASKED: list[dict[str, Any]] = [{"role": "user", "content": "ovl7asked"}]
 _TOOL = {
     "type": "function",
@@ -34,28 +34,30 @@ _TOOL = {
 
 
 class ChatTemplate:
-    """Of a tokenizer with Hugging Face's interface; one without a template puts blank lines behind each message.
+    """The chat template of a Hugging Face tokenizer; without a template, a blank line follows each message.
 
-    ``notes`` are sentences for a person: what this template does with dialogs of several turns.
+    ``notes`` are sentences for the user: what this template does with dialogs of several turns.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._end = self._behind(self._text([*_ASKED, _answer()], (), False)) or ""
-        self.goes_on = self._tried()
+        self.continues = self._tried()
         self.notes = tuple(self._found())
 
     def whole(self, messages: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int]:
-        """Ids [P] of a dialog up to where the policy speaks. Raises RequestRefused where the template takes it not,
-        EpisodeError where that may be for arguments that the policy called a tool with.
+        """Ids [P] of a dialog up to where the policy speaks. Raises RequestRefused where the template refuses it, or
+        EpisodeError if the reason may be the arguments with which the policy called a tool.
         """
         return self._ids(self._text([_plain(message) for message in messages], tools, True))
 
-    def rest(self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()) -> list[int] | None:
-        """Ids of ``new`` messages behind an answer that ended with id ``last`` (None: it said nothing), up to where the
-        policy speaks again; None where this template cannot tell. ``reply`` says which tools the answer called.
+    def continuation(
+        self, reply: Raw, last: int | None, new: Sequence[Raw], tools: Sequence[Raw] = ()
+    ) -> list[int] | None:
+        """Ids of ``new`` messages behind an answer that ended with id ``last`` (None: an empty answer), up to where the
+        policy speaks again; None where this template does not allow it. ``reply`` holds the answer's tool calls.
         """
-        if not self.goes_on:
+        if not self.continues:
             return None
         said = _answer() | ({"tool_calls": _plain(reply)["tool_calls"]} if reply.get("tool_calls") else {})
         tail = self._tail(said, new, tools)
@@ -65,11 +67,11 @@ class ChatTemplate:
         return ids[1:] if ids and ids[0] == last else ids
 
     def says(self, text: str) -> list[int]:
-        """Ids of plain text, without any that a tokenizer puts around it."""
+        """Ids of plain text, without special tokens."""
         return self._ids(text)
 
     def _tail(self, said: Raw, new: Sequence[Raw], tools: Sequence[Raw]) -> str | None:
-        """What follows the words of an answer, and then all of ``new``."""
+        """The text behind the words of an answer, and all of ``new``."""
         shown = self._text([*_ASKED, said], tools, False)
         whole = self._text([*_ASKED, said, *map(_plain, new)], tools, True)
         before, after = self._behind(shown), self._behind(whole)
@@ -88,7 +90,7 @@ class ChatTemplate:
         return rest if found else None
 
     def _tried(self) -> bool:
-        """Whether what follows an answer becomes the same ids on its own as behind it."""
+        """Whether the text behind an answer has the same ids on its own as behind the answer."""
         new = [{"role": "user", "content": "and now?"}]
         try:
             tail, whole = self._tail(_answer(), new, ()), self.whole([*_ASKED, _answer(), *new])
@@ -97,7 +99,7 @@ class ChatTemplate:
         return tail is not None and whole[-len(ids) :] == ids if (ids := self._ids(tail or "")) else False
 
     def _found(self) -> Iterator[str]:
-        if not self.goes_on:
+        if not self.continues:
             yield "what it renders of a dialog depends on what comes later: each turn is a branch of its own"
         thought = _answer() | {"reasoning_content": "ovl7thought"}
         if self._shows("ovl7thought", [*_ASKED, thought]) and not self._shows(
@@ -136,7 +138,7 @@ class ChatTemplate:
 
 
 def _called_oddly(messages: Sequence[Raw]) -> bool:
-    """Whether a tool was called with arguments that are no object: that is the policy's doing, not of whoever asks."""
+    """Whether a tool was called with arguments that are no object: a fault of the policy, not of the request."""
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     return not all(isinstance(call["function"].get("arguments"), Mapping) for call in calls)
 
@@ -146,7 +148,7 @@ def _answer() -> dict[str, Any]:
 
 
 def _plain(raw: Raw) -> dict[str, Any]:
-    """A message as templates expect it: text, known roles, arguments of tools as objects."""
+    """A message in the form that templates expect: text, known roles, arguments of tools as objects."""
     plain: dict[str, Any] = {"role": ROLES[raw["role"]], "content": text_of(raw.get("content"))}
     plain |= {name: raw[name] for name in ("name", "tool_call_id") if raw.get(name) is not None}
     if (reasoning := raw.get("reasoning", raw.get("reasoning_content"))) is not None:

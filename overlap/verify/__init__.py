@@ -1,12 +1,11 @@
-"""The sandbox door: from a trajectory to its reward.
+"""From a trajectory to its reward.
 
 Consumes  trajectories; produces one Scored for each
 Waits for a verdict of the sandbox pool, or for a reward function in a worker process
 Woken by  either, or by its deadline
 """
 
-from overlap.verify.guarded_pool import Pool, Watched
-from overlap.verify.node_reports import ClusterFigures, NodeFigures
+from overlap.verify.guarded_pool import ClusterFigures, GuardedPool, JudgePool, NodeFigures
 from overlap.verify.verifier import PROBE, PROBE_PROGRAM, SandboxVerifier
 
-__all__ = ["PROBE", "PROBE_PROGRAM", "ClusterFigures", "NodeFigures", "Pool", "SandboxVerifier", "Watched"]
+__all__ = ["PROBE", "PROBE_PROGRAM", "ClusterFigures", "GuardedPool", "JudgePool", "NodeFigures", "SandboxVerifier"]

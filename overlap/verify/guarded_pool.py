@@ -1,24 +1,56 @@
-"""A sandbox that answers nobody is killed, so that no sample waits for ever."""
+"""A sandbox pool that stops answering is killed, so that no sample waits for ever; and the figures of a cluster's
+nodes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from overlap.process import process_tree
-from overlap.verify.node_reports import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
 from sandbox.pool import longest_s
 
 SPARE_S = 30.0
-"""Start of a worker, transport, and clearing up, in ``job_limit_s``."""
+"""Seconds in ``job_limit_s`` for the start of a worker, transport, and clean-up."""
 CANCEL_S = 5.0
-"""A cancelled sample waits so long for its job to be withdrawn."""
+"""Seconds that a cancelled sample waits for its job to be withdrawn."""
 
 
-class Pool(Protocol):
-    """What the verifier needs of ``sandbox.Pool``."""
+class NodeFigures(NamedTuple):
+    """One node since the last report: programs ``judged`` and the seconds that they ran, and jobs that were ``lost``
+    with it and sent elsewhere. ``workers``: programs judged in parallel, 0 where the node is gone. ``clock_s``: seconds
+    by which its clock is ahead of the driver's, with an error of at most ``error_s``.
+    """
+
+    node: str
+    workers: int = 0
+    tier: str = ""
+    judged: int = 0
+    run_s: float = 0.0
+    lost: int = 0
+    clock_s: float = 0.0
+    error_s: float = 0.0
+
+    def busy_share(self, seconds: float) -> float:
+        """Share of its workers' time over ``seconds`` in which they ran programs; 0 where the node is gone."""
+        return self.run_s / (self.workers * seconds) if self.workers and seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFigures:
+    """Every node that is in the cluster or did anything within the last ``seconds``."""
+
+    seconds: float
+    nodes: tuple[NodeFigures, ...]
+
+
+class JudgePool(Protocol):
+    """The methods of ``sandbox.Pool`` that the verifier needs. A pool with several nodes also has ``concurrency`` and
+    ``take_nodes``; see ``GuardedPool``.
+    """
 
     async def __aenter__(self) -> Any: ...
 
@@ -30,26 +62,26 @@ class Pool(Protocol):
 
 
 def job_limit_s(problem: Problem) -> float:
-    """Wall seconds after which the sandbox itself has given a job up, and spare."""
+    """Wall seconds after which the sandbox itself would have given up the job, and SPARE_S more."""
     return longest_s(problem) + SPARE_S
 
 
-class Watched:
-    """A pool. When it has answered nobody for as long as its longest job may take, its processes are killed, and every
-    job that it has fails.
+class GuardedPool:
+    """A pool whose processes are killed when no job has ended for as long as its longest job may take; all jobs that it
+    has fail then.
     """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: JudgePool) -> None:
         self._pool = pool
         self._asking = 0
         self._answered_s = self._longest_s = 0.0
 
     async def open(self) -> None:
-        """Begin. Raises what the pool raises."""
+        """Start the pool. Raises what the pool raises."""
         await self._pool.__aenter__()
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
-        """As the pool does; cancelling it withdraws the job. Raises SandboxError."""
+        """Judge a program in the pool. Cancelling this withdraws the job. Raises SandboxError."""
         self._longest_s = max(self._longest_s, job_limit_s(problem))
         if not self._asking:
             self._answered_s = time.monotonic()
@@ -77,16 +109,16 @@ class Watched:
         return self._pool.pids()
 
     @property
-    def at_once(self) -> int | None:
-        """Programs that it judges at once now, where that is not this machine's alone; None where it is."""
-        found: int | None = getattr(self._pool, "at_once", None)
+    def concurrency(self) -> int | None:
+        """Number of programs judged in parallel now, by a pool of several nodes; None for a pool of this machine."""
+        found: int | None = getattr(self._pool, "concurrency", None)
         return found
 
     def take_nodes(self) -> ClusterFigures | None:
-        """What the nodes of its cluster did since the last call; None where it has none."""
+        """Figures of the cluster's nodes since the last call; None without a cluster."""
         take = getattr(self._pool, "take_nodes", None)
         return take() if take else None
 
     async def close(self) -> None:
-        """End the pool. Blocks until it has; the caller bounds it."""
+        """Close the pool, however long that takes: the caller sets a limit."""
         await self._pool.__aexit__(None, None, None)

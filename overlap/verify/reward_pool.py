@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import io
-import queue
 import sys
-import threading
 import time
 import types
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from overlap.core import Prompt, Task
-from overlap.errors import ConfigError, VerifierError
-from overlap.process import process_tree
-from overlap.verify.reward_worker import KILL_S, Hung, RewardFault, Worker, WorkerLost, shortened
-from overlap.verify.shared import Dumps
+from overlap.errors import ConfigError, OverlapError, VerifierError
+from overlap.verify.prompt_transfer import PromptDumps
+from overlap.verify.reward_worker import Hung, RewardWorker, WorkerLost
+from overlap.verify.user_fault import RewardFault, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class RewardPool:
     """``workers`` processes that call ``task.reward(prompt, answer, None)``, each call at most ``wall_s`` seconds.
 
     Constructing it starts nothing. What the workers print goes to ``log``, or else to this process's own output; their
-    temporary files go to ``scratch``, the directory of the run. ``tell`` is called with a line when a call has not
+    temporary files go to ``scratch``, the directory of the run. ``notify`` is called with a line when a call has not
     ended at its deadline.
     """
 
@@ -51,131 +48,110 @@ class RewardPool:
         wall_s: float,
         log: Path | None = None,
         scratch: Path | None = None,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> None:
-        self._task, self._wall_s, self._log, self._scratch, self._tell = task, wall_s, log, scratch, tell
+        self._task, self._wall_s, self._log, self._scratch, self._notify = task, wall_s, log, scratch, notify
         self._workers = workers
-        self._dumps = Dumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
+        self._dumps = PromptDumps(lambda prompt: self._dump(prompt, f"prompt {prompt.id!r}"))
         self._hung = 0
         """Calls that hung before any returned; -1 when one has."""
         self._payload: bytes | None = None
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
-        self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        self._idle: asyncio.Queue[RewardWorker | None] = asyncio.Queue()
         for _ in range(workers):
-            self._idle.put(None)
-        self._guard = threading.Lock()
-        self._live: set[Worker] = set()
+            self._idle.put_nowait(None)
+        self._live: set[RewardWorker] = set()
         self._closed = False
 
     async def start(self) -> None:
         """Start one worker now, to see that the task can be sent. Raises ConfigError, VerifierError."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._warm)
+        worker = await self._idle.get()
+        try:
+            worker = worker or await self._spawn()
+        except WorkerLost as error:
+            raise VerifierError(f"no reward can be computed: {error}") from error
+        finally:
+            self._idle.put_nowait(worker)
 
     async def reward(self, prompt: Prompt, answer: str) -> TimedReward:
         """The reward of an answer. Raises WorkerLost, RewardFault, ConfigError, VerifierError.
 
-        A call that hangs is told at its deadline and costs its sample; when no call has returned yet, and as many hung
-        as there are workers, it is a RewardFault.
+        A call that hangs is reported at its deadline and costs its sample; when no call has returned yet, and as many
+        hung as there are workers, it is a RewardFault.
         A cancelled call that was begun keeps its worker until it ends or its deadline comes.
         """
-        loop = asyncio.get_running_loop()
+        call = asyncio.create_task(self._reward(prompt, answer), name="reward")
+        call.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also if we are cancelled
         try:
-            call = loop.run_in_executor(self._threads, self._reward, prompt, answer)
-        except RuntimeError as error:  # the machine has no thread left, or we are closed
-            raise WorkerLost(f"no thread can be started for a reward: {error}") from error
-        try:
-            return await call
+            return await asyncio.shield(call)
         except Hung as hung:
-            if self._tell is not None:
+            if self._notify is not None:
                 name = f"{type(self._task).__qualname__}.reward"
-                self._tell(f"{name} {hung.what}, for prompt {prompt.id!r}; the sample is masked")
+                self._notify(f"{name} {hung.what}, for prompt {prompt.id!r}; the sample is masked")
             raise
+        except OverlapError:
+            raise
+        except RuntimeError as error:
+            raise WorkerLost(f"no thread can be started for a reward: {error}") from error
 
     def pids(self) -> tuple[int, ...]:
-        """Pids of the workers."""
-        with self._guard:
-            return tuple(worker.pid for worker in self._live)
+        """Pids of the workers and of what they have started."""
+        return tuple(pid for worker in self._live for pid in worker.pids())
 
     async def close(self) -> None:
-        """Kill all workers with their descendants, and end the threads. Safe to call twice."""
-        with self._guard:
-            self._closed = True
-            victims = list(self._live)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        await asyncio.to_thread(self._end, victims)
+        """Kill all workers with their descendants. Safe to call twice."""
+        self._closed = True
+        await asyncio.gather(*map(self._retire, list(self._live)))
 
-    def _end(self, victims: list[Worker]) -> None:
-        process_tree.kill_tree([worker.pid for worker in victims], KILL_S, reap=False)
-        self._threads.shutdown(wait=True)  # their workers are dead, so nothing holds them up
-        for worker in victims:
-            self._retire(worker)
-
-    def _warm(self) -> None:
-        worker = self._idle.get_nowait()
+    async def _reward(self, prompt: Prompt, answer: str) -> TimedReward:
+        worker = await self._idle.get()
         try:
-            worker = worker or self._spawn()
-        except WorkerLost as error:
-            raise VerifierError(f"rewards cannot be had: {error}") from error
-        finally:
-            self._idle.put(worker)
-
-    def _reward(self, prompt: Prompt, answer: str) -> TimedReward:
-        dumped = self._dumps.of(prompt)
-        worker = self._idle.get_nowait()  # there are as many threads as places
-        try:
+            dumped = await asyncio.to_thread(self._dumps.of, prompt)
             for attempt in (1, 2):
-                worker = worker or self._spawn()
+                worker = worker or await self._spawn()
                 started = time.monotonic()
                 try:
-                    kind, value = worker.call(dumped, answer, self._wall_s)
+                    value, fault = await worker.call(dumped, answer, self._wall_s)
                     self._hung = -1
                     break
                 except WorkerLost as error:
-                    self._retire(worker)
+                    await self._retire(worker)
                     worker = None
                     if isinstance(error, Hung):
                         self._count(error)
                     if attempt == 2 or isinstance(error, Hung):  # what hung will hang again
                         raise
         finally:
-            self._idle.put(worker)
-        if kind != "reward":
-            raise RewardFault(value)
+            self._idle.put_nowait(worker)
+        if fault:
+            raise RewardFault(fault)
         return TimedReward(value, started, time.monotonic())
 
     def _count(self, hung: Hung) -> None:
-        with self._guard:
-            self._hung += self._hung >= 0
-            never = self._hung >= self._workers
-        if never:
+        self._hung += self._hung >= 0
+        if self._hung >= self._workers:
             way_out = "raise verify.cpu_s if it may take longer"
             raise RewardFault(f"{hung.what}, and no call has returned yet ({way_out})") from hung
 
-    def _spawn(self) -> Worker:
+    async def _spawn(self) -> RewardWorker:
         if self._payload is None:
-            self._payload = self._dump(self._task, "the task")
-        worker = Worker(self._log, self._scratch)
-        with self._guard:
-            self._live.add(worker)
-            closed = self._closed
+            self._payload = await asyncio.to_thread(self._dump, self._task, "the task")
+        if self._closed:
+            raise WorkerLost("the reward workers are closed")
+        worker = RewardWorker(self._log, self._scratch)
+        self._live.add(worker)
         try:
-            if closed:
-                raise WorkerLost("the reward workers are closed")
-            fault = worker.load(self._payload)
+            fault = await worker.load(self._payload)
         except WorkerLost:
-            self._retire(worker)
+            await self._retire(worker)
             raise
         if fault:
-            self._retire(worker)
+            await self._retire(worker)
             raise VerifierError(f"the reward worker could not load {type(self._task).__qualname__}: it {fault}")
         return worker
 
-    def _retire(self, worker: Worker) -> None:
-        with self._guard:
-            known = worker in self._live
-            self._live.discard(worker)
-        if known:
-            worker.end()
+    async def _retire(self, worker: RewardWorker) -> None:
+        await worker.close()
+        self._live.discard(worker)
 
     def _dump(self, item: object, what: str) -> bytes:
         try:

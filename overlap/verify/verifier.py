@@ -1,12 +1,12 @@
-"""The sandbox door: from a trajectory to its reward.
+"""From a trajectory to its reward.
 
     answer ──▶ task.program ──▶ sandbox pool ──▶ Judgement ──▶ task.reward ──▶ Scored
                    └─ None ──────────────────▶ task.reward in a worker process ──┘
 
-Three kinds of fault are kept apart. What a program did wrong is a verdict, and becomes a reward. What *we* did wrong is
-tried again and then masks the sample (reward None); too much of it stops the run. What the user's code or data did
-wrong stops the run at once and says where. A checker or interactor that fails on some sample's output is in between:
-its problem is named once and set aside, which masks the samples that it has left.
+Three kinds of fault are told apart. A fault of the program is a verdict, and becomes a reward. A fault of ours is tried
+once more and then masks the sample (reward None); too many of them stop the run. A fault of the user's code or data
+stops the run at once, with its place. A checker or interactor that fails on some sample's output is in between: its
+problem is reported once and set aside, and its remaining samples are masked.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from overlap.core import Prompt, Scored, Task, Trajectory
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.process import process_tree
 from overlap.task import Task as BaseTask
-from overlap.verify.guarded_pool import Pool, Watched
-from overlap.verify.node_reports import ClusterFigures
+from overlap.verify.guarded_pool import ClusterFigures, GuardedPool, JudgePool
 from overlap.verify.reward_pool import RewardPool
-from overlap.verify.reward_worker import RewardFault, WorkerLost, checked, described
+from overlap.verify.reward_worker import WorkerLost
+from overlap.verify.user_fault import RewardFault, checked_reward, described_error
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import (
     CheckerError,
@@ -40,13 +40,11 @@ from sandbox.errors import (
 if TYPE_CHECKING:
     from overlap.config import Config
 
-RETRIES = 2
-"""A sample that met a fault of ours is judged so many times more."""
 WINDOW, WINDOW_MIN, MAX_FAILURE_SHARE = 200, 20, 0.05
 """A run stops when more than this share of the last ``WINDOW`` samples, once there are ``WINDOW_MIN``, could not be
 judged for our own fault."""
 CLOSE_S = 10.0
-"""The sandbox has this long to close in order before it is killed."""
+"""Seconds that the sandbox has to close in order before it is killed."""
 
 PROBE = Problem("probe", "stdio", (Case("2", "2"),))
 PROBE_PROGRAM = Program("print(input())")
@@ -58,10 +56,10 @@ class SandboxVerifier:
     """Implements :class:`overlap.core.Verifier`. Constructing it starts nothing.
 
     The sandbox, and the worker processes for rewards that need no sandbox, are started when they are first needed. What
-    reward functions print goes to ``log``, their temporary files and the sandbox's to ``scratch``; a reward that hangs
-    is told to ``tell`` at its deadline, and so is a problem that is set aside. ``pool`` replaces ``sandbox.Pool`` by
-    something with the same methods. ``judge_once``: have the sandbox judge equal programs for equal problems once, as
-    the samples of a group often are.
+    reward functions print goes to ``log``, their temporary files and the sandbox's to ``scratch``. ``notify`` gets a
+    line for a reward that hangs, at its deadline, and for a problem that is set aside. ``pool`` replaces
+    ``sandbox.Pool`` by something with the same methods. ``judge_once``: have the sandbox judge equal programs for equal
+    problems once, as the samples of a group often are.
     """
 
     def __init__(
@@ -71,8 +69,8 @@ class SandboxVerifier:
         *,
         log: Path | None = None,
         scratch: Path | None = None,
-        tell: Callable[[str], None] | None = None,
-        pool: Callable[[], Pool] | None = None,
+        notify: Callable[[str], None] | None = None,
+        pool: Callable[[], JudgePool] | None = None,
         judge_once: bool = True,
     ) -> None:
         self._cfg, self._task, self._judge_once = cfg, task, judge_once
@@ -81,13 +79,13 @@ class SandboxVerifier:
         self._scratch = scratch
         self._make_pool = pool or self._sandbox_pool
         wall_s = Limits(cpu_s=cfg.verify.cpu_s).wall_limit_s
-        self._rewards = RewardPool(task, cfg.verify.workers, wall_s, log, scratch, tell)
-        self._opening: asyncio.Task[Watched] | None = None
+        self._rewards = RewardPool(task, cfg.verify.workers, wall_s, log, scratch, notify)
+        self._opening: asyncio.Task[GuardedPool] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._recent: deque[str] = deque(maxlen=WINDOW)
-        self._tell = tell
+        self._notify = notify
         self._aside: dict[tuple[str, str], str] = {}
-        """Prompts and problems that are judged no more, and why."""
+        """(prompt, problem) ids that are not judged any more, and why."""
 
     async def start(self) -> None:
         """Start what the task surely needs, so that a missing sandbox or an unusable task shows before the run.
@@ -105,7 +103,7 @@ class SandboxVerifier:
             raise VerifierError(f"the sandbox does not work: {type(error).__name__}: {error}") from error
         if judgement.verdict is not Verdict.AC:
             what = "; ".join(case.message for case in judgement.cases) or judgement.compile_log
-            raise VerifierError(f"the sandbox does not work: a right program was judged {judgement.verdict}: {what}")
+            raise VerifierError(f"the sandbox does not work: a correct program was judged {judgement.verdict}: {what}")
         self.tier = judgement.tier
 
     async def score(self, trajectory: Trajectory) -> Scored:
@@ -115,7 +113,7 @@ class SandboxVerifier:
         DataError for a problem that cannot be judged; ConfigError where the machine cannot isolate as asked.
         """
         if self._closing is not None:
-            raise VerifierError(f"sample {trajectory.id} came after the verifier was closed")
+            raise VerifierError(f"sample {trajectory.id} was scored after the verifier was closed")
         asked = time.monotonic()
         blank = Scored(trajectory, None, queued_s=asked, started_s=asked, finished_s=asked)
         if trajectory.failure:
@@ -149,13 +147,13 @@ class SandboxVerifier:
         return (*(pool.pids() if pool else ()), *self._rewards.pids())
 
     @property
-    def at_once(self) -> int:
-        """Programs that are judged at once now."""
+    def concurrency(self) -> int:
+        """Number of programs judged in parallel now."""
         pool = self._open_pool()
-        return (pool.at_once if pool else None) or self._cfg.verify.workers
+        return (pool.concurrency if pool else None) or self._cfg.verify.workers
 
     def take_nodes(self) -> ClusterFigures | None:
-        """What the nodes of a cluster did since the last call; None where none judges."""
+        """Figures of the cluster's nodes since the last call; None without a cluster."""
         pool = self._open_pool()
         return pool.take_nodes() if pool else None
 
@@ -178,44 +176,51 @@ class SandboxVerifier:
         asked, judgement = await self._judge(problem, program, trajectory.request.group)
         finished = time.monotonic()
         self.tier = judgement.tier
-        reward = self._ask_task("reward", trajectory, lambda: checked(self._task.reward(prompt, answer, judgement)))
+        reward = self._ask_task(
+            "reward", trajectory, lambda: checked_reward(self._task.reward(prompt, answer, judgement))
+        )
         started = min(asked + judgement.queue_s, finished)
         return replace(blank, reward=reward, judgement=judgement, started_s=started, finished_s=finished)
 
     async def _judge(self, problem: Problem, program: Program, turn: int = 0) -> tuple[float, Judgement]:
-        """Time at which the try that succeeded was begun, and the judgement. Raises SandboxError after the last."""
-        for attempt in range(1 + RETRIES):
-            asked = time.monotonic()
-            try:
-                return asked, await (await self._sandbox()).judge(problem, program, turn=turn)
-            except InvalidProblem as error:
-                raise DataError("problem", problem.id, str(error)) from error
-            except IsolationUnavailable as error:
-                raise ConfigError("verify.isolation", self._cfg.verify.isolation, str(error)) from error
-            except ToolchainMissing as error:
-                raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
-            except CheckerError:  # it was asked twice by now
+        """Returns when the successful try began, and its judgement. The sandbox has found out whose fault a failure is;
+        one of ours is tried once more, in another worker, pool or node. Raises SandboxError after that.
+        """
+        try:
+            return await self._judge_now(problem, program, turn)
+        except CheckerError:  # the fault of the problem
+            raise
+        except SandboxError as error:
+            if self._closing is not None:
                 raise
-            except SandboxError as error:
-                if isinstance(error, PoolClosed):
-                    self._forget_pool()
-                if attempt == RETRIES or self._closing is not None:
-                    raise
-        raise AssertionError("the last try returns or raises")
+            if isinstance(error, PoolClosed):
+                self._forget_pool()
+        return await self._judge_now(problem, program, turn)
 
-    async def _sandbox(self) -> Watched:
+    async def _judge_now(self, problem: Problem, program: Program, turn: int) -> tuple[float, Judgement]:
+        began = time.monotonic()
+        try:
+            return began, await (await self._sandbox()).judge(problem, program, turn=turn)
+        except InvalidProblem as error:
+            raise DataError("problem", problem.id, str(error)) from error
+        except IsolationUnavailable as error:
+            raise ConfigError("verify.isolation", self._cfg.verify.isolation, str(error)) from error
+        except ToolchainMissing as error:
+            raise VerifierError(f"programs in {program.language} cannot be judged: {error}") from error
+
+    async def _sandbox(self) -> GuardedPool:
         if self._opening is None or (self._opening.done() and self._open_pool() is None):
             self._opening = asyncio.create_task(self._open(), name="open sandbox")
         return await asyncio.shield(self._opening)  # a cancelled sample leaves it to the others
 
-    async def _open(self) -> Watched:
+    async def _open(self) -> GuardedPool:
         if self._closing is not None:
             raise PoolClosed("the verifier is closed")
-        pool = Watched(self._make_pool())
+        pool = GuardedPool(self._make_pool())
         await pool.open()
         return pool
 
-    def _sandbox_pool(self) -> Pool:
+    def _sandbox_pool(self) -> JudgePool:
         from sandbox.pool import Pool as SandboxPool
 
         verify, packages = self._cfg.verify, tuple(self._task.packages)
@@ -230,13 +235,13 @@ class SandboxVerifier:
         except ToolchainMissing as error:
             raise ConfigError("task.packages", packages, str(error)) from error
 
-    def _open_pool(self) -> Watched | None:
+    def _open_pool(self) -> GuardedPool | None:
         opening = self._opening
         usable = opening is not None and opening.done() and not opening.cancelled() and opening.exception() is None
         return opening.result() if usable and opening else None
 
     def _forget_pool(self) -> None:
-        """Have the next try open a new pool; the old one has closed itself."""
+        """Let the next try open a new pool, because this one has closed itself."""
         if self._open_pool() is not None and self._closing is None:
             self._opening = None
 
@@ -265,24 +270,28 @@ class SandboxVerifier:
         except RewardFault as error:
             raise self._task_fault(method, trajectory, str(error)) from error
         except Exception as error:  # the user's code can raise anything
-            raise self._task_fault(method, trajectory, described(error)) from error
+            raise self._task_fault(method, trajectory, described_error(error)) from error
 
     def _task_fault(self, method: str, trajectory: Trajectory, what: str) -> VerifierError:
         name = f"{type(self._task).__qualname__}.{method}"
         return VerifierError(f"{name} {what}, for sample {trajectory.id} of prompt {trajectory.request.prompt.id!r}")
 
     def _set_aside(self, prompt: Prompt, problem: Problem, cause: str) -> bool:
-        """Whether it is the first time: samples that were in hand meanwhile are no further failures of ours."""
+        """Judge no more samples of this problem. Returns True the first time; samples already in hand count as no
+        failure.
+        """
         first = (prompt.id, problem.id) not in self._aside
         if first:
             self._aside[prompt.id, problem.id] = f"the problem was set aside: {cause}"
-            if self._tell is not None:
+            if self._notify is not None:
                 place = f" ({prompt.place})" if prompt.place else ""
-                self._tell(f"problem {problem.id!r}{place} is set aside, samples masked: {printable(cause)[:500]}")
+                self._notify(f"problem {problem.id!r}{place} is set aside, samples masked: {printable(cause)[:500]}")
         return first
 
     def _note(self, cause: str) -> None:
-        """Remember how a sample went. Raises VerifierError when too many of the last failed by our own fault."""
+        """Record the failure of a sample, "" for none. Raises VerifierError when too many of the last ones failed by
+        our fault.
+        """
         self._recent.append(cause)
         if not cause:
             return

@@ -19,8 +19,8 @@ from sandbox.core import MIB, Case, Limits, Problem, Program
 from sandbox.jail import JailedRun
 from sandbox.languages import Language, LanguageHarness, ProgramLayout, argument_types, lay_out, toolchain
 
-_RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
-_YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
+_RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects in time
+_YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap, so that a large array fits into the rest
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
 # C++'s comments and texts are passed over, so that only a class Solution of the program's own is found.
 _CPP_SOLUTION: Final = re.compile(
@@ -38,7 +38,7 @@ _GO_MAIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is compiled in the work directory, and how that is started."""
+    """A compilation in the work directory, and how its result is started."""
 
     language: Language
     harness: LanguageHarness
@@ -58,13 +58,13 @@ _PLAIN: Final = LanguageHarness("its process has ended with exit code 0")
 
 
 class Misnamed(Exception):
-    """A program's file is called as one of ours."""
+    """A file of the program has the name of a file of the harness."""
 
 
 def compose(language: Language, problem: Problem, program: str | ProgramLayout, case: Case) -> Unit:
-    """A compilation of a program for a problem; of its cases only an assert's is part of it.
+    """Compose the compilation of a program for a problem (of the cases only an assert's is part of it).
 
-    Raises ToolchainMissing, and Misnamed for the program's fault.
+    Raises ToolchainMissing, and Misnamed where the program is at fault.
     """
     layout = lay_out(language, Program(program)) if isinstance(program, str) else program
     source = layout.source
@@ -104,7 +104,7 @@ def _parts(language: Language, harness: LanguageHarness, layout: ProgramLayout) 
 
 
 def encode_text(text: str) -> bytes:
-    """A source as bytes: as it came, where it was no UTF-8."""
+    """Return the source as bytes, including bytes that were not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -112,7 +112,7 @@ def encode_text(text: str) -> bytes:
 
 
 def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:
-    """The run of a built unit: `artefact` is a descriptor to execute, or the file that its runtime loads."""
+    """Return the run of a built unit. `artefact`: a descriptor to execute, or the file that its runtime loads."""
     language = unit.language
     names = {"artifact": unit.artifact, **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
@@ -165,10 +165,10 @@ def _file(name: str) -> bytes:
 
 
 def callee(fn_name: str, source: str) -> dict[str, str]:
-    """How C++ names a function, and calls it with arguments whose types it is to work out.
+    """Return how C++ names and calls the function, deducing argument types from the cases.
 
-    A name without a class is a method where there is a class Solution, as in Python. A function is named by `::`, for
-    `using namespace std` may have brought another of that name.
+    A name without a class is a method where the program has a class Solution, as in Python. The `::` prefix avoids
+    names from `using namespace std`.
     """
     cls, _, name = fn_name.rpartition(".")
     if not cls and any(found["found"] for found in _CPP_SOLUTION.finditer(source)):

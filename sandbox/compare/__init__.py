@@ -1,6 +1,6 @@
-"""Bytes × bytes → yes or no, and how values cross the wall.
+"""Compare outputs (bytes and a mode, yes or no), and encode values that cross the jail's boundary.
 
-What for: output against expectation, in a named mode. Knows nothing of programs, problems or processes.
+Knows nothing of programs, problems or processes.
 """
 
 from sandbox.compare import hashed, modes, values

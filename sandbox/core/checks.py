@@ -1,7 +1,6 @@
-"""Could this problem tell a right program from a wrong one? Raises InvalidProblem, naming the field, if it could not.
+"""Check that a problem can tell a right program from a wrong one. Raises InvalidProblem that names the field.
 
-Called by the nouns when they are made and when they are read from JSON, so that "no tests" can never turn
-into "all tests passed".
+Called when a data type is constructed or read from JSON, so that "no tests" can never turn into "all tests passed".
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ Isolation = Literal["auto", "A", "B", "C"]
 FILES_MAX: Final = 1000
 NAMES_BYTES_MAX: Final = 24 << 10
 ARGUMENTS_BYTES_MAX: Final = 16 << 10
-"""As JSON: all that is said of a run is one message to its jail."""
+"""As JSON: everything about a run is one message to its jail."""
 FILES_BYTES_MAX: Final = 64 << 20
-"""Of a case: they lie in the work directory, beside those of a program."""
+"""Per case: they share the work directory with the files of a program."""
 POINTS_MAX: Final = 1e12
 _MODE_LENGTH_MAX: Final = 200
 
 
 def check_texts(where: str, noun: object, *names: str) -> None:
-    """These fields are texts. Raises InvalidProblem."""
+    """Check that these fields are texts. Raises InvalidProblem."""
     for name in names:
         value = getattr(noun, name)
         if not isinstance(value, str):
@@ -39,7 +38,7 @@ def check_texts(where: str, noun: object, *names: str) -> None:
 
 
 def quoted(value: object) -> str:
-    """A value as a message quotes it."""
+    """Return the value as a message quotes it."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4,300 digits
@@ -78,7 +77,7 @@ def check_program(program: Program) -> None:
 
 
 def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
-    """Names and texts, and every name below the directory that they lie in."""
+    """Check names and texts of files; every name must lie below the directory."""
     pairs = files if isinstance(files, tuple) else (files,)
     if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs):
         raise error(f"{where}: files must be pairs of a name and a text")
@@ -108,7 +107,7 @@ def _is_below(name: str) -> bool:
 
 
 def check_keys(where: str, data: Any, known: Collection[str], required: Collection[str]) -> None:
-    """A JSON object with all `required` keys, and none but `known` ones."""
+    """Check for a JSON object with all `required` keys and no others than `known`."""
     if not isinstance(data, dict):
         raise InvalidProblem(f"{where}: must be a JSON object, not {type(data).__name__}")
     if unknown := sorted(set(data) - set(known)):
@@ -133,7 +132,7 @@ def _check_choice(where: str, field: str, value: object, known: Collection[str])
 
 
 def _check_referee(where: str, problem: Problem) -> None:
-    """A checker and an interactor are there exactly where somebody asks them."""
+    """Check that checker and interactor are given exactly where the problem uses them."""
     asked = {"checker": problem.compare == CHECKER, "interactor": problem.kind == "interactive"}
     if asked["checker"] and problem.kind != "stdio":
         raise InvalidProblem(f"{where}: compare='checker' judges the output of stdio problems, not {problem.kind!r}")
@@ -211,7 +210,7 @@ def _check_encodable(where: str, text: str) -> None:
 
 
 def _check_extras(where: str, problem: Problem, case: Case) -> None:
-    """What most cases do not have."""
+    """Check the fields that most cases leave empty."""
     for field in ("arguments", "referee_arguments"):
         value = getattr(case, field)
         if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
@@ -259,3 +258,13 @@ def _parse_json(where: str, text: str) -> Any:
         return loads(text)
     except ValueError as error:
         raise InvalidProblem(f"{where}: not JSON: {error}") from error
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""`text` with all but printable characters and those of `keep` escaped: no line, colour or cursor of its own.
+
+    The result can be encoded: a lone surrogate becomes `\udcff`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

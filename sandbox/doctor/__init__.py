@@ -1,7 +1,4 @@
-"""What this machine can isolate, which languages work here, and how fast.
-
-What for: `sandbox doctor` and `sandbox bench`. Knows nothing of any particular problem.
-"""
+"""What this machine can isolate, which languages work, and how fast: `sandbox doctor` and `sandbox bench`."""
 
 from sandbox.doctor.bench import measure_languages
 from sandbox.doctor.doctor import examine

@@ -1,11 +1,10 @@
-"""One confined process tree.
+"""One confined process tree, and the only interface to kernel, pyharness and zygote.
 
 Consumes  runs, with descriptors for all data; produces one RunResult each
 Waits for the control socket of the process inside
 Woken by  its answer, the end of the jail, or a limit
 
-The one face of kernel, pyharness and zygote together. The names below are imported when they are asked for: a pool's
-supervisor needs the fewest.
+Names are imported on first use: a pool's supervisor needs only a few.
 """
 
 from typing import TYPE_CHECKING

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail
-from sandbox.judging import apart, interactive, multipass, python_asserts, referee
+from sandbox.jail import Jail, RunResult
+from sandbox.judging import apart, interactive, python_asserts, referee
 from sandbox.judging.frames import Frame
 from sandbox.judging.interrupt import cancellable
 from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.referee import NEXT_PASS, Referee
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -40,7 +41,7 @@ _WEAK_PLAN: Final = python_asserts.Plan((), (), weak=True)
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A jail and a builder, ready for one program after the other."""
+    """A jail and a builder that judge one program after the other."""
 
     jail: Jail
     builder: Builder
@@ -50,10 +51,10 @@ class Judge:
     only: int | None = None
     """Run this case alone: another worker runs the others."""
     wanted: Callable[[int, Sequence[CaseResult]], bool] | None = None
-    """Asked before a case, with the results so far: is it to be run? Instead of stop_at_first_failure."""
+    """Called before a case with the results so far; returns whether to run it. Instead of stop_at_first_failure."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
-        """Raises SandboxError for our faults only."""
+        """Judge a program. Raises SandboxError for failures of the sandbox."""
         start = time.monotonic()
         language = find_language(program.language)
         _check_kind(problem, program, language)
@@ -90,7 +91,7 @@ class Judge:
         )
 
     def _decider(self, problem: Problem) -> referee.Referee | None:
-        """Whoever decides besides us, from the problem's author."""
+        """Return the checker or interactor, if the problem has one."""
         program = problem.checker or problem.interactor
         if program is None:
             return None
@@ -132,15 +133,15 @@ class _Course:
     _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
     """Of assert problems in Python, by case."""
     _apart: bool | None = None
-    """A test has a jail of its own; None: nobody has asked."""
+    """Whether the test can run in a jail of its own; None before the first check."""
 
     def run(self, index: int) -> CaseResult:
-        """One case. Raises CompileError, SandboxError."""
+        """Run one case. Raises CompileError, SandboxError."""
         if self.decider is None:
             return self._run(index)
         self.decider.begin()
         if self.problem.passes > 1:
-            return multipass.run_all_passes(self.problem, self.prepared, self.decider, index)
+            return run_all_passes(self.problem, self.prepared, self.decider, index)
         return replace(self._run(index), feedback=self.decider.notes())
 
     def _run(self, index: int) -> CaseResult:
@@ -171,10 +172,9 @@ class _Course:
             return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     def _start_ahead(self, index: int) -> None:
-        """While we look at one case the jail does the next, as many as have passed: in most programs the first fails.
-
-        Some at a time, whose results come together while it does the last of them: each time that we wait for the jail
-        costs both sides.
+        """Start runs ahead: while the judge looks at one case the jail runs the next, as many as have passed so far,
+        because in most programs the first case fails. Results of several runs come together, since each wait for the
+        jail costs both sides.
         """
         if len(self._ahead) > 1 or self._alone:
             return
@@ -184,12 +184,12 @@ class _Course:
 
     @property
     def _alone(self) -> bool:
-        """Between two runs of a case there may be another's in the same jail."""
+        """Whether runs of other cases may come between two runs of a case in the same jail."""
         return self._compiles_each or self._has_apart
 
     @property
     def _compiles_each(self) -> bool:
-        """The asserts are compiled with the program, so between two runs there is a compiler's in the same jail."""
+        """Whether the asserts are compiled with the program, so that a compiler runs between two runs."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
     @property
@@ -203,7 +203,7 @@ class _Course:
         return self._apart
 
     def _try_apart(self, index: int) -> CaseResult | None:
-        """A case whose test has a jail of its own; None where that decides nothing."""
+        """Judge a case whose test has a jail of its own; None where that decides nothing."""
         case = self.problem.cases[index]
         what = self._plan(index).apart if self._in_steps else None
         if what is None:
@@ -214,7 +214,11 @@ class _Course:
         return None if decision is None else case_result(index, talk[0], decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
-        """Raises InvalidProblem where it fails without the program too: a program can say that it failed, and lie."""
+        """Check the preamble.
+
+        Raises InvalidProblem where it fails without the program too, because a program can report a failure of the
+        preamble falsely.
+        """
         if frame is None or frame.get("stage") != "preamble":
             return
         self.prepared.drop()
@@ -227,14 +231,14 @@ class _Course:
             raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
 
     def _plan(self, index: int) -> python_asserts.Plan:
-        """Made once for each program, and shared by those that come close after one another."""
+        """Plans per program, shared between programs that are judged in sequence."""
         if index not in self._plans:
             case = self.problem.cases[index]
             self._plans[index] = python_asserts.plan_asserts(case.input, self.problem.preamble, self.problem.fn_name)
         return self._plans[index]
 
     def _start(self, index: int, *, hold: bool = False) -> python_asserts.Plan | None:
-        """Hand a case to the jail."""
+        """Start a case in the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
@@ -279,13 +283,17 @@ def _check_kind(problem: Problem, program: Program, language: Language) -> None:
             f"use {' or '.join(language.kinds)}"
         )
     if program.files and problem.kind not in ("stdio", "interactive"):
-        raise InvalidProblem(f"problem {problem.id!r}: a program of several files cannot be asked for {problem.kind!r}")
+        raise InvalidProblem(
+            f"problem {problem.id!r}: kind={problem.kind!r} does not support programs of several files"
+        )
     if problem.kind == "assert" and find_language(problem.language) is not language:
-        raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
+        raise InvalidProblem(
+            f"problem {problem.id!r}: language={problem.language!r}: its tests do not fit a program in {language.name}"
+        )
 
 
 def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
-    """A subtask's points are earned when all its cases ran and passed."""
+    """Return the score: a subtask's points are earned when all its cases ran and passed."""
     if not problem.subtasks:
         return None
     passed = {done.index for done in results if done.verdict is Verdict.AC}
@@ -296,3 +304,40 @@ def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee, index: int) -> CaseResult:
+    """Run all passes of a case.
+
+    Raises CompileError, CheckerError, SandboxError. A referee that asks for too many runs may have been led to it by
+    the program, like a crash: see referee.py.
+    """
+    case = problem.cases[index]
+    runs: list[CaseResult] = []
+    for left in reversed(range(problem.passes)):
+        referee.left = left
+        runs.append(case_result(index, *_pass(problem, prepared, referee, case)))
+        following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
+        if following is None:
+            return _together(runs, referee)
+        referee.again = True
+        case = replace(case, input=following.decode("utf-8", "surrogateescape"))
+    raise AssertionError("a referee that asks for another run in the last one has failed")
+
+
+def _pass(problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
+    if problem.kind == "interactive":
+        return interactive.run_interactive(prepared, referee, problem.limits, case)
+    files = encode_files(case.files)
+    stdin = case.input.encode("utf-8", "surrogateescape")
+    done, frame = prepared.run(problem.limits, stdin, arguments=case.arguments, files=files)
+    ending = decide_ending(done, frame, problem.limits, prepared.language)
+    return done, ending or referee.check(case, done.stdout)
+
+
+def _together(runs: list[CaseResult], referee: Referee) -> CaseResult:
+    most = {name: max(getattr(run, name) for run in runs) for name in ("cpu_s", "wall_s", "memory_bytes")}
+    message = runs[-1].message
+    if message and len(runs) > 1:
+        message = f"run {len(runs)}: {message}"
+    return replace(runs[-1], **most, message=message, feedback=referee.notes())

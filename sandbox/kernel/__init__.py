@@ -1,7 +1,6 @@
-"""What Linux offers to confine and to clean up: system calls, filters, cgroups, sealed memory, uids. Knows no program.
+"""Linux facilities to confine and clean up: system calls, filters, cgroups, sealed memory, uids.
 
-The functions below are imported when they are asked for: a jail's processes import the modules that they need, and
-every page that the rest would add costs each fork.
+Functions are imported on first use: a jail's processes import only what they need, because every page costs each fork.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""The table of languages, their toolchains on this machine, and what stands around a program (``harness/``).
+"""The table of languages, their toolchains on this machine, and the harness files around a program (``harness/``).
 
-What for: everything that is particular to a language. Knows nothing of jails.
+Everything that is specific to a language; knows nothing of jails.
 """
 
 from sandbox.languages import toolchain

@@ -1,7 +1,4 @@
-"""What a language is to us: how its programs are compiled, run and asked, and samples of them.
-
-What for: the form of an entry in `table.py`. An entry without all its samples cannot be made.
-"""
+"""The form of an entry in `table.py`: how programs are compiled, run and harnessed, and samples of them."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from sandbox.core import COMPILE_LIMITS, MIB, Limits
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a runtime needs for itself, above the program's limits. The watcher's resident limit stays exact."""
+    """What a runtime needs in addition to the program's limits. The watcher's limit on resident memory stays exact."""
 
     address_space: bool = True
     """May RLIMIT_AS be set? JVM, Node and Go reserve far more than they use."""
@@ -30,10 +27,10 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class LanguageHarness:
-    """How a program becomes one that answers a kind of problem: text around it, files beside it, its own start."""
+    """How a program is made to answer a kind of problem: text around it, files beside it, its own start."""
 
     complete: str
-    """When its run is complete, as the end of a sentence: only then does the harness write the nonce."""
+    """When a run is complete, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
     """{test} stands for the case's test code; {owner}, {callee}, {called}, {types} for how C++ names and calls one."""
@@ -51,7 +48,7 @@ class LanguageHarness:
 
 @dataclass(frozen=True, slots=True)
 class KindExample:
-    """Programs for a kind of problem besides stdio, and the one case that they are asked."""
+    """Sample programs for a kind of problem besides stdio, and the case that they get."""
 
     case: str
     """assert: the test, which holds for what returns 2. function: arguments of `f`, which returns 2 as well."""
@@ -102,7 +99,7 @@ class Language:
     version: tuple[str, ...] = ()
     """argv that prints the toolchain's version."""
     sysroot: tuple[str, ...] = ()
-    """argv that prints where the real tools are, for a tool that is only a door to them."""
+    """argv that prints where the real tools are, for a tool that only forwards to them."""
     see: tuple[str, ...] = ()
     """Further paths, as globs, that the toolchain reads outside /usr."""
     package: str = ""

@@ -64,10 +64,7 @@ _TABLE: Final = (
                     early="import os\ndef f(a, k): os._exit(0)",
                 ),
                 "assert": KindExample(
-                    "assert f() == 2",
-                    right="def f(): return 2",
-                    wrong="def f(): return 3",
-                    early="def f(): exit(0)",
+                    "assert f() == 2", right="def f(): return 2", wrong="def f(): return 3", early="def f(): exit(0)"
                 ),
             },
         ),
@@ -98,7 +95,7 @@ _TABLE: Final = (
                     right="int f(void) { return 2; }",
                     wrong="int f(void) { return 3; }",
                     early="#include <stdlib.h>\nint f(void) { exit(0); }",
-                ),
+                )
             },
         ),
         suffixes=(".c",),
@@ -297,7 +294,7 @@ _TABLE: Final = (
                     right="fn f() -> i32 { 2 }",
                     wrong="fn f() -> i32 { 3 }",
                     early="fn f() -> i32 { std::process::exit(0) }",
-                ),
+                )
             },
         ),
         suffixes=(".rs",),
@@ -321,7 +318,7 @@ _TABLE: Final = (
                 after='\n{test}\n#[path = "token.rs"]\nmod sandbox_token;\n',
                 files=("token.rs",),
                 compile=("-Clink-arg=" + _WRAP,),
-            ),
+            )
         },
         refused=r"memory allocation of \d+ bytes failed",
         said=_RUST_SAID,
@@ -345,7 +342,7 @@ _TABLE: Final = (
                     wrong="package main\nfunc f() int { return 3 }",
                     early='package main\nimport "os"\n// func main() {\nfunc f() int { os.Exit(0); return 2 }',
                     wrong_is="RE",
-                ),
+                )
             },
         ),
         suffixes=(".go",),
@@ -366,7 +363,7 @@ _TABLE: Final = (
         harness={
             "assert": LanguageHarness(
                 _MAIN, after="\n{test}\n", files=("token.go",), compile=("token.go",), rename_main="sandboxProgram"
-            ),
+            )
         },
         refused=r"^fatal error: (runtime: )?(out of memory|cannot allocate memory)",
         said=_GO_SAID,

@@ -26,14 +26,14 @@ from sandbox.languages.table import LANGUAGES
 
 _TIMEOUT_S: Final = 20.0
 _SYSTEM: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")  # every jail shows these
-_LINKED: Final = ("/usr/lib", "/usr/share", "/usr/libexec")  # where doors of the system lead to
-_OPEN_TO_ALL: Final = ("/tmp", "/var/tmp", "/dev", "/proc")  # what anybody may have put there is no toolchain
+_LINKED: Final = ("/usr/lib", "/usr/share", "/usr/libexec")  # where links of the system lead to
+_OPEN_TO_ALL: Final = ("/tmp", "/var/tmp", "/dev", "/proc")  # a file of any user is no toolchain
 _HOMES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/go/bin", "{home}/.cargo/bin")
 
 
 @cache
 def find_tool(name: str) -> str | None:
-    """The path of a program, real where it is a door to another (rustup's `rustc`)."""
+    """Return the path of a program, resolved where it only forwards to another (rustup's `rustc`)."""
     home = pwd.getpwuid(os.geteuid()).pw_dir
     asked = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", "")).split(":")
     for place in (*asked, *(path.format(home=home) for path in _HOMES)):

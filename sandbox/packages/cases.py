@@ -97,7 +97,7 @@ class _OldReader:
         return CaseGroup(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
 
     def _rules(self, keys: Keys) -> tuple[OldRules, tuple[str, ...]]:
-        """And the output validator's arguments."""
+        """Return the case's arguments and those of the output validator."""
         stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
         custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
         flags = tuple(keys.text("grader_flags").split())
@@ -177,7 +177,7 @@ class _NewReader:
             yield from self._of_validators(self.data / name, answers=False)
 
     def outputs(self, tree: CaseGroup) -> Iterator[OutputTest]:
-        """The author's, and what the samples show."""
+        """Return the output tests of the author and those that the samples define."""
         if self.settings.talks:
             return
         for name, valid in _OUTPUTS.items():
@@ -314,7 +314,7 @@ class _NewReader:
 
 
 def _check_required(data: Path, tree: CaseGroup) -> None:
-    """Each group that must be passed is there, comes before, and can be passed."""
+    """Check that each required group exists, comes before, and can be passed."""
     before: dict[str, CaseGroup] = {}
     for group in tree.groups():
         assert isinstance(group.rules, NewRules)

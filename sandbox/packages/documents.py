@@ -1,8 +1,9 @@
-"""YAML files of a package, read strictly: every key is asked for by name, and one that nobody asks for is an error.
+"""YAML files of a package, read strictly: every key is requested by name, and a key that is not requested is an error.
 
-    load(path) ──▶ Keys ── text("name"), number("time_limit"), ... ──▶ values ── done() ──▶ InvalidProblem for the rest
+    load_yaml(path) ──▶ Keys ── text("name"), number("time_limit"), ... ──▶ values ── done() ──▶ InvalidProblem for the
+    rest
 
-PyYAML is imported here alone, and only when a package is read.
+PyYAML is imported here only, when a package is read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sandbox.errors import InvalidProblem, ToolchainMissing
 
 DOCUMENT_BYTES_MAX = 1 << 20
 NUMBER_MAX = 1e15
-"""Whatever it counts: more than any limit, and its products with others are finite."""
+"""Upper bound of any number: above all limits, with finite products."""
 
 
 def load_yaml(path: Path) -> Keys:
@@ -94,7 +95,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise
     except (yaml.YAMLError, RecursionError, ValueError, AttributeError, LookupError) as error:
         # PyYAML answers a tag that does not fit its value (!!bool maybe, !!int "") with what happens to go wrong in it
-        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())[:300]}") from error
+        raise InvalidProblem(f"{path}: is not YAML: {' '.join(str(error).split())[:300]}") from error
     if data is None:
         return {}
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
@@ -103,7 +104,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 class Keys:
-    """The keys of one map, each asked for once. All methods raise InvalidProblem that names file, key and value."""
+    """The keys of one map, each requested once. All methods raise InvalidProblem that names file, key and value."""
 
     def __init__(self, where: str, data: dict[str, Any]) -> None:
         self.where = where

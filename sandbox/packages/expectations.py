@@ -1,9 +1,9 @@
-"""What a submission's author says that it does: by its folder, by submissions.yaml, by a comment in it.
+"""What a submission's author expects: by its folder, by submissions.yaml, by a comment in the source.
 
-    Rule(scope, permitted, required, final, score, grades, message) × Outcome ──▶ surprises, in words
+    Rule(scope, permitted, required, final, score, grades, message) × SubmissionOutcome ──▶ surprises, in words
 
-In the legacy versions a folder says what the final verdict is; in the new ones what verdicts the cases may have, and
-must have once. A comment (@EXPECTED_RESULTS@, as DOMjudge's) stands for the folder's word on the final verdict.
+In the legacy versions a folder names the final verdict; in the new ones the verdicts that cases may have, and one that
+must occur. A comment (@EXPECTED_RESULTS@, like DOMjudge's) replaces the folder's final verdict.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """All that is said of one submission."""
+    """All expectations of one submission."""
 
     rules: tuple[Rule, ...]
     language: str = ""
@@ -128,7 +128,7 @@ def _pattern(glob: str) -> str:
 
 
 class Author:
-    """What the package says of its submissions. Raises InvalidProblem for what cannot be read."""
+    """The package's expectations of its submissions. Raises InvalidProblem for what cannot be read."""
 
     def __init__(self, package: Path, settings: Settings, tree: CaseGroup) -> None:
         self.settings = settings
@@ -139,7 +139,7 @@ class Author:
         self.by_glob = {glob: self._read(glob, inner) for glob, inner in self.globs.items()}
 
     def expected(self, name: str, sources: Sources) -> Expected | None:
-        """Of the submission at submissions/NAME. None when nobody says anything of it."""
+        """Return the expectations of submissions/NAME; None when there are none."""
         folder = name.partition("/")[0]
         comments = list(_comments(name, sources))
         rules = [*comments]
@@ -153,7 +153,7 @@ class Author:
         return Expected(tuple(rules), language, entry) if rules else None
 
     def check_globs(self, names: Iterable[str]) -> None:
-        """Raises InvalidProblem for a glob that matches none of the submissions: nobody would be held to it."""
+        """Raises InvalidProblem for a glob that matches no submission: its rules would apply to none."""
         names = list(names)
         for glob in self.globs:
             if glob.rstrip("/") not in _FOLDERS and not any(glob_matches(glob, name) for name in names):
@@ -167,7 +167,7 @@ class Author:
         if not base and own is None:
             return []
         rule = Rule(f"submissions/{folder}/", **base)  # type: ignore[arg-type]
-        if own is not None:  # the file's word on a folder of its name takes the place of the default's, key by key
+        if own is not None:  # an entry of the file for a folder replaces the folder's default, key by key
             said = {name: value for name in ("permitted", "required", "score", "use_for_time_limit")
                     if (value := getattr(own, name)) is not None}  # fmt: skip
             rule = replace(rule, **said, message=own.message)
@@ -223,13 +223,13 @@ class Author:
             sets["score"] = tuple(keys.as_number("score", end) for end in ends)
         message = keys.text("message")
         use = None if use is True else use
-        if scope or glob.rstrip("/") not in _FOLDERS:  # of a folder's own, the default's word stays
+        if scope or glob.rstrip("/") not in _FOLDERS:  # the default of a folder stays
             sets = _bound(keys, use, sets)
         return Rule(f"submissions.yaml: {glob}", scope, message=message, use_for_time_limit=use, **sets)
 
 
 def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str, Any]:
-    """What a bound of the time limit says of verdicts: no TLE below it, one above it."""
+    """Return the rules that a bound of the time limit implies: no TLE below it, at least one above it."""
     if use == "lower":
         if "TLE" in sets.get("permitted", ()):
             raise keys.wrong("use_for_time_limit", use, "another, or TLE not permitted")
@@ -238,7 +238,7 @@ def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str
 
 
 def _comments(name: str, sources: Sources) -> Iterator[Rule]:
-    """What comments in its files say."""
+    """Return the expectations in comments of its files."""
     for file, content in sources.files.items():
         for found in _COMMENT.finditer(content.decode("latin-1")):
             kind, text = found[1], _COMMENT_END.sub("", found[2]).strip()
@@ -260,7 +260,7 @@ def _comments(name: str, sources: Sources) -> Iterator[Rule]:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionOutcome:
-    """What a submission came to at the time limit."""
+    """The result of a submission at the time limit."""
 
     results: Mapping[str, Found]
     """By case; those that ran."""
@@ -273,7 +273,7 @@ class SubmissionOutcome:
 
 
 def surprises(expected: Expected, outcome: SubmissionOutcome) -> list[str]:
-    """One line for each thing that is not as it was said."""
+    """Return one line for each difference from the expectations."""
     return [f"{text} ({rule.origin})" for rule in expected.rules for text in _check(rule, outcome)]
 
 

@@ -28,7 +28,7 @@ RunGrader = Callable[[Sequence[str], str], str]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a case came to."""
+    """The result of a case."""
 
     verdict: str
     feedback: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,10 @@ class Grader:
     run_grader: RunGrader | None = None
 
     def grade(self, results: Mapping[str, Found]) -> dict[str, Grade]:
-        """Of every group by its name, "" for the whole. Raises CheckerError where validator or grader break a rule."""
+        """Return the grade of every group by name, "" for the whole.
+
+        Raises CheckerError where validator or grader break a rule.
+        """
         grades: dict[str, Grade] = {}
         if isinstance(self.tree.rules, OldRules):
             self._old_group(self.tree, results, grades)
@@ -58,7 +61,7 @@ class Grader:
         return grades
 
     def wanted(self, name: str, results: Mapping[str, Found]) -> bool:
-        """Does the verdict or score still depend on this case, after those before it?"""
+        """Return whether the verdict or score still depends on this case, after those before it."""
         if not isinstance(self.tree.rules, OldRules):
             return self._passes_required(name, results)
         group = self.tree
@@ -104,7 +107,7 @@ class Grader:
             if not self.settings.custom_score:
                 raise CheckerError(f"{part.name}: the validator wrote score.txt, but the package has no scores from it")
             if not accepted and found.verdict == "WA":
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, and rejected")
+                raise CheckerError(f"{part.name}: the validator wrote score.txt, but rejected the output")
             score = read_score(part.name, "score.txt", found.feedback["score.txt"]) if accepted else score
         return Grade(found.verdict, score)
 
@@ -186,7 +189,7 @@ class Grader:
         wrote = [name for name in ("score.txt", "score_multiplier.txt") if name in found.feedback]
         if found.verdict != "AC":
             if wrote and found.verdict == "WA":
-                raise CheckerError(f"{case.name}: the validator wrote {wrote[0]}, and rejected")
+                raise CheckerError(f"{case.name}: the validator wrote {wrote[0]}, but rejected the output")
             return 0.0
         if rules.aggregation == "pass-fail":
             if wrote:

@@ -29,7 +29,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A program as its author put it down."""
+    """A program as its author wrote it."""
 
     path: Path
     files: dict[str, bytes]
@@ -40,9 +40,9 @@ class Sources:
 
 
 def read_sources(path: Path) -> Sources:
-    """A file, or a directory with all that is in it but hidden files. Raises InvalidProblem, OSError."""
+    """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError."""
     if not path.is_file() and not path.is_dir():
-        raise InvalidProblem(f"{path}: is no file and no directory")
+        raise InvalidProblem(f"{path}: is neither a file nor a directory")
     if path.is_file():
         return Sources(path, {path.name: _read(path)})
     found = {}
@@ -56,7 +56,7 @@ def read_sources(path: Path) -> Sources:
 
 
 def case_files(directory: Path | None) -> dict[str, bytes]:
-    """What a program finds beside it when it runs on a case; `directory` is the case's .files, where it has one."""
+    """Return the files that a program finds when it runs on a case; `directory` is the case's .files, if it has one."""
     return {} if directory is None else read_sources(directory).files
 
 
@@ -70,7 +70,7 @@ def check_links(root: Path) -> None:
                 continue
             try:
                 fine = path.resolve().is_relative_to(inside)
-            except (OSError, RuntimeError):  # it goes round in circles
+            except (OSError, RuntimeError):  # a cycle of links
                 fine = False
             if not fine:
                 raise InvalidProblem(f"{path}: is a symbolic link to {os.readlink(path)!r}, which is not below {root}")
@@ -83,11 +83,11 @@ def _read(path: Path) -> bytes:
 
 
 def language_of(sources: Sources, code: str = "") -> Language:
-    """By the format's code where one is given, or else by the endings of the files. Raises Unsupported."""
+    """Return the language by the format's code if given, else by the file suffixes. Raises Unsupported."""
     if code:
         if (named := by_package_code(code)) is None:
             known = ", ".join(sorted(language.package_code for language in LANGUAGES.values()))
-            raise Unsupported(f"no language here is called {code!r}; there are {known}")
+            raise Unsupported(f"the language {code!r} is not supported; use one of {known}")
         return named
     counts: dict[str, int] = {}
     for name, content in sources.files.items():
@@ -99,8 +99,8 @@ def language_of(sources: Sources, code: str = "") -> Language:
             raise Unsupported("it is an empty directory")
         endings = sorted({Path(name).suffix for name in sources.files})
         if any(by_suffix(ending) for ending in endings):
-            raise Unsupported("Python 2 is not here")
-        raise Unsupported(f"no language here has the ending {', '.join(map(repr, endings))}")
+            raise Unsupported("Python 2 is not supported")
+        raise Unsupported(f"no supported language has the suffix {', '.join(map(repr, endings))}")
     if len(counts) > 1 and max(counts.values()) == sorted(counts.values())[-2]:
         raise Unsupported(
             f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"
@@ -157,7 +157,7 @@ def _decode(content: bytes, language: Language, name: str) -> str:
             coding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
             return content.decode(coding)
         except (SyntaxError, UnicodeDecodeError, LookupError):
-            pass  # as text of unknown letters, which the compiler refuses
+            pass  # decoded as bytes, which the compiler refuses
     return content.decode("utf-8", "surrogateescape")
 
 

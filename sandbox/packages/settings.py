@@ -1,4 +1,4 @@
-"""problem.yaml of the four versions of the format, as one noun.
+"""problem.yaml of the four versions of the format, as one data type.
 
 legacy, legacy-icpc      validation, validator_flags, grading, limits.time_multiplier ...
 2023-07-draft, 2025-09   type, limits.time_limit, limits.time_multipliers, constants, languages ...
@@ -20,11 +20,7 @@ from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
 _TYPES: Final = ("pass-fail", "scoring", "multi-pass", "interactive", "submit-answer")
-_EXCLUDE: Final = (
-    ("pass-fail", "scoring"),
-    ("multi-pass", "submit-answer"),
-    ("interactive", "submit-answer"),
-)
+_EXCLUDE: Final = (("pass-fail", "scoring"), ("multi-pass", "submit-answer"), ("interactive", "submit-answer"))
 _LANGUAGES: Final = (
     *("ada", "algol68", "apl", "bash", "c", "cgmp", "cobol", "cpp", "cppgmp", "crystal", "csharp", "d", "dart"),
     *("elixir", "erlang", "forth", "fortran", "fsharp", "gerbil", "go", "haskell", "java", "javaalgs4"),
@@ -34,7 +30,7 @@ _LANGUAGES: Final = (
 )
 """All languages that the format names; a language of the table may be one more."""
 _CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
+_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # irrelevant for judging
 _TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
 
 
@@ -69,7 +65,7 @@ class Settings:
     timing: Timing
     bounds: SubmissionLimits
     custom_validator: bool | None
-    """Legacy says so; None: custom where there is one."""
+    """Set by legacy packages; None: custom where there is one."""
     custom_score: bool
     validator_flags: tuple[str, ...]
     minimise: bool
@@ -79,7 +75,7 @@ class Settings:
     old_group_keys: dict[str, object]
     """Keys of test groups that the oldest packages have in problem.yaml."""
     notes: tuple[str, ...] = field(default=())
-    """What is in the package and has no effect here."""
+    """Parts of the package that have no effect here."""
 
     @property
     def legacy(self) -> bool:
@@ -91,7 +87,7 @@ class Settings:
 
     @property
     def talks(self) -> bool:
-        """One output alone does not say what the verdict is."""
+        """Whether one output alone does not decide the verdict."""
         return not self.types.isdisjoint(("interactive", "multi-pass"))
 
     @property

@@ -1,6 +1,6 @@
-"""The nouns of test data: a tree of groups with cases as its leaves, and what else an author has put down to be tested.
+"""Data types of test data: a tree of groups with cases as its leaves, and the author's tests of validators.
 
-TestData ── tree ──▶ Group("") ── sample, secret ──▶ Group ... ──▶ TestCase(name, input, answer, arguments)
+TestData ── tree ──▶ CaseGroup("") ── sample, secret ──▶ CaseGroup ... ──▶ TestCase(name, input, answer, arguments)
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Many judgements at once.
+"""Many judgements at the same time.
 
 Consumes  programs and problems; produces a Judgement each, or raises SandboxError
-Waits for a place in the queue, then for the supervisor's answer
+Waits for a slot in the queue, then for the supervisor's answer
 Woken by  either; cancelling it cancels the job
 
-The names below are imported when they are asked for: the worker processes import their own modules of this room,
-without asyncio.
+Names are imported on first use: the worker processes import their own modules of this package, without asyncio.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that a mere carrier need not read.
+"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that intermediaries need not read.
 
 Never pickle. A body may be megabytes of tests: the caller writes a problem's once, and the supervisor forwards bytes.
 """
@@ -43,7 +43,7 @@ def _check_size(size: int) -> None:
         raise ProtocolError(f"a message of {size} bytes is over the cap of {MESSAGE_MAX}; give fewer or shorter cases")
 
 
-async def read_message(reader: asyncio.StreamReader) -> Message | None:
+async def read_pool_message(reader: asyncio.StreamReader) -> Message | None:
     """The next message; None at the end of the stream."""
     try:
         head, body = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
@@ -53,7 +53,7 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
         return None
 
 
-def receive_message(sock: socket.socket) -> Message | None:
+def receive_pool_message(sock: socket.socket) -> Message | None:
     """As `read`, on a blocking socket."""
     lengths = _exactly(sock, _LENGTHS.size)
     if lengths is None:

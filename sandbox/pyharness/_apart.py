@@ -48,7 +48,7 @@ _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.i
 
 
 class Lost(BaseException):
-    """The test cannot be decided in this way. Told apart from all that a test may catch by `Caller.lost`."""
+    """The test cannot be decided in this way. Distinguished from everything a test may catch by `Caller.lost`."""
 
 
 def take_streams() -> tuple[BinaryIO, BinaryIO]:
@@ -62,7 +62,7 @@ def take_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 class _Wire:
-    """Values as they cross, and objects of the preamble's classes in a table beside them: a list of nodes is long."""
+    """Encodes values and, in a table beside them, objects of the preamble's classes: a list of nodes may be long."""
 
     def __init__(self, module: Module, classes: list[str]) -> None:
         self.module, self.classes = module, classes
@@ -301,7 +301,7 @@ class Caller(_Wire):
         return old
 
     def _handle(self, target: Any) -> Any:
-        """A class for each, so that the types of two are not the same by our doing."""
+        """Make a handle with a class of its own, so that two handles do not have the same type."""
 
         class Handle:
             __slots__ = ()

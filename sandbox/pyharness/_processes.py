@@ -24,7 +24,7 @@ class _Time(ctypes.Structure):
 
 
 def install_semaphores() -> None:
-    """Take the place of named semaphores, where those cannot be had."""
+    """Replace named semaphores where they are not available."""
     named = importlib.import_module("_multiprocessing")
     try:
         named.SemLock(1, 1, 1, f"/{os.getpid()}-{time.monotonic_ns()}", True)

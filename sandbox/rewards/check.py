@@ -1,10 +1,10 @@
-"""What is a reward function worth? Labelled programs through it, and a count of everything that went wrong.
+"""Test a reward function: call it with labelled programs, and count everything that goes wrong.
 
     samples (the zoo, pairs, a JSONL file) ──▶ callers, each a process (sandbox.rewards.caller) ──▶ Findings
 
 false accept   a wrong or hostile program got full reward       crash     the function raised, or died
 false reject   a right program did not get it                   hang      no answer before the deadline
-masked         None: it says that it cannot judge this          leak      processes or files that outlive a call
+masked         None: it cannot judge this program               leak      processes or files that outlive a call
 disagreement   two calls with the same program differ
 """
 

@@ -1,7 +1,7 @@
-"""`sandbox verify PACKAGE`, and `sandbox judge PACKAGE SUBMISSION`.
+"""The commands `sandbox verify PACKAGE` and `sandbox judge PACKAGE SUBMISSION`.
 
-Exit 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or our failure. Imports what reads and
-judges packages only when it is asked to.
+Exit code 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or the sandbox failed. The modules
+that read and judge packages are imported on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ def add_parser(actions: Any) -> argparse.ArgumentParser:
     parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
     parser.add_argument("--verbose", "-v", action="count", default=0, help="a line per case; -vv: with feedback")
     add_time_limit(parser)
-    parser.add_argument("--packages", nargs="+", default=(), metavar="NAME", help="of our Python: numpy, for example")
+    parser.add_argument(
+        "--packages",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="installed packages that a Python program may import, for example numpy",
+    )
     parser.set_defaults(action=verify)
     return parser
 

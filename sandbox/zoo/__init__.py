@@ -75,11 +75,7 @@ class LabelledProgram:
     @property
     def wire(self) -> dict[str, Any]:
         """What a reward function is called with."""
-        return {
-            "problem": self.problem.to_json(),
-            "program": self.program.source,
-            "language": self.program.language,
-        }
+        return {"problem": self.problem.to_json(), "program": self.program.source, "language": self.program.language}
 
 
 def entries() -> tuple[Entry, ...]:

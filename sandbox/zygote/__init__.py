@@ -1,7 +1,7 @@
 """The small process inside the jail: it confines itself once, forks a child per run, and watches it.
 
-Used through sandbox.jail alone, but that the doctor tries the namespaces. The names below are imported when they are
-asked for: every page that an import adds costs each fork.
+Used only through sandbox.jail, except that the doctor tries the namespaces. Names are imported on first use, because
+every page that an import adds costs each fork.
 """
 
 from typing import TYPE_CHECKING

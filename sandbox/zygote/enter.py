@@ -1,6 +1,6 @@
-"""The zygote's way into its jail, once, by tier; and what it imports for all programs, before or on the way.
+"""Enter the jail once, by tier, and import what programs import, before or on the way.
 
-A  namespaces, a root of our own          B  Landlock, a subreaper          C  a subreaper; isolates nothing
+A  namespaces, a root of its own          B  Landlock, a subreaper          C  a subreaper; isolates nothing
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORK_MODE: Final = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What a jail is to the process that has entered it."""
+    """The entered jail, for the process inside."""
 
     how: Confinement
     tribe: watch.Tribe
@@ -42,25 +42,26 @@ class Entered:
     """Empties the work directory."""
     mechanisms: list[str]
     listener: int | None = None
-    """Tells of forbidden calls."""
+    """Reports forbidden calls."""
     disk: Disk | None = None
     """Bounds the work directory, where nothing else does."""
 
 
 def packages_are_moved(packages: dict[str, list[str]]) -> bool:
-    """Tier A shows a package at another place than its own, and so must import it from there."""
+    """Return whether tier A shows a package at another path, from which it must be imported."""
     return any(namespaces.path_in_jail(path) != path for path in _paths(packages))
 
 
 def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
-    """How programs will reach what they import, as this process does from here on."""
+    """Import from now on in the way that programs do."""
     apart = tier == "B" and os.geteuid() == 0  # they are another user's, who may not go where we may
     return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
 
 
 def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") -> None:
-    """Import what programs import. With `old`, from where the new root shows packages, and what else they need
-    from the old root, which is there.
+    """Import what programs import.
+
+    With `old`, from where the new root shows packages, and further files from the old root, which is there.
     """
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
     there = _paths(packages)
@@ -77,7 +78,7 @@ def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") 
 
 
 def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
-    """What a program must be able to read for them."""
+    """Paths that a program must be able to read for these packages."""
     return tuple(path for paths in packages.values() for path in paths)
 
 
@@ -101,7 +102,9 @@ def enter_jail(
 
 
 def _leave_no_core() -> None:
-    """For all that we start: not 0 but 1, with which the kernel does not call the machine's crash handler either."""
+    """Limit core dumps of all children: not 0 but 1, with which the kernel does not call the machine's crash handler
+    either.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     least = 1 if most == resource.RLIM_INFINITY else min(1, most)
     resource.setrlimit(resource.RLIMIT_CORE, (least, least))
@@ -121,12 +124,7 @@ def _enter_namespaces(
     packages = show["packages"]
     late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if packages_are_moved(packages) else None
     namespaces.build_root(
-        root,
-        work_bytes=work_bytes,
-        tools=show["roots"],
-        packages=_paths(packages),
-        shared=show["shared"],
-        between=late,
+        root, work_bytes=work_bytes, tools=show["roots"], packages=_paths(packages), shared=show["shared"], between=late
     )
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     mechanisms += ["scattered pids"] * procfs.scattered()
@@ -185,14 +183,14 @@ def _enter_nothing(directory: str, work_bytes: int) -> Entered:
 
 
 def _filter_calls(*spare: str) -> int | None:
-    """Load the filter; returns the descriptor that tells of forbidden calls, where there is one."""
+    """Load the filter; returns the descriptor that reports forbidden calls, if there is one."""
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    listener = seccomp.install_filter(spare=spare, tell=True)
+    listener = seccomp.install_filter(spare=spare, report=True)
     return None if listener is None else high(listener)
 
 
 def _scope_signals(version: int) -> None:
-    """Enter a Landlock domain of our own, so that neither our kill(-1) nor a program's can reach beyond it."""
+    """Enter a Landlock domain, beyond which neither kill(-1) of this process nor of a program can reach."""
     if version < landlock.SIGNAL_SCOPE_ABI:
         raise OSError(errno.ENOSYS, f"Landlock ABI {version} cannot scope signals, and there is no second uid")
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)

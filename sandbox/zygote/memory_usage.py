@@ -1,11 +1,11 @@
-"""What the processes of a run hold in memory, as far as /proc tells: no page twice, and none forgotten.
+"""Memory of the processes of a run, as far as /proc reports it: each page once.
 
     resident    private pages, and each process's share of the shared ones
     hidden      shared anonymous memory that is filled and then dropped, or held by a child that never touched it:
-                counted as it is mapped, once however many map it
+                counted by its mapping, once for all processes that map it
     tables      page tables, which reading one byte in every 2 MiB fills
 
-Looked up only as far as it can matter: where all that is mapped is less than the limit, nothing is above it.
+Read only as far as needed: while the sum of all mappings is below the limit, so is the usage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHARED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+ \d+) +/dev/
 
 
 def weigh(pids: list[int], limit_bytes: int) -> int:
-    """Bytes that they hold together, exact where it is more than `limit_bytes` and an estimate below that."""
+    """Return the bytes that they hold together: exact above `limit_bytes`, an estimate below."""
     mapped = resident = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
@@ -84,7 +84,7 @@ def _hidden(pids: list[int]) -> int:
 
 
 def read_proc_file(path: str, size: int = 8192) -> bytes:
-    """The first bytes of a file of /proc, which gives a page or so at a time."""
+    """Return the first bytes of a file of /proc, which yields about a page at a time."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, size)

@@ -1,8 +1,8 @@
-"""The enforcer's eyes: what the processes of one run use, and their end.
+"""Watch and end the processes of one run, and enforce its limits.
 
-The watcher is the parent of the run and lives in its pid namespace, or is its subreaper: nothing of the run can leave
-its sight. It measures CPU and memory over all processes, kills at a limit, records which limit it was, and returns
-only when every process is dead and reaped.
+The watcher is the parent of the run and pid 1 of its namespace, or its subreaper, so no process of the run can escape
+it. It measures CPU and memory over all processes, kills at a limit, records which limit it was, and returns only when
+every process is dead and reaped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may ha
 
 Members = Callable[[], list[int]]
 Spent = Callable[[], float]
-"""CPU seconds of a run, of children that nobody waited for as well, and of what is prepared beside it."""
+"""Counts the CPU seconds of a run, including children that were not waited for and preparations beside it."""
 
 
 @dataclass(slots=True)
@@ -53,16 +53,16 @@ class RunOutcome:
 
     @property
     def ended(self) -> bool:
-        """False when nobody could say how: whoever knew was killed."""
+        """False when the end is unknown: the process that knew it was killed."""
         return self.cause is not None or self.signal is not None or self.exit_code is not None
 
     def add(self, cpu_s: float, memory_bytes: int) -> None:
-        """What one more process of the run used."""
+        """Add the usage of one more process of the run."""
         self.cpu_s += cpu_s
         self.memory_bytes = max(self.memory_bytes, memory_bytes)
 
     def set_status(self, status: int) -> None:
-        """The program's own end, as wait(2) tells it."""
+        """Record the program's own end, as wait(2) reports it."""
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
         else:
@@ -80,7 +80,7 @@ class Tribe:
 
 
 class WatchedRun(Protocol):
-    """A program that has begun: a direct child of ours, or a template's."""
+    """A running program: a direct child of this process, or of a template."""
 
     def fileno(self) -> int:
         """Readable when the program has ended."""
@@ -89,11 +89,11 @@ class WatchedRun(Protocol):
         """The processes of the run."""
 
     def end(self, outcome: RunOutcome) -> None:
-        """Take in what it used, and leave no process of it."""
+        """Record its usage, and end all its processes."""
 
 
 class Child:
-    """A program that is our own child."""
+    """A program that is a child of this process."""
 
     def __init__(self, pid: int, tribe: Tribe) -> None:
         self.pid, self.tribe = pid, tribe
@@ -117,7 +117,7 @@ def watch(
     disk: Disk | None = None,
     spent: Spent | None = None,
 ) -> RunOutcome:
-    """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
+    """Wait for the run under `limits`, then end all its processes. `listener` reports forbidden calls."""
     outcome = RunOutcome()
     start = time.monotonic()
     try:
@@ -141,7 +141,7 @@ def _wait(
     disk: Disk | None,
     spent: Spent | None,
 ) -> str | None:
-    """Until the program ends (None), or the limit that it broke."""
+    """Wait until the program ends (None), or return the limit that it exceeded."""
     poller = select.poll()
     ended, asked = run.fileno(), inbox.fileno()
     poller.register(ended, select.POLLIN)
@@ -178,7 +178,7 @@ def _wait(
 
 
 class _Clock:
-    """The limits of a run, or of what has begun in it last, and until when it may go on."""
+    """The current limits of a run, and its deadline."""
 
     def __init__(self, limits: dict[str, Any], starved_s: float = 0.0) -> None:
         self.limits, self.starved_s, self.start = limits, starved_s, time.monotonic()
@@ -192,7 +192,7 @@ class _Clock:
 
 
 def _starved_s(members: list[int]) -> float:
-    """Seconds that the run was ready and the machine gave it no core: not the program's fault, so not on its clock."""
+    """Seconds in which the run was ready and had no core: not the program's fault, so not counted."""
     waits = [0.0]
     for pid in members:
         with suppress(OSError, ValueError, IndexError):
@@ -201,7 +201,10 @@ def _starved_s(members: list[int]) -> float:
 
 
 def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
-    """Where the kernel counts a run's tasks apart from all others, it refuses more of them; elsewhere we cap them."""
+    """Return whether the run has too many tasks.
+
+    Where the kernel counts a run's tasks separately, it refuses more itself.
+    """
     if tasks > limits["processes"]:  # before the memory that so many take
         return "processes"
     if memory_bytes > limits["memory_bytes"]:
@@ -232,10 +235,10 @@ def _use_of(pid: int) -> tuple[float, int]:
 
 
 def end_all(tribe: Tribe, outcome: RunOutcome, known: dict[int, bool]) -> None:
-    """Kill and reap until there is nothing left; CPU and memory are summed over all of the run's that is reaped.
+    """Kill and reap all processes of the run, and add up their CPU time and memory.
 
-    known: True for the program's own process, False for what does not belong to the run. Who is not named there was
-    left behind by the program.
+    known: True for the program's own process, False for processes that do not belong to the run; others were left
+    behind by the program.
     """
     while not _reap(outcome, known, os.WNOHANG):
         tribe.kill()
@@ -246,7 +249,10 @@ def end_all(tribe: Tribe, outcome: RunOutcome, known: dict[int, bool]) -> None:
 
 
 def _reap(outcome: RunOutcome, known: dict[int, bool], flags: int) -> bool:
-    """Take in what has ended (flags 0: wait for it). True when no child is left: orphans become our children."""
+    """Reap what has ended (flags 0: wait for it).
+
+    True when no child is left: orphans become children of this process.
+    """
     while True:
         try:
             pid, status, usage = os.wait4(-1, flags)
@@ -265,7 +271,7 @@ def _reap(outcome: RunOutcome, known: dict[int, bool], flags: int) -> bool:
 
 
 def namespace_tribe() -> Tribe:
-    """Tier A: all of this pid namespace but pid 1, which is us. The kernel's kill(-1) is atomic against fork."""
+    """Tier A: all of this pid namespace except pid 1, this process. The kernel's kill(-1) is atomic against fork."""
 
     def members() -> list[int]:
         return [int(name) for name in os.listdir(procfs.at("")) if name.isdigit() and name != "1"]
@@ -276,8 +282,8 @@ def namespace_tribe() -> Tribe:
 def uid_tribe(uid: int, killer: int | None) -> Tribe:
     """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid.
 
-    Its real uid is `killer`, which nobody else has: so it may signal them, and none of them may stop it. Without such
-    a uid, they are searched for.
+    Its real uid is `killer`, which no other process has: it may signal them, and none of them can stop it. Without such
+    a uid they are searched in /proc.
     """
     if killer is None:
         return searched_tribe()
@@ -296,12 +302,15 @@ def uid_tribe(uid: int, killer: int | None) -> Tribe:
 
 
 def domain_tribe() -> Tribe:
-    """Tier B without root: our Landlock domain scopes signals, so kill(-1) reaches only our descendants."""
+    """Tier B without root: the Landlock domain scopes signals, so kill(-1) reaches only descendants."""
     return Tribe(descendant_pids, lambda: _kill(-1), atomic=True)
 
 
 def searched_tribe() -> Tribe:
-    """Descendants, as /proc lists them; stopped first, so that they cannot fork while we count. Tier C has no other."""
+    """Descendants, as /proc lists them; stopped first, so that they cannot fork during the search.
+
+    The only way in tier C.
+    """
 
     def kill() -> None:
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -312,7 +321,7 @@ def searched_tribe() -> Tribe:
 
 
 def descendant_pids(root: int | None = None) -> list[int]:
-    """Of `root`, by default of this process."""
+    """Return the pids of all descendants of `root`, by default of this process."""
     found: list[int] = []
     queue = [os.getpid() if root is None else root]
     while queue:
@@ -329,7 +338,7 @@ def descendant_pids(root: int | None = None) -> list[int]:
 
 
 def is_ending(pid: int) -> bool:
-    """Every thread of the process has begun to end, or it is gone."""
+    """Return whether every thread of the process is exiting, or the process is gone."""
     try:
         return all(_ends(procfs.at(f"{pid}/task/{thread}/stat")) for thread in os.listdir(procfs.at(f"{pid}/task")))
     except OSError:

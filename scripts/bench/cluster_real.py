@@ -131,7 +131,7 @@ async def weights(address: str, nodes: int) -> dict[str, float]:
     from overlap.cluster import FarSite, RayCluster, RayFleet
     from overlap.errors import EngineError
     from overlap.placement import EngineSeat
-    from overlap.process import Life
+    from overlap.process import ChildProcesses
 
     class Fixed:
         """Each seat's own node, without a look."""
@@ -154,14 +154,17 @@ async def weights(address: str, nodes: int) -> dict[str, float]:
             found = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
             sites = []
             for index, name in enumerate(names):
-                life, site = Life(f"engine-{index}", EngineError, folder, folder / "log"), FarSite(fleet, Fixed())
+                life, site = (
+                    ChildProcesses(f"engine-{index}", EngineError, folder, folder / "log"),
+                    FarSite(fleet, Fixed()),
+                )
                 peer = await site.start(life, "the engine", "far_child", found, EngineSeat(index, 0, node=name))
                 stack.push_async_callback(peer.close)
                 stack.push_async_callback(life.close)
                 sites.append((life, site))
             info, took = {"path": str(path), "size": path.stat().st_size}, []
 
-            async def bring(life: Life, site: FarSite, version: int) -> None:
+            async def bring(life: ChildProcesses, site: FarSite, version: int) -> None:
                 async with site.brought(life, info, version):
                     pass
 

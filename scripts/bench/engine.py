@@ -33,7 +33,7 @@ from overlap.core import Generator, Prompt, Request
 from overlap.generate import EngineClient, EngineHost, Engines, serve_engine
 from overlap.placement import Placement, place_here
 from overlap.policy import resolve_policy
-from overlap.process import Call
+from overlap.process import RemoteCall
 
 BAR = 0.95
 Round = Callable[[list[Request], str], Awaitable[int]]
@@ -137,7 +137,7 @@ def _bare(generator: EngineClient, options: argparse.Namespace) -> Round:
 class BenchHost(EngineHost):
     """A host that also answers ``bare``: a round without the door. Its responses never end early."""
 
-    async def _do(self, call: Call) -> Any:
+    async def _do(self, call: RemoteCall) -> Any:
         if call.name == "bare":
             return await self._bare(*call.args)
         answer = await super()._do(call)

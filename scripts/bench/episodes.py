@@ -27,7 +27,7 @@ from _shared import argument_parser
 from overlap.core import Prompt, Request, Trajectory
 from overlap.generate import EngineClient
 from overlap.policy import make_tiny_policy
-from overlap.run import start_set_aside
+from overlap.run import gc_frozen
 from overlap.server import Chat, ChatTemplate, Gateway
 
 TOKENS = 32
@@ -150,7 +150,7 @@ async def main(count: int, turns: int) -> None:
         try:
             await engine.start()
             await by_chat(engine, template, 8, 1)
-            stack.enter_context(start_set_aside())  # as in a run
+            stack.enter_context(gc_frozen())  # as in a run
             for _ in range(3):
                 rate, watched = await by_chat(engine, template, count, turns)
                 served = await by_gateway(engine, template, count, turns)

@@ -19,12 +19,13 @@ from typing import Any, ClassVar, Literal
 import overlap.generate
 import overlap.learner
 import overlap.verify
-from overlap.atomic import partial_path, replace, sync, to_its_end
+from overlap.aio import shielded_thread
+from overlap.atomic import partial_path, replace, sync
 from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.prepare import Prepared
+from overlap.prepare import RunInputs
 from overlap.run import restarts, training
 
 SMALL = ["rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.eval_samples=0", "data.drop_solved=1"]
@@ -69,9 +70,11 @@ class Learner(FakeLearner):
         version = await super().save(partial, kind=kind)
         learn = self._cfg.learn
         state = {"version": version, "updates": version, "ranks": learn.ranks, "zero_stage": learn.zero_stage}
-        await to_its_end((partial / "learner.json").write_text, json.dumps(state | {"dtype": self._cfg.model.dtype}))
-        await to_its_end(sync, partial)
-        await to_its_end(replace, partial, path)
+        await shielded_thread(
+            (partial / "learner.json").write_text, json.dumps(state | {"dtype": self._cfg.model.dtype})
+        )
+        await shielded_thread(sync, partial)
+        await shielded_thread(replace, partial, path)
         return version
 
 
@@ -94,11 +97,11 @@ def put_fakes(journal: Path) -> None:
     """In the place of engine, verifier, learner, policy and data."""
     stdout = os.dup(1)  # the run's own goes into its log
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
         policy = scratch / "policy"
         policy.mkdir(exist_ok=True)
         (policy / "config.json").write_text("{}")
-        return Prepared(cfg, task, policy, Tokenizer(), tuple(fake_prompts(31)), ())
+        return RunInputs(cfg, task, policy, Tokenizer(), tuple(fake_prompts(31)), ())
 
     class Generator(FakeGenerator):
         async def start(self) -> None:

@@ -87,9 +87,9 @@ class Trial:
 
     def shared(self) -> list[str]:
         """Names in /dev/shm of what the run shares."""
-        from overlap.process import run_name, shared
+        from overlap.process import run_name, shared_memory_names
 
-        return [name for scratch in self.tmp.glob("ovl-*") for name in shared(run_name(scratch))]
+        return [name for scratch in self.tmp.glob("ovl-*") for name in shared_memory_names(run_name(scratch))]
 
     def until(self, moment: Callable[[Trial], object]) -> None:
         """Wait for a moment of the start."""

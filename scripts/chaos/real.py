@@ -32,7 +32,7 @@ from _books import Entry, check, left_in, rows_of
 from overlap.core import Prompt
 from overlap.pipeline import PromptStream
 from overlap.policy import make_tiny_policy
-from overlap.process import Pid, alive, descendants, run_name, shared
+from overlap.process import Pid, alive, list_descendants, run_name, shared_memory_names
 from overlap.run import ask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +159,7 @@ class Training:
     def _look(self) -> None:
         """Remember what belongs to the run, so that what outlives it is known."""
         assert self.process is not None
-        self.members.update(descendants(self.process.pid))
+        self.members.update(list_descendants(self.process.pid))
         self.names.update(run_name(path) for path in self.scratch.glob("ovl-*"))
 
     def kill(self, kind: str) -> None:
@@ -213,7 +213,7 @@ class Training:
     def left(self) -> list[object]:
         """What is there of it, besides its directory."""
         found = left_in(self.scratch)
-        memory = [f"/dev/shm/{name}" for run in sorted(self.names) for name in shared(run)]
+        memory = [f"/dev/shm/{name}" for run in sorted(self.names) for name in shared_memory_names(run)]
         return [*found, *filter(alive, self.members), *memory]
 
     def samples(self) -> list[Row]:

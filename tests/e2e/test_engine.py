@@ -18,7 +18,7 @@ from overlap.core import Prompt, Request, WeightUpdate
 from overlap.errors import EngineError
 from overlap.generate import EngineClient
 from overlap.pipeline.parity import logprob_gaps
-from overlap.process import alive, identify, read_proc, run_name, shared
+from overlap.process import alive, identify, read_proc, run_name, shared_memory_names
 from overlap.weights import full_tensors
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -212,7 +212,7 @@ def test_two_engines_share_a_scratch_each_closes_alone_and_a_killed_one_is_repor
         one, other = engines[0], engines[-1]
         trees = [[identify(pid) for pid in engine.pids()] for engine in engines]
         await one.generate(request())
-        assert shared(run_name(tmp_path))
+        assert shared_memory_names(run_name(tmp_path))
         await one.close()
         assert not any(map(alive, trees[0]))
         await other.logprobs(PROMPT[:4])
@@ -231,7 +231,7 @@ def test_two_engines_share_a_scratch_each_closes_alone_and_a_killed_one_is_repor
     assert all(isinstance(end, EngineError) and "signal 9" in str(end) for end in ends), ends
     assert all(len(tree) >= 3 for tree in trees)
     assert not any(alive(process) for tree in trees for process in tree)
-    assert shared(run_name(tmp_path)) == []
+    assert shared_memory_names(run_name(tmp_path)) == []
     assert [path.name for path in tmp_path.iterdir()] == ["engine.log"]
     assert dict(os.environ) == before
     assert len(os.listdir("/proc/self/fd")) <= fds + 2
@@ -273,11 +273,11 @@ def test_the_engine_dies_with_a_script_that_is_killed_and_never_wrote_to_its_ter
         pids = [int(word) for word in line.split()]
         assert len(pids) >= 2, driver.stderr.read()
         processes = [identify(pid) for pid in pids]
-        assert shared(run_name(scratch))
+        assert shared_memory_names(run_name(scratch))
         driver.kill()
         out, err = driver.communicate(timeout=180)
     until = time.monotonic() + 180
-    while any(map(alive, processes)) or shared(run_name(scratch)):
+    while any(map(alive, processes)) or shared_memory_names(run_name(scratch)):
         assert time.monotonic() < until, processes
         time.sleep(0.05)
     assert out == ""

@@ -13,7 +13,7 @@ from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.generate import EngineClient, Engines
 from overlap.placement import devices_here, place
-from overlap.process import read_proc, run_name, shared
+from overlap.process import read_proc, run_name, shared_memory_names
 
 pytestmark = [
     pytest.mark.e2e,
@@ -121,4 +121,4 @@ def test_two_engines_share_the_work_with_one_set_of_weights_and_go_on_when_one_i
         assert sorted(path.name for path in scratch.glob("*.log")) == ["engine-0.log", "engine-1.log"]
     finally:
         bench.close()
-    assert shared(run_name(scratch)) == []
+    assert shared_memory_names(run_name(scratch)) == []

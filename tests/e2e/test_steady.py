@@ -11,7 +11,7 @@ from places import SUPPORT
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.generate import EngineClient, Engines
-from overlap.process import alive, identify, read_proc, run_name, shared
+from overlap.process import alive, identify, read_proc, run_name, shared_memory_names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -81,5 +81,5 @@ def test_a_killed_engine_costs_no_sample_and_the_next_one_samples_from_newer_wei
         assert "was killed by signal 9" in bench.told[0]
     finally:
         bench.close()
-    assert shared(run_name(scratch)) == []
+    assert shared_memory_names(run_name(scratch)) == []
     assert [path.name for path in scratch.iterdir()] == ["engine.log"]

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,8 +15,6 @@ from overlap.atomic import (
     replace,
     settle,
     sync,
-    threaded,
-    to_its_end,
     write_atomic,
 )
 from overlap.errors import RunDirError
@@ -102,98 +96,3 @@ def test_what_a_kill_left_aside_comes_back_where_there_is_none_and_goes_where_th
     assert (policy / "file").read_text() == "old"
     assert names(tmp_path) == [other.name, "policy"]
     settle(tmp_path / "nowhere" / "policy")
-
-
-def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
-    entered, release, done = threading.Event(), threading.Event(), []
-
-    def work() -> None:
-        entered.set()
-        assert release.wait(20)
-        done.append(True)
-
-    async def main() -> None:
-        task = asyncio.create_task(to_its_end(work))
-        assert await asyncio.to_thread(entered.wait, 20)
-        for _ in range(2):
-            task.cancel()
-            for _ in range(5):
-                await asyncio.sleep(0)
-            assert not task.done()
-        release.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert done == [True]
-
-    asyncio.run(main())
-
-
-def test_work_that_is_not_cancelled_gives_its_result_or_its_error() -> None:
-    async def main() -> None:
-        assert await to_its_end(divmod, 7, 2) == (3, 1)
-        with pytest.raises(ZeroDivisionError):
-            await to_its_end(divmod, 7, 0)
-
-    asyncio.run(main())
-
-
-@contextmanager
-def noted(said: list[str], *, fails: bool = False) -> Iterator[str]:
-    said.append(f"begun in {'the loop' if threading.current_thread() is threading.main_thread() else 'a thread'}")
-    if fails:
-        raise RunDirError("no place")
-    try:
-        yield "value"
-    except BaseException as error:
-        said.append(f"broken by {type(error).__name__}")
-        raise
-    else:
-        said.append("ended")
-
-
-def test_a_context_in_threads_begins_ends_and_breaks_as_it_would_without() -> None:
-    async def within(said: list[str], error: BaseException | None = None, **how: bool) -> None:
-        async with threaded(noted(said, **how)) as value:
-            assert value == "value"
-            if error is not None:
-                raise error
-
-    said: list[str] = []
-    asyncio.run(within(said))
-    assert said == ["begun in a thread", "ended"]
-    for error in (RunDirError("full"), asyncio.CancelledError()):
-        said.clear()
-        with pytest.raises(type(error)):
-            asyncio.run(within(said, error))
-        assert said == ["begun in a thread", f"broken by {type(error).__name__}"]
-    said.clear()
-    with pytest.raises(RunDirError, match="no place"):
-        asyncio.run(within(said, fails=True))
-    assert said == ["begun in a thread"]
-
-
-def test_a_context_whose_begin_is_cancelled_is_ended_all_the_same() -> None:
-    said: list[str] = []
-    entered, go_on = threading.Event(), threading.Event()
-
-    @contextmanager
-    def slow() -> Iterator[None]:
-        entered.set()
-        go_on.wait(10)
-        with noted(said):
-            yield
-
-    async def within() -> None:
-        async with threaded(slow()):
-            raise AssertionError("must not be reached")
-
-    async def main() -> None:
-        task = asyncio.create_task(within())
-        await asyncio.to_thread(entered.wait, 10)
-        task.cancel()
-        asyncio.get_running_loop().call_soon(go_on.set)
-        await task
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(main())
-    assert said == ["begun in a thread", "broken by CancelledError"]

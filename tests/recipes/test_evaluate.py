@@ -335,7 +335,7 @@ def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: 
     assert {"temperature": 0.6, "top_p": 0.95}.items() <= laws[0].items()
     file = AnswerFile.open(tmp_path / "answers.jsonl", laws[0])
     file.close()
-    assert AnswerFile.read(tmp_path / "answers.jsonl", laws[1]).law == laws[1]
+    assert AnswerFile.read(tmp_path / "answers.jsonl", laws[1]).settings == laws[1]
 
 
 @pytest.mark.parametrize(("gpus", "parallel"), [(0, 1), (1, 1), (2, 2), (3, 1), (6, 2), (8, 4)])

@@ -17,10 +17,7 @@ from sandbox import Case, Judgement, Limits, Pool, Problem, Program, Verdict
 DATA = SHARED
 LIMITS = Limits(cpu_s=15, wall_s=60)
 SHORT = Limits(cpu_s=2, wall_s=60)
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here"),
-]
+pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here")]
 
 Row = dict[str, Any]
 

@@ -15,7 +15,7 @@ from places import SUPPORT
 from overlap.config import Config, EpisodeConfig, ModelConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.process import process_tree
-from overlap.server import ChatTemplate, Gateway, Harness, episodes
+from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes
 
 AGENT = f"{sys.executable} -S {SUPPORT / 'tiny_agent.py'}"
 MODEL = ModelConfig(prompt_tokens=200, response_tokens=100)
@@ -44,7 +44,7 @@ def rolled(folder: Path, command: str, task: Any = None, **episode: Any) -> Traj
 
     async def main() -> Trajectory:
         gateway = Gateway()
-        rollout = Harness(command, task or Mine(), gateway, folder, lambda prompt: prompt.data)
+        rollout = HarnessRollout(command, task or Mine(), gateway, folder, lambda prompt: prompt.data)
         engine = episodes(cfg, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
         await engine.start()
         try:

@@ -17,7 +17,7 @@ from chats import Letters, Says, Voice, prompt
 from places import SUPPORT
 
 from overlap.core import Prompt, Request, Spoken
-from overlap.server import Chat, ChatTemplate, Gateway, Harness
+from overlap.server import Chat, ChatTemplate, Gateway, HarnessRollout
 from overlap.server import gateway as gateway_
 from overlap.server.chat import Budget
 
@@ -121,7 +121,7 @@ def played(
 
         async with door() as gateway:
             watching = asyncio.create_task(watch())
-            rollout = Harness(command, Mine(), gateway, folder, lambda prompt: prompt.data)
+            rollout = HarnessRollout(command, Mine(), gateway, folder, lambda prompt: prompt.data)
             sandbox: Any = None
             answer = await rollout(prompt(text="solve it"), chat, sandbox)
             lingered = monotonic() - over[0] if over else None

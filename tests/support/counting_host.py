@@ -5,13 +5,13 @@ tokens each of them has.
 from typing import Any
 
 from overlap.generate import EngineHost, serve_engine
-from overlap.process import Call
+from overlap.process import RemoteCall
 
 
 class CountingHost(EngineHost):
     """Looks into vLLM, as no door does."""
 
-    async def _do(self, call: Call) -> Any:
+    async def _do(self, call: RemoteCall) -> Any:
         if call.name == "unfinished":
             return self._engine._llm.get_num_unfinished_requests()
         if call.name == "sampled":

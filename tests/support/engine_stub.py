@@ -7,7 +7,7 @@ import time
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, Spoken, VersionSpan, WeightUpdate
 from overlap.generate.service import EngineSample
-from overlap.process import Life, RemoteFault
+from overlap.process import ChildProcesses, RemoteFault
 
 CFG = Config(model=ModelConfig(prompt_tokens=8, response_tokens=8), rollout=RolloutConfig(max_sequences=4))
 UPDATE = WeightUpdate(3, "shm", {"path": "", "size": 0, "tensors": []})
@@ -17,7 +17,7 @@ SAMPLE = EngineSample((5, 6), (-0.5, -0.25), "hi", "stop", (VersionSpan(3, 0, 2)
 class StubEngine:
     """An engine in memory. ``calls`` is what it was asked for; ``process`` is a real process that can die."""
 
-    def __init__(self, life: Life):
+    def __init__(self, life: ChildProcesses):
         self.life = life
         self.calls: list[str] = []
         self.release = asyncio.Event()

@@ -15,7 +15,7 @@ from chats import Letters, Voice, prompt
 from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
 from overlap.process.scratch import scratch_directory
-from overlap.server import ChatTemplate, Gateway, Harness, episodes
+from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes
 from overlap.task import Task
 
 AGENT = f"{sys.executable} -S {Path(__file__).with_name('tiny_agent.py')}"
@@ -54,7 +54,7 @@ async def main(count: int, scratch: Path) -> None:
         return str(prompt.data)
 
     gateway, voice = Gateway(), Slow(lambda request: (f"a{request.turn}", "stop"))
-    rollout = Harness(CFG.episode.command, Mine(), gateway, scratch, text)
+    rollout = HarnessRollout(CFG.episode.command, Mine(), gateway, scratch, text)
     engine = episodes(CFG, voice, ChatTemplate(Letters()), rollout, "episode.command", never, gateway)
     await engine.start()
 

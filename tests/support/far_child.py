@@ -8,12 +8,21 @@ import sys
 from typing import Any
 
 from overlap.errors import EngineError
-from overlap.process import CANCEL, PARENT, Call, RemoteFault, Reply, bind_to_parent, encode, read
+from overlap.process import (
+    CANCEL,
+    PARENT,
+    RemoteCall,
+    RemoteFault,
+    RemoteReply,
+    bind_to_parent,
+    encode_message,
+    read_message,
+)
 
 hanging = taken_back = served = 0
 
 
-def answer(call: Call) -> Any:
+def answer(call: RemoteCall) -> Any:
     match call.name, call.args:
         case "add", (a, b):
             return a + b
@@ -40,21 +49,21 @@ async def main(fd: int) -> None:
     bind_to_parent(int(os.environ[PARENT]))
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=fd))
     while True:
-        call = await read(reader)
+        call = await read_message(reader)
         served += 1
         if call.name == CANCEL:
             taken_back = call.args[0]
         elif call.name == "hang":
             hanging = call.number
         elif call.name == "give_up":
-            writer.write(encode(Reply(call.number, "dead", EngineError(call.args[0]))))
+            writer.write(encode_message(RemoteReply(call.number, "dead", EngineError(call.args[0]))))
             await writer.drain()
             sys.exit(1)
         else:
             try:
-                writer.write(encode(Reply(call.number, "ok", answer(call))))
+                writer.write(encode_message(RemoteReply(call.number, "ok", answer(call))))
             except RemoteFault as fault:
-                writer.write(encode(Reply(call.number, "error", fault)))
+                writer.write(encode_message(RemoteReply(call.number, "error", fault)))
 
 
 if __name__ == "__main__":

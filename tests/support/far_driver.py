@@ -15,7 +15,7 @@ from places import ROOT, SUPPORT
 
 from overlap.cluster import RayCluster, RayHost, start_far
 from overlap.errors import EngineError
-from overlap.process import Life
+from overlap.process import ChildProcesses
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 LARGE = 20 << 20
@@ -29,7 +29,7 @@ async def main(address: str, node: str, calls: int, folder: Path) -> None:
     cluster = RayCluster(address)
     await cluster.enter()
     (place,) = [place for place in await cluster.look() if place.address == node and place.alive]
-    life = Life("engine", EngineError, folder, folder / "log")
+    life = ChildProcesses("engine", EngineError, folder, folder / "log")
     peer = await start_far(RayHost(cluster, place, "engine"), life, "the engine process", "far_child", FOUND)
     try:
         found = await peer.call("environment")

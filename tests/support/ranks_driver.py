@@ -18,9 +18,9 @@ from learners import PROBE, config, make_batch
 from overlap.config import ClusterConfig
 from overlap.errors import OverlapError
 from overlap.learner import ProcessLearner
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.prepare.seating import seat
-from overlap.run.parts import Sites, learner_of
+from overlap.run.parts import PartFactory
 
 CFG = config(ranks=2, zero_stage=2)
 
@@ -54,11 +54,11 @@ async def play(learner: ProcessLearner, folder: Path, steps: list[str]) -> None:
 
 async def main(address: str, policy: Path, folder: Path, steps: list[str], scratch: Path) -> None:
     cfg = replace(CFG, cluster=ClusterConfig(address))
-    seated = await asyncio.to_thread(seat, cfg, engine=False)
-    say("placed", lines=dict(seated.lines()))
-    prepared = Prepared(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]
-    sites = Sites(prepared, seated.placement, lambda line: say("told", line=line))
-    learner = learner_of(prepared, seated.placement, scratch, log=scratch / "log", sites=sites)
+    placed = await asyncio.to_thread(seat, cfg, engine=False)
+    say("placed", lines=dict(placed.lines()))
+    prepared = RunInputs(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]
+    factory = PartFactory(prepared, placed.placement, scratch, scratch / "log", lambda line: say("told", line=line))
+    learner = factory.learner()
     try:
         await learner.start()
         say("began")

@@ -16,7 +16,7 @@ from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate import Engines
 from overlap.placement import place_here
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
 from overlap.run.session import Session
@@ -97,7 +97,7 @@ class Stage:
         prompts = tuple(fake_prompts(8))
         task: Any = None
         reaper: Any = _Warden()
-        prepared = Prepared(self.cfg, task, self.policy, Tokenizer(), prompts, ())
+        prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
         return Session(

@@ -22,7 +22,7 @@ from overlap.cluster.far_peer import GONE_S, start_far
 from overlap.cluster.hosted import PIECE, Delivery, Hosted
 from overlap.cluster.nodes import BEAT_S, GRACE_S, ORPHAN_S, NodeLost, NodeSilent
 from overlap.errors import EngineError
-from overlap.process import Call, Life, Peer, RemoteFault, Reply, encode
+from overlap.process import ChildProcesses, Peer, RemoteCall, RemoteFault, RemoteReply, encode_message
 
 FOUND = {"PYTHONPATH": f"{ROOT}{os.pathsep}{SUPPORT}"}
 
@@ -99,8 +99,8 @@ class Silent:
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return Life("engine", EngineError, tmp_path / "scratch", tmp_path / "log")
+def life(tmp_path: Path) -> ChildProcesses:
+    return ChildProcesses("engine", EngineError, tmp_path / "scratch", tmp_path / "log")
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def started(node: Node, life: Life) -> AsyncIterator[Peer]:
+async def started(node: Node, life: ChildProcesses) -> AsyncIterator[Peer]:
     async with asyncio.timeout(60):
         peer = await start_far(node, life, "the engine process", "far_child", FOUND)
         try:
@@ -123,7 +123,7 @@ async def started(node: Node, life: Life) -> AsyncIterator[Peer]:
     assert node.closed == 1
 
 
-def test_calls_go_there_and_replies_and_errors_come_back(life: Life, tmp_path: Path) -> None:
+def test_calls_go_there_and_replies_and_errors_come_back(life: ChildProcesses, tmp_path: Path) -> None:
     async def main() -> None:
         async with started(Node(), life) as peer:
             assert await asyncio.gather(*(peer.call("add", i, 1) for i in range(20))) == list(range(1, 21))
@@ -140,7 +140,7 @@ def test_calls_go_there_and_replies_and_errors_come_back(life: Life, tmp_path: P
     assert list((tmp_path / "node").iterdir()) == []
 
 
-def test_a_message_larger_than_a_call_goes_there_and_back(life: Life) -> None:
+def test_a_message_larger_than_a_call_goes_there_and_back(life: ChildProcesses) -> None:
     async def main() -> None:
         sent = random.Random(1).randbytes(2 * PIECE + 17)
         async with started(Node(), life) as peer:
@@ -149,7 +149,7 @@ def test_a_message_larger_than_a_call_goes_there_and_back(life: Life) -> None:
     asyncio.run(main())
 
 
-def test_a_call_whose_answer_is_lost_is_made_again_and_nothing_comes_twice(life: Life) -> None:
+def test_a_call_whose_answer_is_lost_is_made_again_and_nothing_comes_twice(life: ChildProcesses) -> None:
     async def main() -> int:
         node = Node(lossy=0.5)
         async with started(node, life) as peer:
@@ -162,7 +162,7 @@ def test_a_call_whose_answer_is_lost_is_made_again_and_nothing_comes_twice(life:
 
 
 def test_the_death_of_the_process_is_told_with_its_node_and_the_last_error_it_printed(
-    life: Life, tmp_path: Path
+    life: ChildProcesses, tmp_path: Path
 ) -> None:
     async def main() -> None:
         async with started(Node(), life) as peer:
@@ -175,7 +175,7 @@ def test_the_death_of_the_process_is_told_with_its_node_and_the_last_error_it_pr
     assert "out of memory" in (tmp_path / "log").read_text()
 
 
-def test_what_a_process_says_before_it_ends_is_the_cause(life: Life) -> None:
+def test_what_a_process_says_before_it_ends_is_the_cause(life: ChildProcesses) -> None:
     async def main() -> None:
         async with started(Node(), life) as peer:
             with pytest.raises(EngineError, match=r"rank 3 raised"):
@@ -184,7 +184,7 @@ def test_what_a_process_says_before_it_ends_is_the_cause(life: Life) -> None:
     asyncio.run(main())
 
 
-def test_the_end_of_the_life_ends_the_process_there_and_nothing_is_left(life: Life, tmp_path: Path) -> None:
+def test_the_end_of_the_life_ends_the_process_there_and_nothing_is_left(life: ChildProcesses, tmp_path: Path) -> None:
     async def main() -> None:
         node = Node()
         async with started(node, life) as peer:
@@ -202,7 +202,7 @@ def _ended(fd: int) -> None:
     assert os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOWAIT) is not None
 
 
-def test_an_agent_that_is_gone_ends_the_life(life: Life) -> None:
+def test_an_agent_that_is_gone_ends_the_life(life: ChildProcesses) -> None:
     async def gone() -> Delivery:
         raise NodeLost("the actor died")
 
@@ -219,7 +219,7 @@ def test_an_agent_that_is_gone_ends_the_life(life: Life) -> None:
 
 @pytest.mark.parametrize("unavailable", [True, False])
 def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_does_not(
-    life: Life, unavailable: bool
+    life: ChildProcesses, unavailable: bool
 ) -> None:
     async def says() -> Delivery:
         if frozen < now():
@@ -249,7 +249,7 @@ def test_a_node_that_is_silent_for_long_ends_the_life_and_one_that_speaks_again_
     run_virtual(main())
 
 
-def test_a_process_that_cannot_be_started_there_ends_the_life(life: Life, tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_started_there_ends_the_life(life: ChildProcesses, tmp_path: Path) -> None:
     async def main() -> None:
         (tmp_path / "node").rmdir()
         node = Node()
@@ -265,19 +265,19 @@ def test_a_call_that_comes_late_loses_and_doubles_nothing(tmp_path: Path) -> Non
     async def main() -> None:
         hosted = Hosted("engine")
         assert not await hosted.start("the engine process", "far_child", FOUND)
-        first, second = encode(Call(1, "add", (1, 2))), encode(Call(2, "add", (3, 4)))
+        first, second = encode_message(RemoteCall(1, "add", (1, 2))), encode_message(RemoteCall(2, "add", (3, 4)))
         await hosted.send(0, first)
         await hosted.send(len(first), second)
         await hosted.send(0, first)
         with pytest.raises(ValueError, match="are missing"):
             await hosted.send(1000, first)
         came = b""
-        while len(came) < 2 * len(encode(Reply(1, "ok", 3))):
+        while len(came) < 2 * len(encode_message(RemoteReply(1, "ok", 3))):
             came += (await hosted.collect(len(came), 0)).replies
         half = len(came) // 2
         again = (await hosted.collect(half, 0)).replies
         assert (await hosted.collect(0, 0)).replies == again
-        assert came == encode(Reply(1, "ok", 3)) + encode(Reply(2, "ok", 7))
+        assert came == encode_message(RemoteReply(1, "ok", 3)) + encode_message(RemoteReply(2, "ok", 7))
         assert again == b"" or came.endswith(again)
         await hosted.close()
 

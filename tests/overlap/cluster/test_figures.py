@@ -70,9 +70,9 @@ def test_programs_judged_at_once_are_those_of_the_nodes_that_are_there() -> None
         nodes = FakeNode("a", 2, takes(5.0)), FakeNode("b", 3, takes(5.0))
         async with Run(*nodes) as pool:
             await asyncio.sleep(1.0)
-            assert pool.at_once == 5
+            assert pool.concurrency == 5
             nodes[0].die()
             await asyncio.sleep(5.0)
-            assert pool.at_once == 3
+            assert pool.concurrency == 3
 
     played(main)

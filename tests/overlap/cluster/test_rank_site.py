@@ -23,7 +23,7 @@ from overlap.cluster.sites import REST_S, Berths
 from overlap.config import ClusterConfig, Config, LearnConfig
 from overlap.errors import LearnerDiedError, LearnerError, RunDirError
 from overlap.placement import Devices, NodeDevices, Placement, place_over
-from overlap.process import Life
+from overlap.process import ChildProcesses
 
 CFG = Config(cluster=ClusterConfig("10.0.0.0:6379"), learn=LearnConfig(ranks=2))
 
@@ -110,7 +110,7 @@ class Ranks:
         self.fleet, self.told = fleet, list[str]()
         self.berths = Berths(cfg, fleet, self.told.append)
         self.site = RankSite(fleet, self.berths, self.told.append)
-        self.life = Life("learner", LearnerDiedError, folder)
+        self.life = ChildProcesses("learner", LearnerDiedError, folder)
         self.placement = place_over(cfg, list(fleet.nodes.values()))
 
     async def started(self) -> Placement:

@@ -19,7 +19,7 @@ from overlap.cluster.nodes import HeadLost, NodeLost, NodeSilent
 from overlap.cluster.pieces import KEPT, Pieces
 from overlap.cluster.sites import REST_S, Berths, FarSite
 from overlap.errors import ClusterLost, EngineError
-from overlap.process import Life
+from overlap.process import ChildProcesses
 
 
 def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_ended(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_node_that_was_silent_at_the_end_of_its_engine_rests_until_that_has_en
         fleet = Fleet(4, 4, 4)
         berths, (first, _) = Berths(CFG, fleet, print), seats(fleet)
         site = FarSite(fleet, berths)
-        life = Life("engine-0", EngineError, tmp_path)
+        life = ChildProcesses("engine-0", EngineError, tmp_path)
         peer = await site.start(life, "the engine process", "host", {"A": "1"}, first)
         assert (fleet.hosts[0].name, fleet.hosts[0].environment) == (first.node, {"A": "1", **first.environment})
         fleet.hosts[0].sure = False
@@ -47,10 +47,10 @@ def test_an_engine_without_a_node_ends_its_life(tmp_path: Path) -> None:
         fleet = Fleet(4, 4, 4)
         first, _ = seats(fleet)
         fleet.nodes.clear()
-        site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine-0", EngineError, tmp_path)
+        site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
         with pytest.raises(EngineError, match="the engine process cannot be started: no node had room"):
             await site.start(life, "the engine process", "host", {}, first)
-        life = Life("engine-0", EngineError, tmp_path)
+        life = ChildProcesses("engine-0", EngineError, tmp_path)
         starts = asyncio.create_task(site.start(life, "the engine process", "host", {}, first))
         await asyncio.sleep(5.0)
         life.fail("it is no longer wanted")
@@ -69,16 +69,16 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"path": str(tmp_path / "weights"), "size": 95, "tensors": []}
 
 
-async def started(fleet: Fleet, folder: Path) -> list[tuple[FarSite, Life]]:
+async def started(fleet: Fleet, folder: Path) -> list[tuple[FarSite, ChildProcesses]]:
     berths, made = Berths(CFG, fleet, print), []
     for seat in seats(fleet):
-        site, life = FarSite(fleet, berths), Life("engine", EngineError, folder)
+        site, life = FarSite(fleet, berths), ChildProcesses("engine", EngineError, folder)
         await site.start(life, "the engine process", "host", {}, seat)
         made.append((site, life))
     return made
 
 
-async def closed(made: Sequence[tuple[FarSite, Life]]) -> None:
+async def closed(made: Sequence[tuple[FarSite, ChildProcesses]]) -> None:
     for site, life in made:
         await life.close()
         assert site._host is not None
@@ -93,7 +93,7 @@ def test_weights_are_put_once_for_all_nodes_and_lie_there_as_long_as_they_are_lo
         fleet = Fleet(4, 4, 4)
         made = await started(fleet, tmp_path)
 
-        async def load(site: FarSite, life: Life) -> None:
+        async def load(site: FarSite, life: ChildProcesses) -> None:
             async with site.brought(life, weights, 3) as found:
                 host = next(host for host in fleet.hosts if found["path"].endswith(host.name))
                 assert host.memory == sent
@@ -113,7 +113,7 @@ def test_a_node_far_behind_has_pieces_put_again_and_few_are_held(tmp_path: Path,
         fleet = Fleet(4, 4, 4)
         made = await started(fleet, tmp_path)
 
-        async def load(site: FarSite, life: Life, after: int) -> None:
+        async def load(site: FarSite, life: ChildProcesses, after: int) -> None:
             while len(fleet.puts) < after:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             async with site.brought(life, weights, 3):
@@ -169,7 +169,7 @@ def test_an_engine_does_not_wait_for_a_node_of_a_cluster_that_is_lost(tmp_path: 
         fleet.alive = lost  # type: ignore[method-assign]
         with pytest.raises(HeadLost):
             await Berths(CFG, fleet, print).take(first)
-        life = Life("engine-0", EngineError, tmp_path)
+        life = ChildProcesses("engine-0", EngineError, tmp_path)
         with pytest.raises(ClusterLost, match=r"the cluster is lost: its head does not answer; .* --resume"):
             await FarSite(fleet, Berths(CFG, fleet, print)).start(life, "the engine process", "host", {}, first)
         assert now() == 0.0
@@ -181,7 +181,7 @@ def test_an_engine_on_a_node_ends_when_the_head_is_lost_and_nothing_watches_any_
     async def main() -> None:
         fleet = Fleet(4, 4, 4)
         for loses in (True, False):
-            site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine-0", EngineError, tmp_path)
+            site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine-0", EngineError, tmp_path)
             peer = await site.start(life, "the engine process", "host", {}, seats(fleet)[0])
             if loses:
                 fleet.head_lost.set()
@@ -217,7 +217,7 @@ def test_weights_on_a_slow_network_take_long_and_end_no_engine(tmp_path: Path, w
     async def main() -> None:
         fleet = Fleet(4, 4, 4)
         first, _ = seats(fleet)
-        site, life = FarSite(fleet, Berths(CFG, fleet, print)), Life("engine", EngineError, tmp_path)
+        site, life = FarSite(fleet, Berths(CFG, fleet, print)), ChildProcesses("engine", EngineError, tmp_path)
         peer = await site.start(life, "the engine process", "host", {}, first)
         fleet.pieces = Ready()  # type: ignore[assignment]
         fleet.hosts[0].slow = 2 * GONE_S

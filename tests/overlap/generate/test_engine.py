@@ -19,7 +19,7 @@ from overlap.generate.client import EngineClient
 from overlap.generate.engine import AnswerReader, check_shape
 from overlap.generate.service import Sampling
 from overlap.placement import Devices, place
-from overlap.process import shared
+from overlap.process import shared_memory_names
 
 
 class Shape:
@@ -192,11 +192,11 @@ def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
     ) as driver:
         pid = int(driver.stdout.readline().split()[-1])
         child = os.pidfd_open(pid)
-        assert len(shared(token)) == 2
+        assert len(shared_memory_names(token)) == 2
         driver.kill()
         assert poll(child, 10), "the child outlived its driver"
         os.close(child)
-    wait_until(lambda: not shared(token))  # by the resource tracker, which nobody killed
+    wait_until(lambda: not shared_memory_names(token))  # by the resource tracker, which nobody killed
 
 
 TOOLS = '[{"function":{"name":"f"},"type":"function"}]'

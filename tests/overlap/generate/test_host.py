@@ -7,7 +7,7 @@ import pytest
 
 from overlap.errors import EngineError
 from overlap.generate.host import EngineHost
-from overlap.process import CANCEL, Call, Pid, RemoteFault, decode, encode
+from overlap.process import CANCEL, Pid, RemoteCall, RemoteFault, decode_message, encode_message
 
 
 class EngineDeadError(Exception):
@@ -43,7 +43,7 @@ def answers(engine, *calls, deaths=()):
     wanted = sum(name not in (CANCEL, "hang") for name, *_ in calls)
 
     def write(data):
-        written.append(decode(data[8:]))
+        written.append(decode_message(data[8:]))
         if len(written) == wanted:
             enough.set()
 
@@ -54,7 +54,7 @@ def answers(engine, *calls, deaths=()):
         host._engine = engine
         reader = asyncio.StreamReader()
         for number, (name, *args) in enumerate(calls, 1):
-            reader.feed_data(encode(Call(number, name, tuple(args))))
+            reader.feed_data(encode_message(RemoteCall(number, name, tuple(args))))
         serving = asyncio.create_task(host.serve(reader))
         for process, code in deaths:
             host._note(process, code)

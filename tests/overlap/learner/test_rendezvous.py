@@ -18,7 +18,7 @@ from overlap.learner.processes import RankLife, RankProcesses, far_environment
 from overlap.learner.rendezvous import Meeting, interface_of, interfaces
 from overlap.learner.spec import RankSpec
 from overlap.placement import Placement, RankSeat
-from overlap.process import Message, Peer, decode
+from overlap.process import PackedCall, Peer, decode_message
 
 pytest.importorskip("torch")
 
@@ -128,8 +128,8 @@ class Site:
             def __init__(self) -> None:
                 pass
 
-            async def ask(self, message: Message) -> Any:
-                call = decode(message.data[8:])
+            async def ask(self, message: PackedCall) -> Any:
+                call = decode_message(message.data[8:])
                 site.asked.append((seat.rank, call.name, call.args[0] if call.args else None))
                 return 4711 if (call.name, seat.rank) == ("meet", 0) else None
 

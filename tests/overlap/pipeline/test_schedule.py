@@ -28,7 +28,7 @@ def verify_time(rng: random.Random) -> float:
 class Elsewhere(FakeVerifier):
     """Judges on machines that no configuration counts."""
 
-    at_once = WORKERS
+    concurrency = WORKERS
 
 
 def measured(staleness: int, learn_s: float = LEARN_S, *, elsewhere: bool = False) -> tuple[float, float]:

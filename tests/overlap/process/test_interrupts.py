@@ -10,11 +10,11 @@ from contextlib import suppress
 import pytest
 from places import ROOT
 
-from overlap.process import interruptible
+from overlap.process import handle_interrupts
 
 HEAD = """
 import asyncio, signal, sys, time
-from overlap.process import exit_code, interruptible
+from overlap.process import exit_code, handle_interrupts
 
 def ready(text):
     print(text, flush=True)
@@ -29,7 +29,7 @@ async def hold():
         ready("closed")
 
 def main(work, again=None):
-    with interruptible() as interrupts:
+    with handle_interrupts() as interrupts:
         try:
             work(interrupts, again)
         except KeyboardInterrupt as interrupt:
@@ -97,10 +97,10 @@ def test_a_signal_whose_exception_was_lost_ends_what_begins_after_it() -> None:
     begun = []
 
     def command() -> None:
-        with interruptible():
+        with handle_interrupts():
             with suppress(KeyboardInterrupt):  # as a callback of the interpreter loses it
                 signal.raise_signal(signal.SIGTERM)
-            with interruptible():
+            with handle_interrupts():
                 begun.append("it")
 
     with pytest.raises(KeyboardInterrupt, match=str(int(signal.SIGTERM))):

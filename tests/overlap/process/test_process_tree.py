@@ -173,7 +173,7 @@ def test_a_tree_is_killed_whole_and_its_root_is_reaped(bystander: Pid) -> None:
     root = subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600 & echo; wait"], stdout=subprocess.PIPE)
     assert root.stdout
     root.stdout.readline()
-    tree = [known(root.pid), *process_tree.descendants(root.pid)]
+    tree = [known(root.pid), *process_tree.list_descendants(root.pid)]
     assert len(tree) == 3
     assert process_tree.kill_tree([root.pid], SOON_S) == ()
     assert not any(map(process_tree.alive, tree))

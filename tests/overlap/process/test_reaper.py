@@ -18,7 +18,7 @@ from places import ROOT
 from overlap.process import process_tree
 from overlap.process.process_tree import Pid, identify
 from overlap.process.reaper import Reaper, Swept
-from overlap.process.run_environment import RUN, shared
+from overlap.process.run_environment import RUN, shared_memory_names
 
 SOON_S = 20.0
 MINE = f"ovl-test-{os.getpid()}"
@@ -69,7 +69,7 @@ print(reaper.pid, watched.pid, orphan, flush=True)
 input()
 """)
     guard, watched, orphan = map(known, line(run))
-    tree = [watched, *process_tree.descendants(watched.pid)]
+    tree = [watched, *process_tree.list_descendants(watched.pid)]
     run.kill()
     assert process_tree.await_end([*tree, orphan, guard], SOON_S) == []
     run.communicate()
@@ -78,10 +78,10 @@ input()
     assert process_tree.alive(bystander)
 
 
-def test_one_that_is_apart_outlives_the_children_of_its_driver_and_clears_up_all_the_same(tmp_path: Path) -> None:
+def test_a_detached_one_outlives_the_children_of_its_driver_and_clears_up_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     run = driver(f"""
-apart = Reaper("ovl-apart-" + str(os.getpid()), apart=True).start()
+apart = Reaper("ovl-apart-" + str(os.getpid()), detached=True).start()
 apart.watch_path(Path({str(tmp_path / "scratch")!r}))
 print(reaper.pid, flush=True)
 input()
@@ -90,12 +90,12 @@ input()
     assert process_tree.children(run.pid) == [guard]
     os.kill(guard.pid, signal.SIGKILL)
     run.kill()
-    run.communicate()  # until the one that is apart has let go of its pipe, too
+    run.communicate()  # until the detached one has let go of its pipe, too
     wait_until(lambda: not (tmp_path / "scratch").exists())
 
 
-def test_one_that_is_apart_says_what_it_found() -> None:
-    reaper = Reaper(f"{MINE}-apart", apart=True).start()
+def test_a_detached_one_says_what_it_found() -> None:
+    reaper = Reaper(f"{MINE}-apart", detached=True).start()
     assert reaper.pid is None
     with sleeper(dict(os.environ) | {RUN: reaper.run}) as found:
         swept = reaper.close()
@@ -148,12 +148,12 @@ input()
 """)
     pid, name, tracker = line(run)
     guard = known(pid)
-    assert sorted(entry.split("-a1")[0] for entry in shared(name)) == [name, f"sem.{name}"]
+    assert sorted(entry.split("-a1")[0] for entry in shared_memory_names(name)) == [name, f"sem.{name}"]
     if tracker_first:
         os.kill(int(tracker), signal.SIGKILL)
     run.kill()
     assert process_tree.await_end([guard], SOON_S) == []
-    assert shared(name) == []
+    assert shared_memory_names(name) == []
     run.communicate()
 
 
@@ -211,7 +211,7 @@ input()
 
 def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:
     reaper = Reaper(MINE).start()
-    reaper._tell(f"+pid {bystander.pid} {bystander.start - 1}")
+    reaper._send(f"+pid {bystander.pid} {bystander.start - 1}")
     assert reaper.close() == Swept()
     assert process_tree.alive(bystander)
 
@@ -265,7 +265,7 @@ print(reaper.close(), os.waitpid(tracker, os.WNOHANG), flush=True)
 @pytest.mark.parametrize("path", ["/", "~", ".", "..", "/tmp"])
 def test_directories_that_hold_more_than_the_run_are_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
-    with Reaper(MINE) as reaper, pytest.raises(ValueError, match="it holds"):
+    with Reaper(MINE) as reaper, pytest.raises(ValueError, match="is inside it"):
         reaper.watch_path(Path(path).expanduser())
 
 

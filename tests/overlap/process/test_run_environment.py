@@ -15,7 +15,7 @@ from typing import TypeGuard
 import pytest
 from places import ROOT
 
-from overlap.process import environment, run_name
+from overlap.process import child_environment, run_name
 
 LOADING = "overlap/learner/zero/loading.py"
 STARTS = 200
@@ -47,7 +47,7 @@ def failures(starts: int, own: bool) -> int:
     errors = []
     for _ in range(starts):
         try:
-            subprocess.run(["/bin/true"], env=environment() if own else None, check=True)
+            subprocess.run(["/bin/true"], env=child_environment() if own else None, check=True)
         except OSError as error:
             errors.append(error.errno)
     assert set(errors) <= {errno.EFAULT}
@@ -102,7 +102,7 @@ def _changes(node: ast.AST) -> bool:
 def test_the_environment_of_a_start_has_our_package_and_our_tools_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "here")
     monkeypatch.setenv("PATH", "/bin")
-    made = environment(TMPDIR="/x")
+    made = child_environment(TMPDIR="/x")
     assert made["TMPDIR"] == "/x"
     assert made["PYTHONPATH"].split(":") == [str(ROOT), str(Path("here").absolute())]
     assert made["PATH"].endswith(":/bin")
@@ -113,8 +113,8 @@ def test_nothing_that_is_started_is_told_how_to_get_into_a_cluster(monkeypatch: 
     ways_in = {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
     for name in (*ways_in, "RAY_DEDUP_LOGS"):
         monkeypatch.setenv(name, "1")
-    assert not ways_in & environment().keys()
-    assert "RAY_DEDUP_LOGS" in environment()
+    assert not ways_in & child_environment().keys()
+    assert "RAY_DEDUP_LOGS" in child_environment()
 
 
 def test_a_run_is_named_after_its_scratch_however_that_is_written(

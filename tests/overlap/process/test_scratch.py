@@ -16,7 +16,7 @@ import pytest
 
 from overlap import cli
 from overlap.errors import ConfigError, OverlapError
-from overlap.process import Interrupts, interruptible
+from overlap.process import Interrupts, handle_interrupts
 from overlap.process.scratch import run_to_end, scratch_directory
 
 
@@ -139,7 +139,7 @@ def test_a_signal_during_the_work_beside_a_running_loop_cancels_it() -> None:
             raise
 
     async def cell() -> None:
-        with interruptible() as interrupts:
+        with handle_interrupts() as interrupts:
             run_to_end(work, interrupts)
 
     with pytest.raises(KeyboardInterrupt):

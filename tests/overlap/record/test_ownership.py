@@ -18,6 +18,7 @@ from overlap.errors import ConfigError
 from overlap.record import ownership
 from overlap.record.ownership import check_out, check_run_dir_free, read_history, resolve, write_config
 from overlap.record.rundir import RunDir
+from overlap.run.parts import engine_log
 
 CFG = Config().to_dict()
 
@@ -131,8 +132,11 @@ def test_a_failed_start_leaves_its_directory_free_for_the_same_command(tmp_path)
     for _ in range(3):
         made = RunDir.create(str(tmp_path / "run"), CFG)
         made.log.write_text("the engine did not start")
+        engine_log(made.log, 1, alone=False).write_text("nor did this one")
         made.close()
     assert len(read_history(made.path)) == 1
+    RunDir.create(str(tmp_path / "run"), CFG).close()
+    assert (made.log.read_text(), (made.path / "engines").exists()) == ("", False)
 
 
 def test_a_start_that_was_killed_at_any_moment_leaves_its_directory_free(tmp_path):
@@ -145,33 +149,11 @@ def test_a_start_that_was_killed_at_any_moment_leaves_its_directory_free(tmp_pat
     assert sorted(os.listdir(run)) == ["config.yaml", "run.log"]
 
 
-@pytest.mark.parametrize("evidence", ["metrics.jsonl", "trajectories.jsonl", "summary.json", "picture.png"])
-def test_a_start_that_came_to_a_step_is_a_run(tmp_path, evidence):
-    made = RunDir.create(str(tmp_path / "run"), CFG)
-    made.close()
-    (made.path / evidence).write_text("something\n")
-    refused(str(made.path), "already holds a run")
-
-
-@pytest.mark.parametrize("evidence", ["policy", "policy-best", "checkpoints/step-000003"])
-def test_what_was_learned_is_a_run(tmp_path, evidence):
-    made = RunDir.create(str(tmp_path / "run"), CFG)
-    made.close()
-    (made.path / evidence).mkdir(parents=True)
-    refused(str(made.path), "already holds a run")
-
-
-def test_a_failed_start_to_which_the_user_added_a_file_is_the_users(tmp_path):
-    made = RunDir.create(str(tmp_path / "run"), CFG)
-    made.close()
-    (made.path / "notes.txt").write_text("mine")
-    refused(str(made.path), "notes.txt")
-
-
 def test_a_run_of_another_process_keeps_others_out_until_it_ends(tmp_path):
     code = f"""
 import sys
 from overlap.record.rundir import RunDir
+from overlap.run.parts import engine_log
 RunDir.create({str(tmp_path / "run")!r}, {{}})
 print("taken", flush=True)
 sys.stdin.read()

@@ -122,9 +122,9 @@ def test_what_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: str, 
     assert "\n" not in str(refused.value)
 
 
-def test_a_sample_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+def test_a_sample_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     write_rollouts(path := tmp_path / "rollouts.jsonl", "d", [scored(0), scored(0)], 0.0)
-    with pytest.raises(ConfigError, match="g0s1 stands there twice"):
+    with pytest.raises(ConfigError, match="g0s1 is in the file twice"):
         Rollouts.load(path)
 
 

@@ -16,12 +16,12 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
-from overlap.commands import rollout as standalone
+from overlap.commands import standalone
 from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts, data_digest, read_json_lines
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 from overlap.run import session, training
@@ -40,11 +40,11 @@ def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _prepared(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
-    monkeypatch.setattr("overlap.prepare.run_inputs.prepare", prepare)  # of a dry run
+    monkeypatch.setattr("overlap.commands.train.prepare", prepare)  # of a dry run
     monkeypatch.setattr(standalone, "prepare", prepare)
     monkeypatch.setattr(session, "write_picture", lambda *a, **k: None)
 
@@ -89,8 +89,7 @@ def _whole(batch: Batch) -> Any:
     return essence(batch), [(s.trajectory.spans, s.judgement) for s in samples]
 
 
-@pytest.mark.parametrize("staleness", [0, 1, 3])
-@pytest.mark.parametrize("refill", [0, 2])
+@pytest.mark.parametrize(("staleness", "refill"), [(0, 0), (1, 2), (3, 0)])
 def test_the_batches_are_those_of_the_run_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int, refill: int
 ) -> None:
@@ -121,7 +120,7 @@ def test_no_parity_is_claimed_where_no_engine_is(
     gaps = [row["rollout/parity_gap"] for row in read_json_lines(tmp_path / "a" / "metrics.jsonl") if row["version"]]
     assert set(gaps) == {None}
     shown = capsys.readouterr().err
-    assert f"48 samples of {one[0] / 'run' / 'rollouts.jsonl'}; no engine, no verifier, and no parity to check" in shown
+    assert f"48 samples of {one[0] / 'run' / 'rollouts.jsonl'}; no engine, no verifier and no parity check" in shown
     assert "verifier       " not in shown
     assert "engine about" not in shown
     assert not (tmp_path / "a" / "rollouts.jsonl").exists()
@@ -132,9 +131,7 @@ def test_a_dry_run_counts_what_would_be_started(
 ) -> None:
     assert again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}", "--dry-run") == []
     told = capsys.readouterr().out
-    assert re.search(
-        r"^rollouts +48 samples of .*; no engine, no verifier, and no parity to check$", told, re.MULTILINE
-    )
+    assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
     assert re.search(r"^memory +machine at most", told, re.MULTILINE)
     assert "engine weights" not in told
     assert "worker(s)" not in told
@@ -171,7 +168,6 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(
         (("run.seed=1",), "group 0 answers 'p.', and this run would ask 'p.' there: use run.seed of that run"),
     ],
 )
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -179,16 +175,16 @@ def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
     one: tuple[Path, list[Any]],
     words: tuple[str, ...],
     told: str,
-    dry: tuple[str, ...],
 ) -> None:
     staged(tmp_path, monkeypatch)
     shutil.copytree(one[0] / "run", tmp_path / "run")
     _aged(tmp_path / "run" / "rollouts.jsonl")
     where = tmp_path / ("run" if "--resume" in words else "new")
-    command = ["train", "--from-rollouts", str(tmp_path / "run"), f"run.dir={where}", *words, *dry]
-    assert cli.main(command) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(told, error), error
+    command = ["train", "--from-rollouts", str(tmp_path / "run"), f"run.dir={where}", *words]
+    for dry in ([], ["--dry-run"]):
+        assert cli.main([*command, *dry]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(told, error), error
     assert not (tmp_path / "new").exists()
 
 

@@ -21,17 +21,17 @@ from starting import Held
 from overlap.cli import main
 from overlap.errors import ConfigError, OverlapError
 from overlap.run import control_socket as ctl
-from overlap.run.control import COMMANDS, Steering
+from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
 
 
 @contextmanager
-def run_in(folder: Path) -> Iterator[Steering]:
+def run_in(folder: Path) -> Iterator[RunControl]:
     """A run that goes on, and does nothing."""
-    steering = Steering()
-    with listening(steering, folder / "ctl"):
-        steering.enter("running")
-        yield steering
+    control = RunControl()
+    with listening(control, folder / "ctl"):
+        control.enter("running")
+        yield control
 
 
 @contextmanager
@@ -67,20 +67,20 @@ def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) 
         (b"\n", "a command is a line of at most 4096 bytes"),
         (b"\xff\xfe\n", "a command is a line of at most 4096 bytes"),
         (b"[" * 4000 + b"\n", "a command is a line of at most 4096 bytes"),
-        (b'{"command": "rm"}\n', "'rm' is no command: use pause, resume, drain, save, status, stop"),
-        (b'["status"]\n', "['status'] is no command"),
-        (b'{"command": {"a": []}}\n', "is no command"),
-        (b"{}\n", "None is no command"),
+        (b'{"command": "rm"}\n', "'rm' is not a command: use pause, resume, drain, save, status, stop"),
+        (b'["status"]\n', "['status'] is not a command"),
+        (b'{"command": {"a": []}}\n', "is not a command"),
+        (b"{}\n", "None is not a command"),
         (b'"status"\n{"command": "stop"}\n', None),
     ],
 )
 def test_bytes_that_are_no_command_are_told_what_is_one(tmp_path: Path, sent: bytes, said: str | None) -> None:
-    with run_in(tmp_path) as steering:
+    with run_in(tmp_path) as control:
         with client(tmp_path, sent) as link:
             answer = heard(link)
         assert said in answer["error"] if said else answer["state"] == "running"
         assert ask(str(tmp_path), "status")["state"] == "running"
-        assert not steering.stopped
+        assert not control.stopped
 
 
 def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("sent", [b'{"command": "stop"}', b'{"comm', b""])
 def test_a_client_that_goes_before_its_line_has_ended_has_asked_for_nothing(tmp_path: Path, sent: bytes) -> None:
-    with run_in(tmp_path) as steering:
+    with run_in(tmp_path) as control:
         with client(tmp_path, sent) as link:
             link.shutdown(socket.SHUT_WR)
             assert link.recv(1 << 16) == b""
         assert ask(str(tmp_path), "status")["state"] == "running"
-        assert not steering.stopped
+        assert not control.stopped
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"command": "st'])
@@ -142,15 +142,15 @@ def test_clients_that_wait_when_the_run_ends_are_told_so_and_nothing_of_them_is_
 def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctl, "ANSWER_S", 0.01)
 
-    async def scenario(steering: Steering) -> None:
-        async with steering.attached(dict, lambda carried: asyncio.sleep(0), print):
-            with pytest.raises(OverlapError, match="the run did not come to 'stop' within"):
+    async def scenario(control: RunControl) -> None:
+        async with control.attached(dict, lambda carried: asyncio.sleep(0), print):
+            with pytest.raises(OverlapError, match="the run was too busy to obey 'stop' within"):
                 ask(str(tmp_path), "stop")  # in the loop's own thread: it stands still meanwhile
             await asyncio.sleep(0)
 
-    with run_in(tmp_path) as steering:
-        asyncio.run(scenario(steering))
-        assert not steering.stopped
+    with run_in(tmp_path) as control:
+        asyncio.run(scenario(control))
+        assert not control.stopped
 
 
 def test_many_ask_at_once_and_each_has_its_answer(tmp_path: Path) -> None:
@@ -303,5 +303,5 @@ def test_a_done_command_is_a_line_and_a_refused_one_exit_code_1(tmp_path: Path, 
         assert main(["ctl", str(tmp_path), "drain"]) == 0
         assert main(["ctl", str(tmp_path), "resume"]) == 1
     told = capsys.readouterr()
-    assert told.out == "draining: complete steps are learned, then the run ends\n"
+    assert told.out == "draining: no further prompts are admitted; the run ends when all complete steps are learned\n"
     assert told.err.startswith("overlap: failed: resume comes too late: the run is draining")

@@ -202,18 +202,18 @@ def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
 ) -> None:
     made, seen = troupe(once_at(3)), list[Any]()
     session = made.stage.session()
-    back = session.restarts.back
+    back = session.restarts.go_back
 
     async def watched(death: LearnerDiedError) -> Any:
-        seen.append(session.steering.status()["state"])
-        session.steering.pause()
-        session.steering.save()
+        seen.append(session.control.status()["state"])
+        session.control.pause()
+        session.control.save()
         return await back(death)
 
     async def start(self: Learner) -> None:
-        seen.append(session.steering.status())
+        seen.append(session.control.status())
 
-    monkeypatch.setattr(session.restarts, "back", watched)
+    monkeypatch.setattr(session.restarts, "go_back", watched)
     monkeypatch.setattr(Learner, "start", start)
     monkeypatch.setattr(session, "_on_save", saved_and_resumed(session, seen))
     figures = play(session)
@@ -231,9 +231,9 @@ def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
     real = session._on_save
 
     async def on_save(carried: Any) -> None:
-        seen.append((session.steering.state, session._step))
+        seen.append((session.control.state, session.step))
         await real(carried)
-        session.steering.resume()
+        session.control.resume()
 
     return on_save
 
@@ -241,7 +241,7 @@ def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
 def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe: Callable[..., Troupe]) -> None:
     made = troupe(once_at(3))
     session = made.stage.session()
-    session.restarts._say = lambda line: session.steering.drain()
+    session.restarts._report_line = lambda line: session.control.drain()
     figures = play(session)
     assert (figures["exit"], figures["policy"]["version"]) == ("drained", 2)
     assert made.learners[1].batches == []
@@ -253,7 +253,7 @@ def test_a_run_that_is_stopped_while_it_goes_back_ends_at_once_and_names_the_che
     made = troupe(once_at(3))
     monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
     session = made.stage.session()
-    session.restarts._say = lambda line: session.steering.stop()
+    session.restarts._report_line = lambda line: session.control.stop()
     with pytest.raises(StoppedError, match="stopped while it went back to a checkpoint: --resume goes on from there"):
         play(session)
     assert len(made.learners) == 1
@@ -268,8 +268,8 @@ def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Trou
 
     def stops_and_dies(number: int, batch: Batch) -> bool:
         if batch.step == 3:
-            session.steering.stop()
-            session.steering._end()  # the loop has come to it
+            session.control.stop()
+            session.control._end()  # the loop has come to it
         return batch.step == 3
 
     made._dies = stops_and_dies
@@ -288,7 +288,7 @@ def test_ctrl_c_before_the_doors_are_open_again_ends_the_run_and_names_the_check
 
     async def main() -> None:
         task = asyncio.create_task(session())
-        session.restarts._say = lambda line: task.get_loop().call_soon(task.cancel)
+        session.restarts._report_line = lambda line: task.get_loop().call_soon(task.cancel)
         await task
 
     with pytest.raises(asyncio.CancelledError):

@@ -140,7 +140,7 @@ def test_a_run_whose_engine_died_keeps_what_it_learned(stage: Make) -> None:
     session = made.session()
     with pytest.raises(EngineError, match="killed"):
         play(session)
-    assert session.keeper.kept["version"] == 3
+    assert session.policy_saver.outcome["version"] == 3
     assert (session.run.policy / "policy").is_file()
     assert loaded is not None
 
@@ -210,7 +210,7 @@ def test_saving_the_policy_of_an_interrupted_run_has_an_end(stage: Make, monkeyp
     session = made.session()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert "took more than" in session.keeper.kept["failure"]
+    assert "took more than" in session.policy_saver.outcome["failure"]
 
 
 def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
@@ -218,15 +218,15 @@ def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
     session = made.session()
 
     def second(kind: str) -> Any:
-        asyncio.get_running_loop().call_soon(session.keeper.skip)
+        asyncio.get_running_loop().call_soon(session.policy_saver.skip)
         return _hanging(kind)
 
     made.learner.on_step, made.learner.on_save = cancel_at(2), second
-    assert not session.keeper.skip()
+    assert not session.policy_saver.skip()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert session.keeper.kept == {"failure": "skipped"}
-    assert not session.keeper.skip()
+    assert session.policy_saver.outcome == {"failure": "skipped"}
+    assert not session.policy_saver.skip()
 
 
 def test_what_a_save_that_was_cut_off_has_left_is_removed(stage: Make) -> None:
@@ -255,7 +255,7 @@ def test_a_start_that_fails_leaves_its_directory_free(stage: Make) -> None:
     with pytest.raises(EngineError):
         play(session)
     assert not session.run.summary.exists()
-    assert session.keeper.kept == {}
+    assert session.policy_saver.outcome == {}
     check_run_dir_free(session.run.path, "run")
     assert play(stage().session())["exit"] == "finished"
 
@@ -360,7 +360,7 @@ def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_tha
     session = again.session(run, resumed)
 
     async def stopped(batch: Any) -> Any:
-        session.steering.stop()
+        session.control.stop()
         await asyncio.Event().wait()
 
     again.learner.step = stopped

@@ -41,7 +41,7 @@ def session_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str,
         session = stage.session(run, resumed)
     else:
         session = stage.session()
-    session.prepared = replace(session.prepared, heldout=tuple(fake_prompts(3)))
+    session.inputs = replace(session.inputs, heldout=tuple(fake_prompts(3)))
     return session
 
 

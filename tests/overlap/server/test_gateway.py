@@ -286,7 +286,7 @@ def test_an_answer_that_never_arrived_is_given_to_whoever_asks_again_with_or_wit
 
 
 def test_more_requests_at_once_than_are_allowed_are_told_so(monkeypatch) -> None:
-    monkeypatch.setattr(gateway_, "AT_ONCE", 2)
+    monkeypatch.setattr(gateway_, "IN_FLIGHT_MAX", 2)
     voice = Waiting()
 
     async def work(s: Session) -> None:

@@ -13,7 +13,7 @@ import pytest
 from agent_runs import AGENT, Mine, rolled
 
 from overlap.core import Prompt
-from overlap.server import workdir_cleanup
+from overlap.server import harness
 
 PYTHON = f"{sys.executable} -S -c"
 
@@ -62,7 +62,7 @@ def test_a_socket_and_a_folder_in_a_loop_of_links_are_no_trap(tmp_path) -> None:
         (tmp_path / "deep" / "up").symlink_to("..")
         (tmp_path / "deep" / "own").symlink_to("../file")
         (tmp_path / "file").write_text("1")
-        workdir_cleanup.settle(tmp_path)
+        harness._clean_workdir(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["deep", "file"]
     assert os.listdir(tmp_path / "deep") == ["own"]
 

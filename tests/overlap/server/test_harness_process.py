@@ -26,7 +26,7 @@ def test_what_cannot_be_ended_is_named_within_a_time(tmp_path: Path, monkeypatch
         assert lives is not None
         monkeypatch.setattr(harness_process.process_tree, "marked", lambda mark: [lives] * 3)
         monkeypatch.setattr(harness_process.process_tree, "kill_tree", lambda pids, *given, **more: tried.append(pids))
-        with pytest.raises(RolloutError, match=r"lives on after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
+        with pytest.raises(RolloutError, match=r"still run after 0.1 s of SIGKILL: 1 \(.+\) and 2 more"):
             await made.close()
 
     asyncio.run(main())

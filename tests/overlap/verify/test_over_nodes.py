@@ -14,19 +14,23 @@ from sandbox.core import Verdict
 class OverNodes(StandIn):
     """A pool over nodes that judge twelve programs at once."""
 
-    at_once = 12
+    concurrency = 12
 
     def take_nodes(self) -> ClusterFigures:
         return ClusterFigures(1.0, ())
 
 
-@pytest.mark.parametrize(("pool", "at_once", "figures"), [(StandIn, 1, None), (OverNodes, 12, ClusterFigures(1.0, ()))])
-def test_a_pool_over_nodes_says_how_much_it_judges_at_once_and_what_its_nodes_did(pool, at_once, figures) -> None:
+@pytest.mark.parametrize(
+    ("pool", "concurrency", "figures"), [(StandIn, 1, None), (OverNodes, 12, ClusterFigures(1.0, ()))]
+)
+def test_a_pool_over_nodes_says_how_much_it_judges_concurrency_and_what_its_nodes_did(
+    pool, concurrency, figures
+) -> None:
     async def run() -> None:
         verifier = SandboxVerifier(config(workers=1), Judged(), pool=lambda: pool(says(Verdict.AC)))
-        assert (verifier.at_once, verifier.take_nodes()) == (1, None)  # it has not begun
+        assert (verifier.concurrency, verifier.take_nodes()) == (1, None)  # it has not begun
         await verifier.score(trajectory("x"))
-        assert (verifier.at_once, verifier.take_nodes()) == (at_once, figures)
+        assert (verifier.concurrency, verifier.take_nodes()) == (concurrency, figures)
         await verifier.close()
 
     asyncio.run(run())

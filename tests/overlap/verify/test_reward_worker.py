@@ -20,9 +20,10 @@ from verifying import SOON_S, Worked, config, gone, score, trajectory
 from overlap.core import Prompt, Scored
 from overlap.errors import ConfigError, VerifierError
 from overlap.process import process_tree
-from overlap.verify import shared
+from overlap.verify import prompt_transfer
 from overlap.verify.reward_pool import RewardPool
-from overlap.verify.reward_worker import RewardFault, WorkerLost
+from overlap.verify.reward_worker import WorkerLost
+from overlap.verify.user_fault import RewardFault
 from overlap.verify.verifier import SandboxVerifier
 
 
@@ -46,7 +47,7 @@ def test_a_worker_that_hangs_is_killed_with_its_children_and_its_sample_is_not_t
         return 1.0
 
     async def run() -> None:
-        pool = RewardPool(Worked(how), 1, wall_s=SOON_S, tell=told.append)
+        pool = RewardPool(Worked(how), 1, wall_s=SOON_S, notify=told.append)
         prompt = Prompt("p", ())
         assert (await pool.reward(prompt, "work")).value == 1.0
         first = pool.pids()
@@ -119,7 +120,7 @@ class Sized(Worked):
 def test_a_prompt_crosses_to_a_worker_once_however_many_its_samples(
     kept: int, sent: int, loaded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "KEPT_BYTES_MAX", kept)
+    monkeypatch.setattr(prompt_transfer, "KEPT_BYTES_MAX", kept)
     small, large = (
         Prompt(name, (), data=Weighed(tmp_path, size)) for name, size in (("small", 10), ("large", 5 << 20))
     )
@@ -382,7 +383,7 @@ def test_workers_end_with_a_driver_that_is_killed(beside_helper: dict[str, str])
     worker = process_tree.identify(int(driver.stdout.readline().split()[2]))
     assert worker is not None
     assert driver.stdout.readline() == "hanging\n"
-    below = process_tree.descendants(driver.pid)
+    below = process_tree.list_descendants(driver.pid)
     assert worker in below
     driver.kill()
     assert process_tree.await_end(below, SOON_S) == []

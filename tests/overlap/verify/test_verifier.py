@@ -76,7 +76,7 @@ def test_a_task_can_mask_a_sample() -> None:
 
 
 def test_our_failure_is_tried_again() -> None:
-    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("1"), WorkerDied("2"), Verdict.AC))
+    (scored,) = score(Judged(), trajectory("x"), answer=says(WorkerDied("1"), Verdict.AC))
     assert (scored.reward, scored.failure) == (1.0, "")
 
 
@@ -87,7 +87,7 @@ def test_after_the_last_try_the_sample_is_masked_and_says_why() -> None:
 
 def test_too_many_failures_stop_the_run_and_name_the_most_frequent_cause() -> None:
     async def run() -> None:
-        outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 3 + [WorkerDied("b")] * 6
+        outcomes = [Verdict.AC] * 19 + [WorkerDied("a")] * 2 + [WorkerDied("b")] * 4
         async with opened(Judged(), says(*outcomes)) as verifier:
             assert [(await verifier.score(trajectory("x"))).reward for _ in range(20)] == [1.0] * 19 + [None] * 1
             with pytest.raises(
@@ -344,7 +344,7 @@ def test_a_problem_whose_checker_fails_is_named_once_and_asked_no_more() -> None
 
     async def run() -> None:
         pool = StandIn(answer)
-        verifier = SandboxVerifier(config(), Checked(), pool=lambda: pool, judge_once=False, tell=told.append)
+        verifier = SandboxVerifier(config(), Checked(), pool=lambda: pool, judge_once=False, notify=told.append)
         for number in range(40):  # half of them, and yet no failure of ours
             scored = await verifier.score(trajectory(f"BROKEN {number}"))
             assert scored.reward is None

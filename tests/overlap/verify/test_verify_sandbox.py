@@ -43,7 +43,7 @@ def test_among_a_flood_of_hostile_programs_the_honest_ones_get_their_reward() ->
             assert verifier.tier in ("A", "B")
             programs = [p for hostile in HOSTILE for p in (HONEST, hostile)]
             scored = await asyncio.gather(*(verifier.score(trajectory(p, k)) for k, p in enumerate(programs)))
-            below = [p for pid in verifier.pids() for p in (pid, *(d.pid for d in process_tree.descendants(pid)))]
+            below = [p for pid in verifier.pids() for p in (pid, *(d.pid for d in process_tree.list_descendants(pid)))]
             return scored, tuple(p for pid in below if (p := process_tree.identify(pid)))
 
     scored, processes = asyncio.run(run())

@@ -117,32 +117,6 @@ def test_the_right_output_with_a_bad_exit_code_is_a_runtime_error(judge: Judge) 
 # --- forging the answer -----------------------------------------------------------------------------------------------
 
 
-PEEK = """
-import gc, sys
-def f(x):
-    found = []
-    frame = sys._getframe()
-    while frame:
-        found += [repr(v) for v in list(frame.f_locals.values()) + list(frame.f_globals.values())]
-        frame = frame.f_back
-    found += [repr(o) for o in gc.get_objects() if isinstance(o, (str, bytes, dict, list, tuple))]
-    for fd in range(64):
-        try:
-            import os
-            found.append(repr(os.pread(fd, 1 << 20, 0)))
-        except OSError: pass
-    try: found.append(open('/proc/self/environ').read() + open('/proc/self/cmdline').read())
-    except OSError: pass
-    needle = ''.join(reversed('24-ELDEEN'))
-    return needle if any(needle in text for text in found) else 'nothing found'
-"""
-
-
-def test_the_expected_value_is_nowhere_in_the_process(judge: Judge) -> None:
-    assert call(judge, PEEK, expected='"NEEDLE-42"').verdict is Verdict.WA
-    assert asserts(judge, PEEK, "assert f(1) == 'NEEDLE-42'").verdict is Verdict.WA
-
-
 @pytest.mark.parametrize("value", ["10**6000", "-(10**6000)", "[1] * 100000", "{'a': (1, 2)}", "1e308 * 10"])
 def test_large_and_odd_values_cross_unharmed(judge: Judge, value: str) -> None:
     assert asserts(judge, f"def f(x): return {value}", "assert f(1) != 3 and f(1) == f(1)").verdict is Verdict.AC

@@ -78,12 +78,7 @@ def test_a_cancel_ends_a_compilation(tiered_judge: Judge, cancelled: int) -> Non
 TEXT = "'x' * 100_000"
 WRITES = {
     "an output": (Problem("p", "stdio", (Case("", "1"),)), f"print({TEXT})", modes, "parse_mode"),
-    "a value": (
-        Problem("p", "function", (Case("[]", "1"),), fn_name="f"),
-        f"def f(): return {TEXT}",
-        values,
-        "same",
-    ),
+    "a value": (Problem("p", "function", (Case("[]", "1"),), fn_name="f"), f"def f(): return {TEXT}", values, "same"),
     "what an assert is about": (
         Problem("p", "assert", (Case("assert f() == 1"),)),
         f"def f(): return {TEXT}",

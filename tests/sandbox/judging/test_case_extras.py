@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from toolchains import need
+from wide import wide
 
 from sandbox import Case, InvalidProblem, Problem, Program
 from sandbox.judging import Judge
@@ -28,7 +29,7 @@ SAYS_ITS_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("language", SAYS_ITS_ARGUMENTS)
+@pytest.mark.parametrize("language", ["python", "c", *map(wide, [*SAYS_ITS_ARGUMENTS][2:])])
 def test_a_case_gives_its_arguments_to_the_program(judge: Judge, language: str) -> None:
     need(language)
     cases = (Case("", "a b|", arguments=("a b", "")), Case("", "x", arguments=("x",)), Case("", ""))

@@ -108,7 +108,7 @@ def test_a_checker_that_breaks_a_limit_is_our_error(judge: Judge, monkeypatch: p
 
 
 def test_files_that_do_not_fit_are_our_error(judge: Judge) -> None:
-    with pytest.raises(CheckerError, match="holds"):
+    with pytest.raises(CheckerError, match="has"):
         checked(judge, "print(1)", SUM_OF_TWO, Case("7" * (judge.jail.work_bytes + 1)))
 
 
@@ -126,8 +126,3 @@ def test_the_program_leaves_nothing_for_the_checker(judge: Judge) -> None:
     source = "open('json.py', 'w').write('import os; os._exit(0)'); open('output.txt', 'w').write('1 6'); print(0, 0)"
     checker = Program("import json\n" + SUM_OF_TWO.source)
     assert checked(judge, source, checker).verdict is Verdict.WA
-
-
-def test_a_message_holds_nothing_of_what_the_checker_says(judge: Judge) -> None:
-    checker = Program("import sys; print('NEEDLE', file=sys.stderr); sys.exit(1)")
-    assert "NEEDLE" not in str(checked(judge, "print(1)", checker, Case("1", "NEEDLE")).to_json())

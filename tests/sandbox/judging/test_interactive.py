@@ -105,14 +105,7 @@ def test_each_way_to_fail_has_its_verdict(judge: Judge, source: str, verdict: Ve
     assert talk(judge, source or " ", limits=limits).verdict is verdict
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "input()",
-        "print(5); input(); input()",
-        "import time; time.sleep(99)",
-    ],
-)
+@pytest.mark.parametrize("source", ["input()", "print(5); input(); input()", "import time; time.sleep(99)"])
 def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, source: str) -> None:
     done = talk(judge, source, limits=BRIEF)
     assert done.verdict is Verdict.TLE

@@ -48,7 +48,7 @@ def test_a_run_that_cannot_be_sent_is_not_taken_for_the_next(monkeypatch: pytest
             patch.setattr(Sent, "pack", full)
             with pytest.raises(WorkerDied):
                 jail.start(JailedRun(LIMITS, argv=("/bin/echo", "one")))
-        with pytest.raises(WorkerDied, match="failed before"):
+        with pytest.raises(WorkerDied, match="has failed"):
             jail.run(JailedRun(LIMITS, argv=("/bin/echo", "two")))
 
 

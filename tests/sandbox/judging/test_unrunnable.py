@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from toolchains import need
+from wide import every
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
@@ -39,7 +40,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("language", "source"), PROGRAMS)
+@pytest.mark.parametrize(("language", "source"), every(3, PROGRAMS))
 def test_what_cannot_be_run_is_the_programs_fault(tiered_judge: Judge, language: str, source: str) -> None:
     need(language)
     done = tiered_judge.judge(TWO, Program(source, language))

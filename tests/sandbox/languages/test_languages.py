@@ -11,7 +11,7 @@ from wide import wide
 from sandbox import Case, InvalidProblem, Judgement, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.core import MIB
-from sandbox.doctor.selftest import self_test
+from sandbox.doctor.doctor import self_test
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.languages.table import LANGUAGES, find_language

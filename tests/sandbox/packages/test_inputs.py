@@ -47,7 +47,7 @@ def test_inputs_that_every_validator_accepts_are_as_expected(
     assert main(["verify", str(package)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert "ok        inputs: 2 accepted by two.py, v" in shown
-    assert "note: input_validators/v.ctd is not run: no language here has the ending '.ctd'" in shown
+    assert "note: input_validators/v.ctd is not run: no supported language has the suffix '.ctd'" in shown
 
 
 def test_an_input_that_is_refused_is_a_surprise_with_the_validators_words(

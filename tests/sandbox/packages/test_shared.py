@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from packages import ALL, DATA
+from agreement import ALL, DATA
 from wide import wide
 
 from sandbox.cli import main

@@ -13,6 +13,7 @@ from pooling import RIGHT, SUM, pool_of, until
 from sandbox import Judgement, Pool, Verdict
 from sandbox.errors import HANGS_MAX, TRIES_MAX, Deaths, HeldUp, TookDown, WorkerDied, WorkerHung
 from sandbox.pool import supervisor as module
+from sandbox.pool.link import Link, Ticket, TryFailed
 from sandbox.pool.problem_memfd import write
 from sandbox.pool.shared_flags import SharedFlags
 from sandbox.pool.store import ReceivedProblems
@@ -54,16 +55,16 @@ class Deaf(Supervisor):
         self.dismissed += 1
 
     async def _reply(self, worker: Any) -> dict[str, Any]:
-        self.board.hand(worker.job.key)
+        self.flags.hand(worker.job.key)
         await asyncio.Event().wait()
         raise AssertionError
 
     async def _tell(self, head: dict[str, Any]) -> None:
         self.told.append(head)
 
-    async def work_on(self, hangs_max: int, deadline_s: float) -> asyncio.Task[None]:
+    async def work_on(self, deadline_s: float) -> asyncio.Task[None]:
         head = {"id": 1, "deadline_s": deadline_s, "expected_s": 1.0, "turn": 0}
-        job = self.jobs[1] = _Job(head, b"", write(SUM)[0], Deaths(hangs_max))
+        job = self.jobs[1] = _Job(head, b"", write(SUM)[0])
         self._enqueue(job)
         return asyncio.create_task(self._work())
 
@@ -75,13 +76,32 @@ class Deaf(Supervisor):
 
 
 @pytest.mark.parametrize("hangs_max", [HANGS_MAX, 1])
-def test_a_job_under_which_workers_hang_is_given_up_after_so_many(hangs_max: int) -> None:
+def test_a_job_under_which_workers_hang_is_given_up_after_so_many(
+    hangs_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hang(*given: Any) -> Judgement:
+        nonlocal asked
+        asked += 1
+        raise TryFailed(WorkerHung("a worker does not answer"), handed=True)
+
+    async def main() -> None:
+        async with pool_of(1) as pool:
+            with pytest.raises(HeldUp):
+                await pool._with_link(lambda link: link.ask({}, b"", Ticket(pool._counts)), hangs_max)
+            assert asked == pool.stats().infrastructure_failures == hangs_max
+
+    asked = 0
+    monkeypatch.setattr(Link, "ask", hang)
+    asyncio.run(main())
+
+
+def test_a_worker_that_hangs_is_replaced_and_its_job_comes_back_with_where_its_program_was() -> None:
     async def main() -> None:
         supervisor = Deaf()
-        task = await supervisor.work_on(hangs_max, 0.0)
+        task = await supervisor.work_on(0.0)
         await until(lambda: any("error" in head for head in supervisor.told))
-        assert supervisor.told[-1]["error"]["type"] == "HeldUp"
-        assert sum("failed" in head for head in supervisor.told) == supervisor.dismissed == hangs_max
+        assert (supervisor.told[-1]["error"]["type"], supervisor.told[-1]["handed"]) == ("WorkerHung", True)
+        assert supervisor.dismissed == 1
         await supervisor.end(task)
 
     asyncio.run(main())
@@ -94,7 +114,7 @@ def test_a_worker_that_does_not_hear_a_cancel_is_replaced_long_before_its_deadli
 
     async def main() -> None:
         supervisor = Deaf()
-        task = await supervisor.work_on(HANGS_MAX, 1e6)
+        task = await supervisor.work_on(1e6)
         await until(lambda: supervisor.board.is_handed(1))
         supervisor._cancel(1)
         await until(lambda: supervisor.dismissed == 1)

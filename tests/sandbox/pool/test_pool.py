@@ -36,17 +36,6 @@ def test_many_jobs_get_one_answer_each_in_their_own_order() -> None:
     assert [len(judgement.cases) for judgement in done[:2]] == [2, 2]
 
 
-def test_a_failure_stops_the_other_cases_unless_told_otherwise() -> None:
-    problem = Problem("p", "stdio", tuple(Case("", answer) for answer in "789"))
-
-    async def main(stop: bool) -> Judgement:
-        async with pool_of(1, stop_at_first_failure=stop) as pool:
-            return await pool.judge(problem, Program("print(8)"))
-
-    assert [case.verdict for case in asyncio.run(main(True)).cases] == ["WA"]
-    assert [case.verdict for case in asyncio.run(main(False)).cases] == ["WA", "AC", "WA"]
-
-
 def test_programs_find_the_packages_that_the_pool_was_given() -> None:
     pytest.importorskip("numpy")
     problem, program = Problem("p", "stdio", (Case("", "6"),)), Program("import numpy\nprint(numpy.arange(4).sum())")

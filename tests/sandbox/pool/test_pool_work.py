@@ -84,12 +84,12 @@ def test_equal_programs_are_run_once_and_others_are_not() -> None:
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[PoolWorker]:
     mine, theirs = socket.socketpair()
-    shelf, parcels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with mine, theirs, shelf, parcels:
-        worker = PoolWorker(theirs, parcels, SharedFlags(), "auto", str(tmp_path), {})
+    received, handles = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with mine, theirs, received, handles:
+        worker = PoolWorker(theirs, handles, SharedFlags(), "auto", str(tmp_path), {})
         problem, _ = write(SUM)
         for _ in range(8):  # with each job its problem, as the supervisor sends it
-            socket.send_fds(shelf, [b"+"], [problem.fd])
+            socket.send_fds(received, [b"+"], [problem.fd])
         yield worker
         worker.close()
 

@@ -34,7 +34,7 @@ async def kill_while(pool: Pool, task: asyncio.Task[Judgement], times: int) -> N
         patch.setattr(control, "sample", ask_control)
         while not task.done() and times:
             await asyncio.sleep(0.02)
-            if any(map(link.board.is_handed, link.asked.keys() - controls)):
+            if any(map(link.flags.is_handed, link.asked.keys() - controls)):
                 struck = members(pool, "worker")
                 for process in struck:
                     process.kill()

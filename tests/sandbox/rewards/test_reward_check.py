@@ -185,7 +185,7 @@ def test_the_zoo_is_listed_without_a_function(capsys: pytest.CaptureFixture[str]
         (["zoo", "rewards:nothing"], "nothing"),
         (["zoo", "rewards:reward", "--only", "no-such-entry"], "no-such-entry"),
         (["zoo", "rewards:reward", "--repeats", "0"], "--repeats 0"),
-        (["check-reward", "rewards:silent", "--no-zoo"], "judged none"),
+        (["check-reward", "rewards:silent", "--no-zoo"], "returned None for all"),
         (["check-reward", "rewards:reward", "--samples", "absent.jsonl"], "absent.jsonl"),
         (["check-reward", "rewards:reward", "--samples", "bad.jsonl"], "bad.jsonl:2:"),
         (["check-reward", "rewards:reward", "--samples", "unlabelled.jsonl"], '"right" must be true or false'),

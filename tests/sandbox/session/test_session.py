@@ -201,13 +201,6 @@ def test_a_reader_of_values_that_lie_gets_text(tier: Isolation) -> None:
     assert odd.value == "'\\ud800'"
 
 
-def test_what_a_program_says_of_a_call_can_be_written_down(tier: Isolation) -> None:
-    codes = ("raise ValueError('\\ud800')", "class Lie:\n    def __repr__(self): return '\\ud800'\nLie()")
-    raised, shown = ask(tier, *codes)
-    assert str(raised.error).endswith("ValueError: \\ud800")
-    assert shown.value == "\\ud800"
-
-
 def test_two_sessions_see_nothing_of_each_other(tier: Isolation) -> None:
     async def main() -> list[Any]:
         async with Sessions(2, isolation=tier, limits=LIMITS) as sessions:

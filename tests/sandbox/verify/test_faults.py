@@ -37,7 +37,7 @@ def test_a_referee_that_fails_on_one_submission_leaves_the_others_their_verdicts
     package = write_package(tmp_path, files)
     assert main(["verify", str(package)]) == 2
     shown = capsys.readouterr()
-    why = "secret/1: the validator wrote score.txt, and rejected"
+    why = "secret/1: the validator wrote score.txt, but rejected the output"
     lines = [line.split(maxsplit=2) for line in shown.out.splitlines()]
     assert ["FAILED", "wrong_answer/eight.py", why] in lines
     assert [line[:2] for line in lines if line[0] == "ok"] == [
@@ -161,7 +161,7 @@ def test_answers_that_are_missing_or_that_nobody_asked_for_are_noted(
         (["judge", "sum.KPP", "right.py"], "sum.KPP: archives are not supported; unpack it"),
         (["verify", "right.py"], "right.py: is no directory"),
         (["judge", "sum", "right.py", "--all"], "--all is for problem.json"),
-        (["judge", "sum", "/dev/null"], "/dev/null: is no file and no directory"),
+        (["judge", "sum", "/dev/null"], "/dev/null: is neither a file nor a directory"),
         (["judge", "problem.json", "sum"], "sum: is a directory; give one file"),
     ],
 )

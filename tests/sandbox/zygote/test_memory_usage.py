@@ -33,10 +33,7 @@ FILLS = f"m = mmap.mmap(-1, {64 * MIB})\nm.write(b'x' * {64 * MIB})\n"
 
 @pytest.mark.parametrize(
     "source",
-    [
-        FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}",
-        FILLS + f"if os.fork():\n    m.close()\n    os.wait()\n{SAYS}",
-    ],
+    [FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}", FILLS + f"if os.fork():\n    m.close()\n    os.wait()\n{SAYS}"],
     ids=["dropped", "kept by a child that never touched it"],
 )
 def test_shared_memory_that_no_process_shows_as_its_own_is_counted(source: str) -> None:

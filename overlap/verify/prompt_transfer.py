@@ -1,6 +1,6 @@
 """A prompt crosses to a reward worker once, however many of its samples are rewarded there.
 
-    Prompt ── dill, once ──▶ Dumped ── Sender, once per worker ──▶ pipe ──▶ Receiver ── loaded once ──▶ Prompt
+    Prompt ── dill, once ──▶ Dumped ── Sender, once per worker ──▶ call ──▶ Receiver ── loaded once ──▶ Prompt
 
 A prompt may hold megabytes of the task's data. Both ends keep what was used last, within the same bounds, and the
 driver says what to forget, so neither has to ask.
@@ -8,21 +8,21 @@ driver says what to forget, so neither has to ask.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from overlap.core import Prompt
+from overlap.process import PackedCall, pack_call
 
 KEPT_MAX = 256
 KEPT_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Dumped:
+class DumpedPrompt:
     """A prompt as bytes. ``number`` names it to the workers; the prompt is held, so that its identity stays its own."""
 
     prompt: Prompt
@@ -50,7 +50,7 @@ class _Kept(OrderedDict[int, Any]):
         return gone
 
 
-class Dumps:
+class PromptDumps:
     """The prompts that were dumped last, known by identity. For any thread."""
 
     def __init__(self, dump: Callable[[Prompt], bytes]) -> None:
@@ -59,37 +59,36 @@ class Dumps:
         self._lock = threading.Lock()
         self._made = 0
 
-    def of(self, prompt: Prompt) -> Dumped:
+    def of(self, prompt: Prompt) -> DumpedPrompt:
         """Raises what ``dump`` raises."""
         with self._lock:  # samples of one prompt come together: the first dumps it, the others wait
             if (known := self._kept.get(id(prompt))) is not None:
                 self._kept.move_to_end(id(prompt))
                 return known  # type: ignore[no-any-return]
-            dumped = Dumped(prompt, self._made, self._dump(prompt))
+            dumped = DumpedPrompt(prompt, self._made, self._dump(prompt))
             self._made += 1
             self._kept.keep(id(prompt), dumped)
             return dumped
 
 
-class Sender:
+class PromptSender:
     """What one worker has, as the driver knows it."""
 
     def __init__(self) -> None:
         self._there = _Kept(lambda size: int(size))
 
-    def messages(self, dumped: Dumped, answer: str) -> list[bytes]:
-        """To be sent in this order: a head, and the prompt where it is new there."""
-        gone: list[int] = []
+    def message(self, dumped: DumpedPrompt, answer: str) -> PackedCall:
+        """The call of ``reward``: with the prompt where it is new there, and with the numbers of what to forget."""
+        forget: list[int] = []
         new = dumped.number not in self._there
         if new:
-            gone = self._there.keep(dumped.number, len(dumped.data))
+            forget = self._there.keep(dumped.number, len(dumped.data))
         else:
             self._there.move_to_end(dumped.number)
-        head = json.dumps({"prompt": dumped.number, "new": new, "forget": gone, "answer": answer}).encode()
-        return [head, dumped.data] if new else [head]
+        return pack_call("reward", dumped.number, dumped.data if new else None, forget, answer)
 
 
-class Receiver:
+class PromptReceiver:
     """The worker's end."""
 
     def __init__(self, load: Callable[[bytes], Prompt]) -> None:
@@ -97,16 +96,14 @@ class Receiver:
         self._loaded: dict[int, Prompt] = {}
         self._raw: dict[int, bytes] = {}
 
-    def receive(self, pipe: Any) -> tuple[Callable[[], Prompt], str]:
-        """The next call: how to get its prompt (which may raise what the user's classes raise), and its answer."""
-        head = json.loads(pipe.recv_bytes())
-        number = head["prompt"]
-        if head["new"]:
-            self._raw[number] = pipe.recv_bytes()
-        for gone in head["forget"]:
+    def receive(self, number: int, data: bytes | None, forget: Sequence[int]) -> Callable[[], Prompt]:
+        """Take note of what was sent; returns how to get the prompt, which may raise what the user's classes raise."""
+        if data is not None:
+            self._raw[number] = data
+        for gone in forget:
             self._loaded.pop(gone, None)
             self._raw.pop(gone, None)
-        return lambda: self._prompt(number), head["answer"]
+        return lambda: self._prompt(number)
 
     def _prompt(self, number: int) -> Prompt:
         if number not in self._loaded:

@@ -1,9 +1,9 @@
-"""The life of a tree of processes behind a door: it begins once, many wait for it, it ends once and with one cause.
+"""Processes that belong together: started once, awaited by many, ended once and with one cause.
 
     spawn ──▶ guard: await what they do ──▶ fail: the first cause stays, all who wait wake, all are killed ──▶ close
 
-The engine's door and the learner's hold one, and add the calls that they make. Reward workers die and are replaced one
-by one, and the sandbox ends its own processes: neither is a life.
+The engine, the learner and each reward worker are such processes; ``calls`` adds the calls that they serve. The sandbox
+ends its own processes.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from overlap.process import process_tree, run_environment
 
 CAUSE_S = 1.0
-"""A failure whose cause may yet turn up is reported after this long: who dies often says why a moment later, and who
-loses a connection says so before the death at its other end is noticed."""
+"""Seconds after which a failure is reported whose cause may yet turn up: a process that dies often sends the reason a
+moment later, and one that loses a connection reports that before the death at the other end is noticed."""
 _KILL_S = 10.0  # for the kernel to end a killed process, memory of many GiB included
 
 
-class Life:
-    """Processes that live and die together. Constructing it starts nothing.
+class ChildProcesses:
+    """Processes that end together: with the first of them, or when they are closed. Constructing it starts nothing.
 
-    ``name`` is what messages call it ("engine"), ``fault`` makes the error of the door, ``scratch`` is the directory of
-    the run, and ``log`` takes what the processes print. All methods belong to one event loop, but ``pids``.
+    ``name`` is what messages call them ("engine"), ``fault`` makes the error that is raised, ``scratch`` is the run's
+    directory, and ``log`` takes what the processes print. All methods but ``pids`` belong to one event loop.
     """
 
     def __init__(self, name: str, fault: Callable[[str], Exception], scratch: Path, log: Path | None = None) -> None:
@@ -52,29 +54,36 @@ class Life:
 
     @property
     def folder(self) -> Path:
-        """The tree's own directory, which goes with it: there from the first ``spawn`` on."""
+        """Directory of these processes: made by the first ``spawn``, removed by ``close``."""
         return self._scratch / f"{self.name}-{self._token[-6:]}"
 
     @property
     def over(self) -> bool:
-        """True when nothing can be asked of the processes any more."""
+        """True once the processes have failed or were closed."""
         return self._cause is not None
 
     def spawn(
-        self, title: str, argv: Sequence[str], environment: Mapping[str, str], *, fds: Sequence[int] = ()
+        self,
+        title: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        fds: Sequence[int] = (),
+        **options: Any,
     ) -> subprocess.Popen[bytes]:
-        """Start ``sys.executable argv`` in the tree's folder and in a session of its own: Ctrl-C is our affair.
+        """Start ``sys.executable argv``, in ``folder`` and in a session of its own (Ctrl-C is the driver's to handle);
+        ``options`` are further arguments of ``Popen``, or take the place of ours.
 
-        Its death ends the life, and so does a start that fails; ``title`` names it then. Raises the cause when the life
-        is over.
+        Its death ends all of them, and so does a start that fails; ``title`` names it in the error. Raises the cause
+        when they are over.
         """
         self.check()
         with self.starting(title):
-            return self._spawn(title, argv, environment, fds)
+            return self._spawn(title, argv, environment, {"pass_fds": fds, **options})
 
     @contextlib.contextmanager
     def starting(self, title: str) -> Iterator[None]:
-        """An OSError inside ends the life, and is raised as its cause: ``title`` cannot be started."""
+        """End the processes and raise "``title`` cannot be started" for an OSError inside."""
         try:
             yield
         except OSError as exc:
@@ -82,7 +91,7 @@ class Life:
             self.check()
 
     def _spawn(
-        self, title: str, argv: Sequence[str], environment: Mapping[str, str], fds: Sequence[int]
+        self, title: str, argv: Sequence[str], environment: Mapping[str, str], options: Mapping[str, Any]
     ) -> subprocess.Popen[bytes]:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         mine = {
@@ -93,15 +102,13 @@ class Life:
         }
         with contextlib.ExitStack() as stack:
             out = stack.enter_context(self.log.open("ab")) if self.log is not None else subprocess.DEVNULL
-            process = subprocess.Popen(
+            known: dict[str, Any] = {"cwd": self.folder, "stdout": out, "stderr": subprocess.STDOUT}
+            process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, *argv],
-                cwd=self.folder,
-                env=run_environment.environment(**(mine | dict(environment))),
-                pass_fds=fds,
+                env=run_environment.child_environment(**(mine | dict(environment))),
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
                 start_new_session=True,
+                **(known | dict(options)),
             )
         self._born.append(process)
         self._titles[process.pid] = title
@@ -111,19 +118,19 @@ class Life:
         return process
 
     def pids(self) -> tuple[int, ...]:
-        """Processes of the tree that are alive."""
+        """Pids of the processes, and of what they have started, that are alive."""
         born = [known for p in self._born if p.returncode is None and (known := process_tree.identify(p.pid))]
-        tree = [*born, *(below for process in born for below in process_tree.descendants(process.pid))]
+        tree = [*born, *(below for process in born for below in process_tree.list_descendants(process.pid))]
         return tuple(process.pid for process in tree if process_tree.alive(process))
 
     def check(self) -> None:
-        """Raise the cause when the life is over."""
+        """Raise the cause when the processes are over."""
         if self._cause is not None:
             raise copy.copy(self._cause) from self._cause.__cause__
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """What is awaited inside ends when the life does, with its cause."""
+        """What is awaited inside ends when the processes do, with their cause."""
         self.check()
         task = asyncio.current_task()
         assert task is not None
@@ -148,11 +155,13 @@ class Life:
             self.check()
 
     def fail(self, cause: Exception | str) -> None:
-        """The processes are of no use any more: the first cause stays, everybody who waits gets it, all are killed."""
+        """Kill all processes and raise ``cause`` in everything that waits for them; only the first cause counts."""
         self._end(self._fault(cause) if isinstance(cause, str) else cause, died=True)
 
     def fail_soon(self, cause: Exception | str, *, said: bool = False) -> None:
-        """As ``fail``, unless a better cause turns up; what a process ``said`` is better than how it ended."""
+        """As ``fail``, after CAUSE_S, unless a better cause turns up: the report of a process (``said``) is better than
+        its exit code.
+        """
         if self._likely is None or (said and not self._said):
             self._likely, self._said = cause, said
         asyncio.get_running_loop().call_later(CAUSE_S, self._fail_likely)
@@ -186,7 +195,9 @@ class Life:
         self.died(f"{self._titles[process.pid]} (pid {process.pid})", code)
 
     def died(self, who: str, code: int | None) -> None:
-        """A process of the tree has ended, so that the life does: at once where it was killed (negative), else soon."""
+        """End all processes because this one has ended: at once where a signal killed it (negative ``code``), else
+        soon.
+        """
         text = self.obituary(who, code)
         if code is not None and code < 0:
             self.fail(text)
@@ -198,35 +209,33 @@ class Life:
         os.close(self._watched.pop(pid))
 
     def obituary(self, who: str, code: int | None) -> str:
-        """How a process ended, where its output is, and the last error in there."""
-        return f"{who} {ended(code)}{see(self.log)}"
+        """Describe how a process ended, where its output is, and the last error in there."""
+        return f"{who} {describe_exit(code)}{log_hint(self.log)}"
 
     def _bury(self) -> None:
         if self._born:
-            self._end_tree()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _end_tree(self) -> None:
-        left = process_tree.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
-        orphans = process_tree.marked(f"{run_environment.LIFE}={self._token}")
-        process_tree.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
-        for process in self._born:
-            if process.pid not in left:
+            with contextlib.suppress(OSError):  # no descriptor is left to look with; what they started is bound to them
+                process_tree.kill_tree([p.pid for p in self._born if p.returncode is None], _KILL_S, reap=False)
+                orphans = process_tree.marked(f"{run_environment.LIFE}={self._token}")
+                process_tree.kill_tree(orphans, _KILL_S, reap=False, trackers=True)
+            until = time.monotonic() + _KILL_S
+            for process in self._born:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_KILL_S)
-        run_environment.remove_shared(self._token)
+                    process.wait(max(0.0, until - time.monotonic()))
+            run_environment.remove_shared(self._token)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _reason(exc: OSError) -> str:
-    """What the system says, of which path, and the way out."""
+    """The system's message with the path, and the way out."""
     said = exc.strerror or str(exc)
     if exc.filename is None:
         return f"{said}; end other programs, or raise the limits that `ulimit -a` shows"
     return f"{said}: {exc.filename}; free space there or choose another place (TMPDIR, run.dir)"
 
 
-def ended(code: int | None) -> str:
-    """In words how a process ended, by its exit code (negative: by that signal; None: not known)."""
+def describe_exit(code: int | None) -> str:
+    """How a process ended, as text, from its exit code (negative: the signal that killed it; None: not known)."""
     if code is None:
         return "died"
     if code >= 0:
@@ -234,8 +243,8 @@ def ended(code: int | None) -> str:
     return f"was killed by signal {-code} ({signal.Signals(-code).name})"
 
 
-def see(log: Path | None) -> str:
-    """Where to look, and the last line of the log that names an error."""
+def log_hint(log: Path | None) -> str:
+    """Where to look ("; see PATH"), with the last line of the log that names an error; "" without a log."""
     if log is None:
         return ""
     try:

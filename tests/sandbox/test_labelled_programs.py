@@ -1,4 +1,4 @@
-"""Agreement with contest packages and labelled programs: what their authors recorded is what we say.
+"""Agreement with labelled programs of APPS and SandboxFusion: what was recorded is what the sandbox says.
 
 SANDBOX_AGREEMENT=all judges every submission; without it, a sample of some seconds.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
 import pytest
-from packages import ALL, DATA, Submission, limits
+from agreement import ALL, DATA, limits
 from wide import wide
 
 from sandbox import Case, InvalidProblem, Judgement, Pool, Problem, Program, ToolchainMissing, Verdict
@@ -40,10 +40,6 @@ def judge_all(pairs: Iterable[tuple[Problem, Program]], *, stop: bool = True) ->
             return list(await asyncio.gather(*(one(pool, pair) for pair in pairs)))
 
     return asyncio.run(main())
-
-
-def sample(items: Sequence[Submission], *names: str) -> Sequence[Submission]:
-    return items if ALL else [item for item in items if item.name.partition("/")[2] in names]
 
 
 # --- APPS -------------------------------------------------------------------------------------------------------------

@@ -18,16 +18,16 @@ from places import ROOT
 
 from overlap.errors import EngineError
 from overlap.process import (
-    Call,
-    Life,
+    ChildProcesses,
     Peer,
+    RemoteCall,
     RemoteFault,
     alive,
-    encode,
+    encode_message,
     identify,
-    receive,
+    receive_message,
     run_name,
-    shared,
+    shared_memory_names,
 )
 
 PAUSE = "import signal; signal.pause()"
@@ -42,16 +42,18 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.fixture
-def life(tmp_path: Path) -> Life:
-    return Life("engine", EngineError, tmp_path, tmp_path / "log")
+def life(tmp_path: Path) -> ChildProcesses:
+    return ChildProcesses("engine", EngineError, tmp_path, tmp_path / "log")
 
 
-def test_making_one_starts_and_writes_nothing(life: Life, tmp_path: Path) -> None:
+def test_making_one_starts_and_writes_nothing(life: ChildProcesses, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert life.pids() == ()
 
 
-def test_a_death_wakes_all_who_wait_with_its_cause_and_the_last_error_of_the_log(life: Life, tmp_path: Path) -> None:
+def test_a_death_wakes_all_who_wait_with_its_cause_and_the_last_error_of_the_log(
+    life: ChildProcesses, tmp_path: Path
+) -> None:
     async def wait() -> None:
         with life.guard():
             await asyncio.Event().wait()
@@ -74,7 +76,7 @@ def test_a_death_wakes_all_who_wait_with_its_cause_and_the_last_error_of_the_log
         assert str(end).endswith("log: RuntimeError: out of memory")
 
 
-def test_of_two_ends_the_better_cause_is_told(life: Life) -> None:
+def test_of_two_ends_the_better_cause_is_told(life: ChildProcesses) -> None:
     async def main() -> None:
         life.fail_soon("a connection was lost")
         life.fail("it was killed by signal 9")
@@ -86,7 +88,7 @@ def test_of_two_ends_the_better_cause_is_told(life: Life) -> None:
     run(main())
 
 
-def test_what_a_process_said_is_told_rather_than_how_it_ended(life: Life) -> None:
+def test_what_a_process_said_is_told_rather_than_how_it_ended(life: ChildProcesses) -> None:
     """Its end may be noticed before its last words are read."""
 
     async def main() -> None:
@@ -102,7 +104,7 @@ def test_what_a_process_said_is_told_rather_than_how_it_ended(life: Life) -> Non
 
 def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    life = Life("engine", EngineError, tmp_path / "file")
+    life = ChildProcesses("engine", EngineError, tmp_path / "file")
     told = r"the process cannot be started: Not a directory: .*/file/.*; free space there or choose another place"
 
     async def main() -> None:
@@ -117,7 +119,7 @@ def test_a_process_that_cannot_be_started_ends_the_life_with_its_place_and_the_w
 
 
 def test_a_start_that_the_system_refuses_leaves_no_folder(
-    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    life: ChildProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -135,7 +137,7 @@ def test_a_start_that_the_system_refuses_leaves_no_folder(
 
 
 def test_a_process_for_which_no_descriptor_is_left_ends_the_life_with_the_limit(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: ChildProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -151,7 +153,9 @@ def test_a_process_for_which_no_descriptor_is_left_ends_the_life_with_the_limit(
     run(main())
 
 
-def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what_was_shared(life: Life) -> None:
+def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what_was_shared(
+    life: ChildProcesses,
+) -> None:
     code = (
         "import os, subprocess, sys, time\n"
         "from multiprocessing.shared_memory import SharedMemory\n"
@@ -179,12 +183,12 @@ def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what
     child, folder = run(main())
     assert not alive(child)
     assert not folder.exists()
-    assert shared(run_name(folder.parent)) == []
+    assert shared_memory_names(run_name(folder.parent)) == []
 
 
-def test_two_lives_in_one_scratch_end_each_alone(life: Life, tmp_path: Path) -> None:
+def test_two_lives_in_one_scratch_end_each_alone(life: ChildProcesses, tmp_path: Path) -> None:
     async def main() -> None:
-        other = Life("engine", EngineError, tmp_path)
+        other = ChildProcesses("engine", EngineError, tmp_path)
         first, second = (each.spawn("the engine process", ["-c", PAUSE], {}) for each in (life, other))
         assert life.pids() == (first.pid,)
         await life.close()
@@ -196,7 +200,7 @@ def test_two_lives_in_one_scratch_end_each_alone(life: Life, tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-def test_a_task_that_is_cancelled_as_the_life_ends_stays_cancelled(life: Life) -> None:
+def test_a_task_that_is_cancelled_as_the_life_ends_stays_cancelled(life: ChildProcesses) -> None:
     async def wait() -> None:
         with life.guard():
             await asyncio.Event().wait()
@@ -212,7 +216,7 @@ def test_a_task_that_is_cancelled_as_the_life_ends_stays_cancelled(life: Life) -
     run(main())
 
 
-def test_calls_cross_side_by_side_errors_come_back_and_a_cancelled_call_is_taken_back(life: Life) -> None:
+def test_calls_cross_side_by_side_errors_come_back_and_a_cancelled_call_is_taken_back(life: ChildProcesses) -> None:
     environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{Path(__file__).parent}"}
 
     async def main() -> None:
@@ -237,17 +241,17 @@ def test_messages_arrive_whole_and_in_order() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         for number in range(3):
-            ours.sendall(encode(Call(number, "step", (array("i", range(100)),))))
-        ours.sendall(encode(Call(3, "step"))[:-1])
+            ours.sendall(encode_message(RemoteCall(number, "step", (array("i", range(100)),))))
+        ours.sendall(encode_message(RemoteCall(3, "step"))[:-1])
         ours.close()
         with theirs.makefile("rb") as stream:
-            assert [receive(stream).number for _ in range(3)] == [0, 1, 2]
+            assert [receive_message(stream).number for _ in range(3)] == [0, 1, 2]
             for _ in range(2):  # cut short, and nothing more
                 with pytest.raises(EOFError):
-                    receive(stream)
+                    receive_message(stream)
 
 
-def test_a_stopped_process_is_closed_all_the_same(life: Life) -> None:
+def test_a_stopped_process_is_closed_all_the_same(life: ChildProcesses) -> None:
     async def main() -> int | None:
         process = life.spawn("the engine process", ["-c", PAUSE], {})
         os.kill(process.pid, signal.SIGSTOP)

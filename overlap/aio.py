@@ -1,0 +1,74 @@
+"""What asyncio lacks: the first of several awaitables, one error in place of a group, threads that are never abandoned.
+
+task, _ = await race(work(), stop.wait())    # the loser is cancelled, and has ended, when this returns
+with unwrapped(): async with TaskGroup() ...  # raises the error that brought the group down
+await shielded_thread(os.replace, new, path)  # a cancellation waits for the thread
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def race(*awaitables: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> tuple[asyncio.Future[Any], ...]:
+    """Wait until one of ``awaitables`` is done, and return a future for each of them, in their order.
+
+    Coroutines run as tasks of ``race``: those that lose are cancelled and have ended when it returns or raises. Tasks
+    and futures are the caller's, and go on. Errors stay in the futures; only cancellation is raised.
+    """
+    futures = tuple(asyncio.ensure_future(awaitable) for awaitable in awaitables)
+    try:
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        own = [future for future, given in zip(futures, awaitables, strict=True) if future is not given]
+        for future in own:
+            future.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
+    return futures
+
+
+@contextmanager
+def unwrapped() -> Iterator[None]:
+    """Raise the error that brought a task group down, its first leaf, in place of the group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from error.__cause__
+
+
+async def shielded_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do quick ``work`` in a thread, as ``asyncio.to_thread``; a cancellation is raised once the work has ended, so
+    that nobody tidies up, or goes on, beside a thread that still renames.
+    """
+    running = asyncio.create_task(asyncio.to_thread(work, *args, **kwargs))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is None:
+        return running.result()
+    running.exception()  # mark it as seen; the cancellation is what the caller asked for
+    raise cancelled
+
+
+@asynccontextmanager
+async def threaded(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enter and leave ``context`` in threads, each with ``shielded_thread``."""
+    try:
+        yield await shielded_thread(context.__enter__)
+    except BaseException as error:
+        if not await shielded_thread(context.__exit__, type(error), error, error.__traceback__):
+            raise
+    else:
+        await shielded_thread(context.__exit__, None, None, None)
