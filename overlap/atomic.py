@@ -3,7 +3,7 @@
     partial_path ──▶ fill it ──▶ sync ──▶ replace: what was there steps aside, comes back if the rename fails, goes
 
 A kill at any moment leaves the new one or the former one, under its own name or, between two renames of a folder, under
-a hidden one: whoever owns the place calls ``settle`` when it comes back to it.
+a hidden one: whoever owns the place calls ``settle_path`` when it comes back to it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_atomic(path: Path, data: str | bytes) -> None:
                 os.fsync(out.fileno())
             os.replace(partial, path)
     finally:
-        remove(partial)
+        remove_path(partial)
 
 
 def partial_path(path: Path) -> Path:
@@ -87,7 +87,7 @@ def replace(new: Path, path: Path) -> None:
     """Rename ``new`` to ``path``, beside it; what was there goes. Raises RunDirError: ``path`` is what it was then."""
     former = former_path(path)
     with guarded(path):
-        remove(former)
+        remove_path(former)
         aside = new.is_dir() and os.path.lexists(path)
         if aside:
             os.rename(path, former)
@@ -99,10 +99,10 @@ def replace(new: Path, path: Path) -> None:
             raise
     with suppress(OSError):  # it has its name, on a file system too that cannot bring a folder to the disk
         _fsync(path.parent)
-    remove(former)
+    remove_path(former)
 
 
-def settle(path: Path) -> None:
+def settle_path(path: Path) -> None:
     """End what a kill cut short: the former ``path`` comes back if there is none, and nothing hidden of it is left.
 
     For the owner of the place: what another process or thread is making there goes too. Raises RunDirError.
@@ -114,10 +114,10 @@ def settle(path: Path) -> None:
         names = os.listdir(path.parent) if path.parent.is_dir() else []
     for name in names:
         if is_hidden_name(name, path.name):
-            remove(path.with_name(name))
+            remove_path(path.with_name(name))
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file, link or tree as far as it can be. Raises nothing."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

@@ -32,7 +32,7 @@ def _run(args: argparse.Namespace) -> int:
         return done
     with closing(done) as lines:
         for line in lines:
-            show(line)
+            print_output(line)
     return 0
 
 
@@ -65,7 +65,9 @@ def command(main: Callable[[], int] = main) -> int:
     from overlap.process import SIGNALS
 
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a name may hold what the terminal cannot show
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # as stderr: a name may hold what the terminal cannot print_output
     code = main()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -79,7 +81,7 @@ def _end_at_once(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def show(*lines: str) -> None:
+def print_output(*lines: str) -> None:
     """The output of a command, on stdout. Raises RunDirError where it cannot be written."""
     try:
         print(*lines, sep="\n", flush=True)

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from overlap.atomic import guarded, remove
+from overlap.atomic import guarded, remove_path
 from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder, read_piece, write_piece
 from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
@@ -242,4 +242,4 @@ def _token(folder: Path) -> Iterator[tuple[str, str]]:
             return
         yield str(path), words
     finally:
-        remove(path)
+        remove_path(path)

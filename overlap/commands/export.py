@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from overlap.atomic import guarded, partial_path, remove
+from overlap.atomic import guarded, partial_path, remove_path
 from overlap.config import Config, config_from_dict
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
@@ -44,7 +44,7 @@ def export_command(run: str, *, step: int | None = None, out: Path | None = None
         with guarded(target):
             os.rename(partial, target)
     finally:
-        remove(partial)
+        remove_path(partial)
     return target, state.step, version
 
 

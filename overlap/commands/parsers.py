@@ -135,7 +135,7 @@ def _ctl(commands: Subparsers) -> None:
     )
     ctl = _add(commands, "ctl", _run_ctl, "pause, resume, drain, save or stop a run, or print its status", more)
     ctl.add_argument("run", metavar="RUN", help="its run directory, for instance runs/latest")
-    ctl.add_argument("wish", metavar="COMMAND", choices=tuple(_CTL_COMMANDS), help="one of those below")
+    ctl.add_argument("wish", metavar="COMMAND", choices=tuple(_CTL_COMMANDS), help="one of the commands below")
 
 
 def _run_ctl(args: argparse.Namespace) -> Iterator[str]:

@@ -11,10 +11,10 @@ from overlap.config import Config, last_override, load_config
 from overlap.errors import ConfigError
 from overlap.placement import check_fit, memory_plan, memory_table
 from overlap.prepare import (
-    asked_for,
     check_place,
     devices_plan,
     devices_plan_lines,
+    memory_inputs,
     plan_lines,
     prepare,
     seat,
@@ -89,7 +89,7 @@ def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> 
     kept = training.open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
     if resume:
         training.check_resume(inputs, with_changes=with_changes)
-    asked = asked_for(inputs, kept)
+    asked = memory_inputs(inputs, kept)
     seats = placed.seating(cfg)
     memory = memory_plan(asked, seats)
     yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)

@@ -244,6 +244,15 @@ class Batch:
         """Age in versions of each sample, by its oldest token."""
         return tuple(self.version - s.trajectory.version_min for s in self.samples if s.trajectory.spans)
 
+    def too_old(self, max_staleness: int) -> str:
+        """Name the first sample whose age is not in 0..``max_staleness`` versions; "" where there is none."""
+        for scored in self.samples:
+            age = self.version - scored.trajectory.version_min
+            if scored.trajectory.spans and not 0 <= age <= max_staleness:
+                bound = f"rollout.max_staleness={max_staleness}"
+                return f"sample {scored.id} is {age} versions old at step {self.step}, {bound}"
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class StepReport:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.aio import shielded_thread
-from overlap.atomic import partial_path, remove, replace, write_atomic
+from overlap.atomic import partial_path, remove_path, replace, write_atomic
 from overlap.config import Config
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import RunDirError
@@ -159,7 +159,7 @@ class Evaluator:
         except RunDirError as error:  # a full disk costs no training
             self._lost(f"{self._best.name}/", str(error))
         finally:
-            await asyncio.to_thread(remove, making)
+            await asyncio.to_thread(remove_path, making)
 
     async def _measure(self, when: str) -> PassRate:
         run, progress = self._cfg.run, self._progress

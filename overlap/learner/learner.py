@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from overlap.aio import shielded_thread
-from overlap.atomic import partial_path, remove, replace, sync
+from overlap.atomic import partial_path, remove_path, replace, sync
 from overlap.config import Config, LearnConfig
 from overlap.core import Batch, StepReport, WeightUpdate
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
@@ -111,13 +111,8 @@ class ProcessLearner:
         """The age of each sample, counted from the version that this learner really holds."""
         if batch.version != self._version:
             raise LearnerError(f"batch.version={batch.version}, but the learner holds version {self._version}")
-        allowed = self._cfg.rollout.max_staleness
-        for sample in batch.samples:
-            age = self._version - sample.trajectory.version_min
-            if sample.trajectory.spans and not 0 <= age <= allowed:
-                raise StaleBatchError(
-                    f"sample {sample.id} is {age} versions old at step {batch.step}, rollout.max_staleness={allowed}"
-                )
+        if stale := batch.too_old(self._cfg.rollout.max_staleness):
+            raise StaleBatchError(stale)
 
     async def sleep(self) -> None:
         """Give device memory to an engine on the same GPUs. Raises LearnerError."""
@@ -175,7 +170,7 @@ class ProcessLearner:
             await shielded_thread(replace, partial, path)
             return version
         finally:
-            await asyncio.to_thread(remove, partial)
+            await asyncio.to_thread(remove_path, partial)
 
     async def restore(self, path: Path) -> None:
         """Load what ``save(kind="state")`` wrote, by any number of ranks and any ZeRO stage. Raises ConfigError when it

@@ -35,7 +35,7 @@ def shared(prompt: int, responses: Sequence[int]) -> int:
     return causal(prompt) + sum(prompt * response + causal(response) for response in responses)
 
 
-def masked(prompts: Sequence[int], responses: Sequence[int]) -> int:
+def masked_pairs(prompts: Sequence[int], responses: Sequence[int]) -> int:
     """Pairs of a micro-batch's prompts and responses, padded to the longest of each, the responses under a mask."""
     longest_p, longest_r = max(prompts), max(responses, default=0)
     return len(prompts) * longest_p**2 + len(responses) * longest_r * (longest_p + longest_r)

@@ -180,9 +180,5 @@ def probe(batch: Batch) -> Trajectory:
 
 def check_age(batch: Batch, max_staleness: int) -> None:
     """Check the promise of the lease where it is spent. Raises StaleBatchError."""
-    for scored in batch.samples:
-        age = batch.version - scored.trajectory.version_min
-        if scored.trajectory.spans and not 0 <= age <= max_staleness:
-            raise StaleBatchError(
-                f"sample {scored.id} is {age} versions old at step {batch.step}, rollout.max_staleness={max_staleness}"
-            )
+    if stale := batch.too_old(max_staleness):
+        raise StaleBatchError(stale)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from overlap.atomic import partial_path, remove, replace, settle, sync
+from overlap.atomic import partial_path, remove_path, replace, settle_path, sync
 from overlap.errors import ConfigError
 from overlap.policy.check import FIELD, check_checkpoint
 from overlap.policy.tiny import make_tiny_policy
@@ -124,7 +124,7 @@ def _rebuild(target: Path, gguf_path: Path, fault: str) -> None:
     from overlap.policy.gguf import convert_gguf
 
     log.log(logging.WARNING if target.exists() else logging.INFO, "%s %s: converting the policy", target, fault)
-    settle(target)  # we hold the lock
+    settle_path(target)  # we hold the lock
     _make_atomically(target, lambda folder: convert_gguf(gguf_path, folder))
 
 
@@ -153,7 +153,7 @@ def _make_atomically(target: Path, fill: Callable[[Path], None]) -> None:
         sync(making)
         replace(making, target)
     finally:
-        remove(making)
+        remove_path(making)
 
 
 def _fault(target: Path) -> str:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from overlap.prepare.plan import (
-        asked_for,
         devices_plan,
         devices_plan_lines,
         episode_lines,
         left_out_lines,
+        memory_inputs,
         plan_lines,
         seats_lines,
     )
@@ -24,7 +24,7 @@ else:
         __name__,
         {
             "plan": (
-                "asked_for",
+                "memory_inputs",
                 "devices_plan",
                 "devices_plan_lines",
                 "episode_lines",
@@ -52,7 +52,6 @@ else:
 __all__ = [
     "RunInputs",
     "RunPlacement",
-    "asked_for",
     "check_cluster",
     "check_device",
     "check_place",
@@ -63,6 +62,7 @@ __all__ = [
     "episode_lines",
     "left_out_lines",
     "load_tokenizer",
+    "memory_inputs",
     "plan_lines",
     "prepare",
     "seat",

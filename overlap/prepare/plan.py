@@ -117,7 +117,7 @@ def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]
     return [*own, *seats_lines(asked, seats), ("activations", activations_line(cfg, shape.decoder))]
 
 
-def asked_for(inputs: RunInputs, rollouts: Rollouts | None = None) -> PlannedRun:
+def memory_inputs(inputs: RunInputs, rollouts: Rollouts | None = None) -> PlannedRun:
     """What the memory of a run is planned by."""
     critic = None if inputs.critic is None else read_shape(inputs.critic)
     return PlannedRun(inputs.cfg, read_shape(inputs.policy), critic, engine=rollouts is None)

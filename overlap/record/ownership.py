@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from overlap.atomic import guarded, remove, write_atomic
+from overlap.atomic import guarded, remove_path, write_atomic
 from overlap.config import HISTORY
 from overlap.errors import ConfigError, error_reason
 from overlap.record.json_lines import to_json_types
@@ -201,9 +201,9 @@ def _sweep(path: Path) -> None:
         os.truncate(RunFile.LOG.of(path), 0)
         for file in RunFile:
             for stale in path.glob(file.swept) if file.swept else ():
-                remove(stale)
+                remove_path(stale)
         for name in filter(is_partial_run_file, os.listdir(path)):
-            remove(path / name)
+            remove_path(path / name)
 
 
 def check_out(out: Path, *, field: str = "--out", ours: str = "", folder: bool = False) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from overlap.atomic import settle, write_atomic
+from overlap.atomic import settle_path, write_atomic
 from overlap.errors import ConfigError
 from overlap.record import ownership
 from overlap.record.checkpoint import RunState
@@ -99,7 +99,7 @@ class RunDir:
     def settle(self) -> None:
         """Repair policies that a kill or an interrupted save left between two names. Raises RunDirError."""
         for policy in (self.policy, self.best):
-            settle(policy)
+            settle_path(policy)
 
     def remember(self, cfg: Mapping[str, Any], step: int, changes: Mapping[str, Any]) -> None:
         """Write into ``config.yaml`` that the run goes on after ``step`` with ``cfg``, and what of it is changed:

@@ -14,12 +14,12 @@ import heapq
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from overlap.config import Config, load_config
+from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError, one_line
 from overlap.record import RunFile, find_run_file, read_json_lines
 
@@ -64,21 +64,17 @@ class _Spans:
     parity: dict[int, Span] = field(default_factory=dict)
 
 
-def config_of_run(run: str, overrides: Iterable[str] = ()) -> Config:
+def config_of_run(run: str, overrides: Sequence[str] = ()) -> Config:
     """The configuration of a run directory, with overrides. What it simulates needs no cores: ``verify.workers`` may
     be more than this machine has. Raises ConfigError.
     """
     path = _file(run, RunFile.CONFIG)
     stored = load_config(path, [f"{_WORKERS}=1"])  # whatever it asked of its machine
-    other, asked = list[str](), _stored_workers(path, stored)
-    for word in overrides:
-        if word.partition("=")[0].strip() != _WORKERS:
-            other.append(word)
-            continue
-        asked = word.partition("=")[2].strip()
+    given = last_override(overrides, _WORKERS)
+    asked = _stored_workers(path, stored) if given is None else given.strip()
     if not asked.isdecimal() or int(asked) < 1:
         raise ConfigError(_WORKERS, asked, "use a whole number, 1 or more")
-    cfg = load_config(path, [*other, f"{_WORKERS}=1"])
+    cfg = load_config(path, [*without_override(overrides, _WORKERS), f"{_WORKERS}=1"])
     object.__setattr__(cfg.verify, "workers", int(asked))
     return cfg
 

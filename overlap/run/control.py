@@ -18,7 +18,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, wait
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from overlap.aio import race
 from overlap.errors import OverlapError, StoppedError
@@ -32,14 +32,14 @@ Answer = dict[str, Any]
 """``done``, the effect of a command; or ``error``, why it is refused; or a status."""
 ANSWER_S = 5.0
 """Time for the loop to obey, s; a command that it has not begun by then is withdrawn."""
-_DONE = {
+_DONE: dict[Command, str] = {
     "pause": "pausing: samples in flight are finished, and no further step is learned",
     "resume": "resumed",
     "drain": "draining: no further prompts are admitted; the run ends when all complete steps are learned",
     "save": "saving between two steps",
     "stop": "stopping: the policy is saved",
 }
-_WHEN_IT_RUNS = {
+_WHEN_IT_RUNS: dict[Command, str] = {
     "pause": "it will pause once it has started, before it takes a step",
     "resume": "it will not pause once it has started",
     "drain": "it will end once it has started, without taking a step",
@@ -200,9 +200,9 @@ class RunControl:
             return {"error": f"{asked!r} is not a command: use {', '.join(COMMANDS)}"}
         if asked == "status":
             return {"state": self.state, **self._session_status(), **self.loop_control.status()}
-        return self._obey(str(asked))
+        return self._obey(cast(Command, asked))
 
-    def _obey(self, command: str) -> Answer:
+    def _obey(self, command: Command) -> Answer:
         state, loop = self.state, self.loop_control
         if command == "stop" and state in ("stopping", "ending", "ended"):
             return {"done": f"nothing to do: the run {_is(state)}"}

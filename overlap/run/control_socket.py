@@ -1,10 +1,10 @@
-"""The socket in a run's directory: ``listening`` is the run's end of it, ``ask`` the end of ``overlap ctl``.
+"""The socket in a run directory: ``listening`` is the side of the run, ``ask`` that of ``overlap ctl``.
 
     ask ── {"command": "pause"} ──▶ RUN/ctl ──▶ RunControl
         ◀── {"done": "pausing"} ──
 
-A request and its answer are a line of JSON each. The run answers from a thread of its own, so also while it is set up
-or summed up, and it waits for nobody: a client that is slow, silent or large is told so and let go.
+Request and answer are one line of JSON each. The run answers from a thread of its own, and therefore also during set-up
+and summary. It waits for no client: one that is slow, silent or sends too much gets an error and is disconnected.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from overlap.record import RunFile, has_owner, how_it_ended
 from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy
 
 LINE_BYTES = 4096
-"""A request is no longer."""
+"""Longest request."""
 CLIENTS = 32
-"""So many are served at once."""
+"""Clients served at the same time."""
 CLIENT_S = ANSWER_S + 5.0
-"""A client has so long for its request and its answer."""
+"""Time for a client to send its request and read its answer, s."""
 ASK_S = CLIENT_S + 5.0
-"""A run has so long to answer."""
+"""Time for a run to answer, s."""
 MOMENT_S = 2.0
-"""A run that has its directory and does not listen has just begun or is about to be gone: it is waited for so long."""
+"""Wait, s, for a run that holds its directory and does not listen: it has just started or is about to exit."""
 _ANSWER_BYTES = 1 << 20
 _ENDED: Answer = {"error": "the run has ended"}
 
 
 @contextmanager
 def listening(control: RunControl, path: Path) -> Iterator[None]:
-    """Inside, the socket ``path`` takes commands of this user; behind it the run has ended.
+    """Inside, the socket ``path`` takes commands from this user; afterwards the run has ended.
 
-    Raises OSError where no socket can be made there. For the one that holds the directory's lock: a socket that an
-    earlier run left there goes.
+    Raises OSError where no socket can be made there. For the holder of the directory's lock: a socket left by an
+    earlier run is removed.
     """
     ours = _bound(path)
     server = _Server(control, ours)
@@ -79,7 +79,7 @@ def _bound(path: Path) -> socket.socket:
 
 
 class _Server:
-    """A thread with a loop of its own that answers what comes in on a socket."""
+    """Answers requests on a socket, in a thread with an event loop of its own."""
 
     def __init__(self, control: RunControl, ours: socket.socket) -> None:
         self._steering, self._ours = control, ours
@@ -100,7 +100,7 @@ class _Server:
             raise self._failure
 
     def close(self) -> None:
-        """Whoever still waits is told that the run has ended."""
+        """Tell the clients that still wait that the run has ended."""
         with suppress(RuntimeError):  # it is not there, or has ended by itself
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._over.set)
@@ -136,17 +136,17 @@ class _Server:
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError):  # it has gone, or does not read
             try:
-                said = await self._said(reader)
+                answer = await self._answer(reader)
             except asyncio.CancelledError:
-                said = _ENDED
-            writer.write(json.dumps(said).encode() + b"\n")
+                answer = _ENDED
+            writer.write(json.dumps(answer).encode() + b"\n")
             writer.close()
             async with asyncio.timeout(CLIENT_S):
                 await writer.wait_closed()
 
-    async def _said(self, reader: asyncio.StreamReader) -> Answer:
+    async def _answer(self, reader: asyncio.StreamReader) -> Answer:
         if len(self._clients) > CLIENTS:
-            return {"error": f"{CLIENTS} others ask at this moment: ask again"}
+            return {"error": f"{CLIENTS} other clients are being served: try again"}
         try:
             async with asyncio.timeout(CLIENT_S - ANSWER_S):
                 asked = await _request(reader)
@@ -172,13 +172,13 @@ async def _request(reader: asyncio.StreamReader) -> object:
 
 
 def ask(run: str, command: Command) -> dict[str, Any]:
-    """Have the run in directory ``run`` do something; returns its answer.
+    """Send a command to the run in directory ``run``; returns the answer.
 
-    Raises ConfigError where no run goes on, OverlapError where it refuses, or does not answer in time.
+    Raises ConfigError where no run is in progress, OverlapError where the run refuses or does not answer in time.
     """
     folder, request = _folder(run), json.dumps({"command": command}).encode() + b"\n"
     until = time.monotonic() + MOMENT_S
-    with _told(run):
+    with _naming_faults(run):
         while True:
             try:
                 return _read(run, _exchange(folder, request))
@@ -189,13 +189,13 @@ def ask(run: str, command: Command) -> dict[str, Any]:
 
 
 @contextmanager
-def _told(run: str) -> Iterator[None]:
+def _naming_faults(run: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise ConfigError("RUN", run, "is another user's: a run obeys the one that began it") from error
+        raise ConfigError("RUN", run, "belongs to another user: a run obeys only the user who started it") from error
     except TimeoutError as error:
-        way_out = "it is stopped (kill -CONT lets it go on), or starved"
+        way_out = "its process is stopped (kill -CONT resumes it) or gets no CPU time"
         raise OverlapError(f"the run in {run} did not answer within {ASK_S:g} s: {way_out}") from error
     except OSError as error:
         raise OverlapError(f"the run in {run} cannot be asked ({error.strerror or error})") from error
@@ -207,7 +207,7 @@ def _read(run: str, line: bytes) -> dict[str, Any]:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise OverlapError(f"what listens in {run} is no run: it says {line[:80]!r}")
+        raise OverlapError(f"the process that listens in {run} is not a run: it answers {line[:80]!r}")
     if "error" in answer:
         raise OverlapError(str(answer["error"]))
     return answer
@@ -229,26 +229,26 @@ def _folder(run: str) -> Path:
         folder = Path(run).expanduser().absolute()
         if folder.is_dir():
             return folder
-        why = "is no directory" if os.path.lexists(folder) else "is not there"
+        why = "is not a directory" if os.path.lexists(folder) else "does not exist"
     except (OSError, RuntimeError, ValueError) as error:
-        why = f"is no usable path ({error})"
-    raise ConfigError(
-        "RUN", run, f"{why}: name the directory of a run (it makes one once its policy and data are loaded)"
-    )
+        why = f"is not a usable path ({error})"
+    raise ConfigError("RUN", run, f"{why}: name a run directory (a run makes it once its policy and data are loaded)")
 
 
 def _silence(run: str, folder: Path) -> OverlapError:
-    """Why nobody listens in a directory."""
+    """The error that says why nothing listens in a directory."""
     if has_owner(folder):
-        return OverlapError(f"the run in {run} does not listen: it begins, ends, or could make no socket (see run.log)")
+        return OverlapError(
+            f"the run in {run} does not listen: it is starting or ending, or has no socket (see run.log)"
+        )
     if not RunFile.CONFIG.of(folder).is_file():
-        return ConfigError("RUN", run, "holds no run: name the directory of one (run.dir)")
-    return ConfigError("RUN", run, f"no run goes on there: {how_it_ended(folder)}")
+        return ConfigError("RUN", run, "contains no run: name a run directory (run.dir)")
+    return ConfigError("RUN", run, f"no run is in progress there: {how_it_ended(folder)}")
 
 
 @contextmanager
 def _directory(folder: Path) -> Iterator[str]:
-    """A name of a directory that is short enough for a socket's address (107 bytes), however deep it lies."""
+    """Yield a name of ``folder`` that fits into a socket's address (107 bytes), however long its path is."""
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{fd}"

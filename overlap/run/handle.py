@@ -1,12 +1,12 @@
-"""``start(cfg)``: a run in a thread of its own, and a hand on it. ``train`` is the same, waited for.
+"""``start(cfg)``: a run in a thread of its own, and the commands to it. ``train`` is the same, waited for.
 
     with overlap.start(cfg) as run:
         run.pause(); run.save(); run.resume()
         print(run.status()["step"])
         figures = run.wait()                            # await asyncio.to_thread(run.wait) in a loop
 
-A program ends behind the runs that it began: it waits for them, or stops them where it ends by an exception, and tells
-of one that failed if nobody has asked.
+A program exits only after its runs have ended: it waits for them, or stops them if it exits by an exception. A failed
+run whose ``wait`` was never called is reported on stderr.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from overlap.run.control import RunControl
 from overlap.run.training import train
 
 LOOK_S = 0.5
-"""A Ctrl-C is noticed at least so often."""
+"""Longest wait before a Ctrl-C is noticed, s."""
 BEGIN_S = 5.0
-"""A thread that has not begun by then was never there."""
+"""A thread that has not begun by then was not started, s."""
 
 
 class Run(RunControl):
-    """A run that goes on. Leaving its ``with`` block stops it, in order, if it has not ended; an error of the run that
-    ``wait`` has not raised is raised there.
+    """A run in progress. Leaving its ``with`` block stops the run in order, if it has not ended, and raises an error of
+    the run that ``wait`` has not raised.
     """
 
     def __init__(self, cfg: Config, task: Task | None, *, resume: bool, with_changes: bool) -> None:
@@ -68,12 +68,12 @@ class Run(RunControl):
 
     @property
     def done(self) -> bool:
-        """It has ended."""
+        """Whether the run has ended."""
         return self._over.is_set()
 
     def wait(self, timeout: float | None = None) -> dict[str, Any]:
-        """The summary, when the run has ended. Raises what ``train`` raises, TimeoutError after ``timeout`` seconds; a
-        Ctrl-C here stops the run and is raised when that has ended, or at the next one.
+        """Wait until the run has ended; returns its summary. Raises what ``train`` raises, or TimeoutError after
+        ``timeout`` seconds. A Ctrl-C here stops the run, and is raised when the run has ended, or at the next Ctrl-C.
         """
         try:
             self._await_end(timeout)
@@ -81,7 +81,7 @@ class Run(RunControl):
             self._stop_and_wait()
             raise
         if not self.done:
-            raise TimeoutError(f"the run goes on after {timeout:g} s")
+            raise TimeoutError(f"the run has not ended within {timeout:g} s")
         self._seen = True
         _RUNS.discard(self)
         if self._error is not None:
@@ -90,7 +90,7 @@ class Run(RunControl):
         return self._figures
 
     def _await_end(self, timeout: float | None = None) -> None:
-        """A little at a time: a Ctrl-C in the moment in which a thread begins to wait is noticed only behind that."""
+        """Wait a little at a time: a Ctrl-C at the moment when a wait begins is noticed only after that wait."""
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not self._over.wait(min(LOOK_S, until - time.monotonic())) and time.monotonic() < until:
             pass
@@ -112,7 +112,7 @@ class Run(RunControl):
             self.wait()
 
     def _outlive(self) -> None:
-        """The program ends: so does the run, and a failure that nobody has asked about is told."""
+        """At the exit of the program: wait for the run, and report a failure that ``wait`` has not raised."""
         if not self._begun.wait(BEGIN_S):
             return
         self._await_end()
@@ -127,7 +127,7 @@ _RUNS: set[Run] = set()
 
 
 def _look_after(run: Run) -> None:
-    """See to it that the program does not end before the run: it could begin no thread behind that."""
+    """Keep the program from exiting before the run, which could start no thread after that."""
     _hook()
     _RUNS.add(run)
 
@@ -154,8 +154,8 @@ def _end(runs: list[Run], *, stop: bool) -> None:
 
 
 def start(cfg: Config, task: Task | None = None, *, resume: bool = False, with_changes: bool = False) -> Run:
-    """Begin to train and return at once; see :func:`overlap.train` for the arguments. Bad input is raised by ``wait``.
+    """Start training and return immediately; see :func:`overlap.train` for the arguments. ``wait`` raises bad input.
 
-    Signals are the caller's: ``Run.wait`` turns a Ctrl-C into ``stop``.
+    Signals are left to the caller: ``Run.wait`` turns a Ctrl-C into ``stop``.
     """
     return Run(cfg, task, resume=resume, with_changes=with_changes)

@@ -29,6 +29,7 @@ from overlap.record import (
     Resumed,
     Rollouts,
     RunDir,
+    RunFile,
     stall_line,
     summary,
     write_picture,
@@ -49,7 +50,7 @@ ENDS = ("finished", "drained", ALL_SOLVED)
 
 
 @dataclass
-class Session:
+class TrainingSession:
     """One run of the pipeline on real parts. ``reason`` says how it ended, ``policy_saver`` where its policy is."""
 
     inputs: RunInputs
@@ -350,7 +351,7 @@ class Session:
         if self.taken:
             self.run.finish(figures)
             lost = len(figures["not_written"])
-            with self.run.failures.tolerate_write_errors("picture.png"):
+            with self.run.failures.tolerate_write_errors(RunFile.PICTURE):
                 title = f"{self.inputs.cfg.model.policy}, {len(rows)} steps"
                 write_picture(rows, self.run.picture, title=title, evaluations=self.course.curve())
             figures["not_written"] = list(self.run.failures)

@@ -14,7 +14,7 @@ import ast
 import copy
 from typing import Final
 
-from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, Row
+from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, SourceRow
 
 _APPROX: Final = """
 class _Approx:
@@ -42,7 +42,7 @@ assert _all_tests_pass()
 """
 
 
-def parse(row: Row, text: str, what: str = "test") -> ast.Module:
+def parse_tests(row: SourceRow, text: str, what: str = "test") -> ast.Module:
     """Test code as a tree; an Unusable for what is no Python."""
     try:
         return ast.parse(text)
@@ -50,12 +50,12 @@ def parse(row: Row, text: str, what: str = "test") -> ast.Module:
         raise row.fault(text, f"{what} is not Python: {error}") from error
 
 
-def called(row: Row, test: str, entry: str) -> str:
+def called(row: SourceRow, test: str, entry: str) -> str:
     """A test with ``def check(candidate)`` as one case about ``entry``: called once, whether it calls itself or not.
 
     ``entry`` may be an expression: of ``Solution().f`` each assert gets an object of its own.
     """
-    tree = parse(row, test)
+    tree = parse_tests(row, test)
     checks = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.args.args and _is_check(n, tree)]
     if not checks and not any(isinstance(node, _ACTS) and not _is_text(node) for node in tree.body):
         raise row.fault(test, "defines tests, and nothing calls them")
@@ -71,7 +71,7 @@ def called(row: Row, test: str, entry: str) -> str:
         return f"{test.strip()}\n\n{check.name}({entry})\n"
     if entry.isidentifier():
         return "\n".join(ast.unparse(node) for node in body) + f"\n{check.name}({entry})\n"
-    target = parse(row, entry, "entry_point").body
+    target = parse_tests(row, entry, "entry_point").body
     if len(target) != 1 or not isinstance(target[0], ast.Expr):
         raise row.fault(entry, "entry_point must be a name or an expression")
     rename = _Rename(check.args.args[0].arg, target[0].value)
@@ -124,9 +124,9 @@ def helpers(prompt: str, test: str) -> str:
     return "".join(ast.unparse(node) + "\n" for name, node in defined.items() if name in names)
 
 
-def unit_test(row: Row, test: str) -> str:
+def unit_test(row: SourceRow, test: str) -> str:
     """A test of ``unittest`` classes as one case."""
-    tree = parse(row, test)
+    tree = parse_tests(row, test)
     bases = {
         node.name: [ast.unparse(base) for base in node.bases] for node in tree.body if isinstance(node, ast.ClassDef)
     }
@@ -137,9 +137,9 @@ def unit_test(row: Row, test: str) -> str:
     return "\n".join(map(ast.unparse, body)) + _UNITTEST.replace("NAMES", repr(names))
 
 
-def pytest_cases(row: Row, test: str) -> list[str]:
+def pytest_cases(row: SourceRow, test: str) -> list[str]:
     """A case for every test function, and for every row of its ``parametrize``; an Unusable for more of pytest."""
-    tree = parse(row, test)
+    tree = parse_tests(row, test)
     tests = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
     for cls in (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name.startswith("Test")):
         tests += _methods(row, cls)
@@ -152,7 +152,7 @@ def pytest_cases(row: Row, test: str) -> list[str]:
     return [text for node in tests for text in _cases_of(row, prelude, node)]
 
 
-def _methods(row: Row, cls: ast.ClassDef) -> list[ast.FunctionDef]:
+def _methods(row: SourceRow, cls: ast.ClassDef) -> list[ast.FunctionDef]:
     """The tests of a class, as functions; those that use ``self`` want the class around them."""
     found = [n for n in cls.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
     for node in found:
@@ -173,7 +173,7 @@ def _without_solution(nodes: list[ast.stmt]) -> str:
     return "\n".join(lines)
 
 
-def _cases_of(row: Row, prelude: str, node: ast.FunctionDef) -> list[str]:
+def _cases_of(row: SourceRow, prelude: str, node: ast.FunctionDef) -> list[str]:
     rows = [""]
     for decorator in node.decorator_list:
         rows = [f"{line}{given}" for line in rows for given in _parameters(row, decorator)]
@@ -188,7 +188,7 @@ def _cases_of(row: Row, prelude: str, node: ast.FunctionDef) -> list[str]:
     return [f"{above}\n{line}{text}\n" for line in rows if "assert " in text]
 
 
-def _parameters(row: Row, decorator: ast.expr) -> list[str]:
+def _parameters(row: SourceRow, decorator: ast.expr) -> list[str]:
     """Assignments, one per row of ``pytest.mark.parametrize(names, [values, ...])``."""
     if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize":
         match [*decorator.args, *(keyword.value for keyword in decorator.keywords)]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from overlap.config import at_least
-from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, Row
+from recipes.code_rl.core import PACKAGE, UNJUDGEABLE, SourceRow
 from sandbox.core import Case, Kind, Limits, Problem
 from sandbox.errors import InvalidProblem
 
@@ -68,7 +68,7 @@ class Judging:
 
     def problem(
         self,
-        row: Row,
+        row: SourceRow,
         id: str,
         kind: Kind,
         cases: Sequence[Case],
@@ -86,14 +86,14 @@ class Judging:
             raise row.fault(id, f"cannot be judged: {error}") from error
 
     def contest(
-        self, row: Row, id: str, kind: Kind, cases: Sequence[Case], fn_name: str | None = None, **more: Any
+        self, row: SourceRow, id: str, kind: Kind, cases: Sequence[Case], fn_name: str | None = None, **more: Any
     ) -> Problem:
         """The sandbox problem of a contest: with the graders' imports, and numbers compared as contests do."""
         return self.problem(
             row, id, kind, cases, fn_name, self.contest_preamble, **{"compare": CONTEST_COMPARE, **more}
         )
 
-    def check_imports(self, row: Row, *texts: str) -> None:
+    def check_imports(self, row: SourceRow, *texts: str) -> None:
         """An Unusable where test code imports what programs will not have."""
         for text in texts:
             if missing := sorted(_imported(text) - sys.stdlib_module_names - {"solution", *self.packages}):
@@ -126,7 +126,7 @@ def distinct(cases: Iterable[Case]) -> list[Case]:
     return list({case.input: case for case in reversed(list(cases))}.values())[::-1]
 
 
-def refuse_files(row: Row, *names: str) -> None:
+def refuse_files(row: SourceRow, *names: str) -> None:
     """An Unusable for a problem whose programs read or write files instead of the standard streams."""
     for name in names:
         if row.text(name, default="").strip() not in ("", "stdin", "stdout", "stdio", "standard input"):

@@ -1,4 +1,4 @@
-"""Nouns of the recipe: a Row as it stood in a file, why one cannot be used, and the CodeProblem that a reader makes."""
+"""Nouns of the recipe: a SourceRow as read from a file, why one cannot be used, and the CodeProblem made from it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Unusable(DataError):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """One row of a source. ``place`` is "path:line" ("id:row" on the hub): what an error names."""
 
     place: str

@@ -24,12 +24,12 @@ from recipes.code_rl import (
     formats_own,
 )
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import DUPLICATE, CodeProblem, Row, Unusable
-from recipes.code_rl.sources import read_rows
+from recipes.code_rl.core import DUPLICATE, CodeProblem, SourceRow, Unusable
+from recipes.code_rl.sources import source_rows
 
 __all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]
 
-Reader = Callable[[Row, Judging], CodeProblem]
+Reader = Callable[[SourceRow, Judging], CodeProblem]
 
 
 class Format(NamedTuple):
@@ -40,12 +40,12 @@ class Format(NamedTuple):
     """The columns that tell it from the others, separated by ", "."""
     read: Reader
 
-    def fits(self, row: Row) -> bool:
+    def fits(self, row: SourceRow) -> bool:
         return {*self.columns.split(", ")} <= row.values.keys()
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("our own", "statement, tests, kind", formats_own.read),
+    Format("our own", "statement, tests, kind", formats_own.read_own),
     Format("DeepCoder", "problem, tests", formats_contest.read_deepcoder),
     Format("APPS, TACO", "question, input_output", formats_contest.read_apps),
     Format("SYNTHETIC-1, SYNTHETIC-2", "prompt, verification_info", formats_contest.read_synthetic),
@@ -58,12 +58,14 @@ FORMATS: tuple[Format, ...] = (
     Format("BigCodeBench", "instruct_prompt, test, entry_point", formats_assert.read_bigcodebench),
     Format("HumanEval, HumanEval+, LeetCode", "prompt, test, entry_point", formats_assert.read_humaneval),
     Format(
-        "EvalPlus' releases", "prompt, entry_point, canonical_solution, base_input, plus_input", formats_evalplus.read
+        "EvalPlus' releases",
+        "prompt, entry_point, canonical_solution, base_input, plus_input",
+        formats_evalplus.read_evalplus,
     ),
     Format("HumanEval-X", "prompt, test, declaration", formats_assert.read_humaneval_x),
     Format("KodCode", "question, solution, test", formats_assert.read_kodcode),
     Format("KodCode's test_code", "question, solution, test_code", formats_assert.read_kodcode),
-    Format("SandboxFusion", "content, labels", formats_fusion.read),
+    Format("SandboxFusion", "content, labels", formats_fusion.read_fusion),
     Format("MBPP, MBPP+", "test_list", formats_assert.read_mbpp),
 )
 """The first format whose columns a row has is taken. A new format needs an entry here, a line in docs/data.md, and a
@@ -87,7 +89,7 @@ def load_problems(
     judging: Judging | None = None,
     field: str = "data.train",
     *,
-    wanted: Callable[[Row], bool] = lambda row: True,
+    wanted: Callable[[SourceRow], bool] = lambda row: True,
 ) -> ProblemSet:
     """Read a file, a folder or a hub data set (see ``sources``). ``field`` is the config field that errors name.
 
@@ -96,7 +98,7 @@ def load_problems(
     Raises ConfigError when the source cannot be read or holds no problem that can be used.
     """
     with long_integers():
-        problems, left_out = _read_all(read_rows(source, field), judging or Judging(), wanted)
+        problems, left_out = _read_all(source_rows(source, field), judging or Judging(), wanted)
     if not problems:
         raise ConfigError(field, source, f"holds no usable problem: {counted(left_out)}")
     return ProblemSet(source, tuple(problems), tuple(left_out))
@@ -121,7 +123,7 @@ def long_integers() -> Iterator[None]:
 
 
 def _read_all(
-    rows: Iterable[Row | Unusable], judging: Judging, wanted: Callable[[Row], bool]
+    rows: Iterable[SourceRow | Unusable], judging: Judging, wanted: Callable[[SourceRow], bool]
 ) -> tuple[list[CodeProblem], list[LeftOut]]:
     problems: list[CodeProblem] = []
     left_out: list[LeftOut] = []
@@ -134,9 +136,9 @@ def _read_all(
 
 
 def read_problems(
-    rows: Iterable[Row | Unusable], judging: Judging, wanted: Callable[[Row], bool] = lambda row: True
+    rows: Iterable[SourceRow | Unusable], judging: Judging, wanted: Callable[[SourceRow], bool] = lambda row: True
 ) -> Iterator[CodeProblem | LeftOut]:
-    """Row by row: the problem that it gives, or why it gives none."""
+    """SourceRow by row: the problem that it gives, or why it gives none."""
     places: dict[str, str] = {}
     for row in rows:
         if isinstance(row, Unusable):
@@ -160,7 +162,7 @@ def read_problems(
         yield problem
 
 
-def _check_text(row: Row, problem: CodeProblem) -> None:
+def _check_text(row: SourceRow, problem: CodeProblem) -> None:
     """Half of a surrogate pair (JSON can hold it) could reach neither the tokenizer nor the sandbox."""
     texts = [problem.id, problem.statement, problem.starter, problem.problem.preamble, *problem.references]
     texts += [text for case in problem.problem.cases for text in (case.input, case.expected or "")]
@@ -171,7 +173,7 @@ def _check_text(row: Row, problem: CodeProblem) -> None:
         raise row.fault(error.object[error.start : error.end], "is no Unicode text (a lone surrogate)") from error
 
 
-def format_of(row: Row) -> Format:
+def format_of(row: SourceRow) -> Format:
     """The format with this row's columns; an Unusable that names the known formats where none fits."""
     for known_format in FORMATS:
         if known_format.fits(row):

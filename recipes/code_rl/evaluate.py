@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.atomic import write_atomic
-from overlap.cli import command, ending_in_order, show
+from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import ServingParts, check_engines, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
@@ -36,13 +36,13 @@ from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
     PUBLISHED,
-    Asked,
+    ContestWindow,
     EvaluationSet,
     EvaluationTask,
-    Window,
-    asked_for,
+    RequestedSet,
     code_task,
     read_set,
+    requested_sets,
 )
 
 _CONFIGS = Path(__file__).parent / "configs"
@@ -55,7 +55,7 @@ class Evaluation:
     """What was asked for, and what became of it."""
 
     cfg: Config
-    sets: tuple[Asked, ...]
+    sets: tuple[RequestedSet, ...]
     draw: SamplingOptions
     ks: tuple[int, ...]
     out: Path | None
@@ -218,11 +218,11 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
     if ks[-1] > draw.samples:
         raise ConfigError("--k", ks[-1], f"pass@k needs k samples: use at most --samples={draw.samples}")
-    window = Window(args.first, args.last)
+    window = ContestWindow(args.first, args.last)
     if window.first and window.last and window.first > window.last:
         raise ConfigError("--from", str(window.first), f"is after --to {window.last}")
     default = (HELD_OUT,) if not heldout.data.heldout else PUBLISHED
-    sets = asked_for(args.sets or (), window, default)
+    sets = requested_sets(args.sets or (), window, default)
     return Evaluation(_with_held_out(cfg, heldout), sets, draw, tuple(sorted({1, *ks})), args.out, args.limit)
 
 
@@ -236,7 +236,7 @@ def _with_held_out(cfg: Config, of: Config) -> Config:
     return replace(cfg, data=replace(cfg.data, train=str(measured)))
 
 
-def parser() -> Parser:
+def evaluate_parser() -> Parser:
     text = "Pass rates of a policy on published sets, on files, or on the problems that the repository ships."
     made = Parser(prog="eval_deepcoder.sh", description=text)
     made.add_argument("policy", nargs="?", default="", metavar="POLICY", help="a directory, a hub id, a run (default)")
@@ -273,7 +273,7 @@ def evaluate(args: argparse.Namespace) -> int:
         assert asked.out is not None
         target = asked.out / "evaluation.json"
         write_atomic(target, json.dumps(to_json_types(figures), indent=2, ensure_ascii=False) + "\n")
-        show(report.table(figures), f"written to {target}")
+        print_output(report.evaluation_table(figures), f"written to {target}")
     finally:
         if asked.file is not None:
             asked.file.close()
@@ -290,14 +290,16 @@ def _dry_run(asked: Evaluation) -> None:
     undrawn, unjudged = asked.file.missing(prompts, asked.draw.samples)
     left_out = [f"left out  {name}: {line}" for name, intake in asked.intakes.items() for line in intake.lines()]
     sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.intakes.items()]
-    show(*sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}")
+    print_output(
+        *sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}"
+    )
     if "engine" in asked.wanted():
-        show(*(f"{name:<14} {value}" for name, value in check_engines(inputs)))
+        print_output(*(f"{name:<14} {value}" for name, value in check_engines(inputs)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one evaluation; returns the exit code."""
-    args = parser().parse(argv)
+    args = evaluate_parser().parse(argv)
     return ending_in_order(lambda: evaluate(args))
 
 

@@ -60,7 +60,7 @@ def evaluation(
     }
 
 
-def table(figures: Mapping[str, Any]) -> str:
+def evaluation_table(figures: Mapping[str, Any]) -> str:
     """Lines for a person: a set in each, rates in percent."""
     law, sets = figures["law"], figures["sets"]
     head = (

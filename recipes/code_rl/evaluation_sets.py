@@ -1,6 +1,6 @@
 """The sets that a policy is evaluated on: published ones by name, or any source of problems, each judged by all tests.
 
-    Asked(name, source) ──▶ rows (in the window) ──▶ EvaluationSet ──▶ EvaluationTask ──▶ prompts "name/id"
+    RequestedSet(name, source) ──▶ rows (in the window) ──▶ EvaluationSet ──▶ EvaluationTask ──▶ prompts "name/id"
 
 A window of contest dates is for rows that have them (LiveCodeBench): problems from before a policy's data was gathered
 measure what it remembers. A set without dates is evaluated whole.
@@ -20,7 +20,7 @@ from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
 from overlap.task import Task, load_task, task_options
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
-from recipes.code_rl.core import Row
+from recipes.code_rl.core import SourceRow
 from recipes.code_rl.data import ProblemSet, load_problems
 from recipes.code_rl.splits import is_split_file
 from recipes.code_rl.task import CodeTask
@@ -37,13 +37,13 @@ _DATE = "contest_date"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ContestWindow:
     """Contest dates from ``first`` to ``last``, both included; None is open."""
 
     first: date | None = None
     last: date | None = None
 
-    def holds(self, row: Row) -> bool:
+    def holds(self, row: SourceRow) -> bool:
         """Whether the row is wanted. Rows of sets without dates are.
 
         Raises Unusable for a date that cannot be read.
@@ -57,7 +57,7 @@ class Window:
         return f"{self.first or ''}..{self.last or ''}" if self.first or self.last else ""
 
 
-def _day(row: Row) -> date:
+def _day(row: SourceRow) -> date:
     value = row.values[_DATE]
     if isinstance(value, datetime):
         return value.date()
@@ -72,7 +72,7 @@ class Known:
     """A published set."""
 
     source: str
-    window: Window = Window()
+    window: ContestWindow = ContestWindow()
     packages: tuple[str, ...] = ()
     """What its tests import."""
 
@@ -80,7 +80,7 @@ class Known:
 KNOWN: Mapping[str, Known] = {
     "livecodebench": Known(
         f"{_LCB}:{'+'.join(['test.jsonl', *(f'test{n}.jsonl' for n in range(2, 7))])}",
-        Window(date(2024, 8, 1), date(2025, 2, 1)),
+        ContestWindow(date(2024, 8, 1), date(2025, 2, 1)),
     ),
     "lcbv5": Known(f"{_DEEPCODER}:lcbv5:test"),
     "codeforces": Known(f"{_DEEPCODER}:codeforces:test"),
@@ -95,21 +95,21 @@ PUBLISHED: Final = ("livecodebench", "codeforces", "humaneval+", "mbpp+")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedSet:
     """A set that is asked for; ``source`` is "" for the held-out problems of the configuration."""
 
     name: str
     source: str
-    window: Window = Window()
+    window: ContestWindow = ContestWindow()
     packages: tuple[str, ...] = ()
 
 
-def asked_for(words: Sequence[str], window: Window, default: Sequence[str]) -> tuple[Asked, ...]:
+def requested_sets(words: Sequence[str], window: ContestWindow, default: Sequence[str]) -> tuple[RequestedSet, ...]:
     """The sets of ``--set`` (name, name=source, or source), or else those called ``default``. Raises ConfigError.
 
     A ``window`` with an end stands in the place of a set's own.
     """
-    found: dict[str, Asked] = {}
+    found: dict[str, RequestedSet] = {}
     for word in words or default:
         name, equals, source = word.partition("=")
         known = KNOWN.get(name)
@@ -121,7 +121,9 @@ def asked_for(words: Sequence[str], window: Window, default: Sequence[str]) -> t
         if name in found:
             raise ConfigError("--set", word, f"{name} was named before: give each set another name")
         known = known or Known("")
-        found[name] = Asked(name, source or known.source, window if str(window) else known.window, known.packages)
+        found[name] = RequestedSet(
+            name, source or known.source, window if str(window) else known.window, known.packages
+        )
     return tuple(found.values())
 
 
@@ -146,14 +148,14 @@ def _stem(source: str) -> str:
 class EvaluationSet:
     """A set whose problems were read."""
 
-    asked: Asked
+    asked: RequestedSet
     problems: ProblemSet
     outside: int = 0
     """Rows outside the window."""
     dated: bool = False
 
 
-def read_set(asked: Asked, cfg: Config) -> EvaluationSet:
+def read_set(asked: RequestedSet, cfg: Config) -> EvaluationSet:
     """Read a set; its problems keep all of their tests. Raises ConfigError."""
     if not asked.source and cfg.data.heldout and not is_split_file(cfg.data.heldout):
         asked = replace(asked, source=cfg.data.heldout)
@@ -164,7 +166,7 @@ def read_set(asked: Asked, cfg: Config) -> EvaluationSet:
     judging = Judging(0, cfg.verify.cpu_s, options.preamble, packages)
     outside, dated = 0, False
 
-    def wanted(row: Row) -> bool:
+    def wanted(row: SourceRow) -> bool:
         nonlocal outside, dated
         dated = dated or _DATE in row.values
         inside = asked.window.holds(row)

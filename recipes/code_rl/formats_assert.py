@@ -15,13 +15,13 @@ from typing import Any
 
 from recipes.code_rl import assert_tests
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem, Row
+from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem, SourceRow
 from sandbox.core import Case
 
 _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
 
-def read_humaneval(row: Row, judging: Judging) -> CodeProblem:
+def read_humaneval(row: SourceRow, judging: Judging) -> CodeProblem:
     """What stands above the function in the prompt (imports, helpers) is the preamble."""
     prompt, name, test = row.text("prompt"), row.text("entry_point"), row.text("test")
     if not test.strip():
@@ -47,7 +47,7 @@ def read_humaneval(row: Row, judging: Judging) -> CodeProblem:
     )
 
 
-def read_humaneval_x(row: Row, judging: Judging) -> CodeProblem:
+def read_humaneval_x(row: SourceRow, judging: Judging) -> CodeProblem:
     """HumanEval-X names the language in its id and no entry point."""
     language = row.id("task_id").partition("/")[0].lower()
     if language != "python":
@@ -55,10 +55,10 @@ def read_humaneval_x(row: Row, judging: Judging) -> CodeProblem:
     names = _DEF.findall(row.text("declaration"))
     if not names:
         raise row.fault(row.text("declaration"), "declares no function")
-    return read_humaneval(Row(row.place, {**row.values, "entry_point": names[-1]}, row.name), judging)
+    return read_humaneval(SourceRow(row.place, {**row.values, "entry_point": names[-1]}, row.name), judging)
 
 
-def _leetcode(row: Row, judging: Judging, entry: str, test: str) -> CodeProblem:
+def _leetcode(row: SourceRow, judging: Judging, entry: str, test: str) -> CodeProblem:
     """``entry`` is "Solution().f"; the prompt holds the imports and helpers that programs and tests rely on."""
     prompt, id = row.text("prompt"), row.id("task_id", "id", "question_id")
     judging.check_imports(row, test, prompt)
@@ -73,9 +73,9 @@ def _leetcode(row: Row, judging: Judging, entry: str, test: str) -> CodeProblem:
     )
 
 
-def read_harness(row: Row, judging: Judging, statement: str, harness: dict[str, Any]) -> CodeProblem:
+def read_harness(row: SourceRow, judging: Judging, statement: str, harness: dict[str, Any]) -> CodeProblem:
     """{entry_point, test_code | assert_code, import_prefix}: LeetCode's rows in verl's files."""
-    inner = Row(row.place, harness, row.name)
+    inner = SourceRow(row.place, harness, row.name)
     test, prefix = inner.text("test_code", "assert_code", "test"), inner.text("import_prefix", default="")
     id = row.id("id", "task_id", "index")
     case = Case(assert_tests.helpers(prefix, test) + assert_tests.called(row, test, inner.text("entry_point")))
@@ -83,13 +83,13 @@ def read_harness(row: Row, judging: Judging, statement: str, harness: dict[str, 
     return CodeProblem(id, statement, problem, place=row.place)
 
 
-def read_functional(row: Row, judging: Judging, statement: str, test: Any) -> CodeProblem:
+def read_functional(row: SourceRow, judging: Judging, statement: str, test: Any) -> CodeProblem:
     """rLLM's LeetCode files: ``tests.functional`` is code that ends with the call of its own check."""
     if not isinstance(test, str):
         raise row.fault(test, "tests.functional must be text")
     if not test.strip():
         raise row.without_tests()
-    id, entry = row.id("id", "task_id", "question_id"), assert_tests.entry_of(assert_tests.parse(row, test))
+    id, entry = row.id("id", "task_id", "question_id"), assert_tests.entry_of(assert_tests.parse_tests(row, test))
     solutions = row.parsed("solutions") if row.values.get("solutions") else []
     listed = [solutions] if isinstance(solutions, str) else solutions
     return CodeProblem(
@@ -104,7 +104,7 @@ def read_functional(row: Row, judging: Judging, statement: str, test: Any) -> Co
     )
 
 
-def read_mbpp(row: Row, judging: Judging) -> CodeProblem:
+def read_mbpp(row: SourceRow, judging: Judging) -> CodeProblem:
     """The statement shows the asserts, as they alone say the function's name. MBPP+ has more tests in ``test``."""
     tests = row.parsed("test_list")
     if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
@@ -128,7 +128,7 @@ def read_mbpp(row: Row, judging: Judging) -> CodeProblem:
     )
 
 
-def _setup(row: Row) -> str:
+def _setup(row: SourceRow) -> str:
     """Statements before each assert; a test's own set-up runs after the program, which may define what it uses."""
     setup: Any = row.values.get("test_setup_code") or row.values.get("test_imports") or ""
     if isinstance(setup, list):
@@ -153,7 +153,7 @@ _WRAPPERS = frozenset(
 )
 
 
-def read_kodcode(row: Row, judging: Judging) -> CodeProblem:
+def read_kodcode(row: SourceRow, judging: Judging) -> CodeProblem:
     """Tests are pytest functions that import from ``solution``; the first one named in ``test_info`` is asked for."""
     test = row.text("test", "test_code")
     if not test.strip():
@@ -178,7 +178,7 @@ def read_kodcode(row: Row, judging: Judging) -> CodeProblem:
     )
 
 
-def read_bigcodebench(row: Row, judging: Judging) -> CodeProblem:
+def read_bigcodebench(row: SourceRow, judging: Judging) -> CodeProblem:
     """One case: all of the unittest classes."""
     test, code = row.text("test"), row.text("code_prompt", "prompt", "content", default="")
     judging.check_imports(row, test, code + "\n    pass\n")

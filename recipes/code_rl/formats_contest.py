@@ -17,25 +17,25 @@ from typing import Any
 
 from recipes.code_rl import formats_assert
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, NO_CODE, REFERENCES_KEPT, CodeProblem, Row, Unusable
+from recipes.code_rl.core import LANGUAGE, NO_CODE, REFERENCES_KEPT, CodeProblem, SourceRow, Unusable
 from recipes.code_rl.shapes import function_cases, function_name, pairs_of, stdio_cases
 
 _LEVELS = {"introductory": 1, "easy": 1, "interview": 2, "medium": 2, "competition": 3, "hard": 3}
 _IDS = ("id", "problem_id", "task_id", "question_id")
 
 
-def read_deepcoder(row: Row, judging: Judging) -> CodeProblem:
+def read_deepcoder(row: SourceRow, judging: Judging) -> CodeProblem:
     return contest(row, judging, row.text("problem"), row.parsed("tests"))
 
 
-def read_apps(row: Row, judging: Judging) -> CodeProblem:
+def read_apps(row: SourceRow, judging: Judging) -> CodeProblem:
     """APPS leaves ``input_output`` empty where there are no tests."""
     if row.values.get("input_output") in ("", None):
         raise row.without_tests()
     return contest(row, judging, row.text("question"), row.parsed("input_output"))
 
 
-def read_synthetic(row: Row, judging: Judging) -> CodeProblem:
+def read_synthetic(row: SourceRow, judging: Judging) -> CodeProblem:
     """``verification_info`` holds {language, test_cases}, or in SYNTHETIC-2 {ground_truth}; other rows are no code."""
     info = row.parsed("verification_info")
     task = row.text("task_type", default="")
@@ -47,11 +47,11 @@ def read_synthetic(row: Row, judging: Judging) -> CodeProblem:
     for name in ("test_cases", "ground_truth", "tests"):
         if (tests := info.get(name)) is not None:
             tests = row.literal(tests, name) if isinstance(tests, str) else tests
-            return contest(row, judging, asked(row), tests)
+            return contest(row, judging, user_text(row), tests)
     raise row.without_tests()
 
 
-def read_verl(row: Row, judging: Judging) -> CodeProblem:
+def read_verl(row: SourceRow, judging: Judging) -> CodeProblem:
     """``reward_model.ground_truth`` holds the tests as JSON text; a plain answer there belongs to another task."""
     model, ability = row.parsed("reward_model"), row.text("ability", default="")
     truth = model.get("ground_truth") if isinstance(model, dict) else None
@@ -61,11 +61,11 @@ def read_verl(row: Row, judging: Judging) -> CodeProblem:
         raise row.fault(truth, "reward_model.ground_truth holds no tests", NO_CODE)
     tests = row.literal(truth, "ground_truth") if isinstance(truth, str) else truth
     if isinstance(tests, dict) and "entry_point" in tests:
-        return formats_assert.read_harness(row, judging, asked(row), tests)
-    return contest(row, judging, asked(row), tests)
+        return formats_assert.read_harness(row, judging, user_text(row), tests)
+    return contest(row, judging, user_text(row), tests)
 
 
-def read_rstar(row: Row, judging: Judging) -> CodeProblem:
+def read_rstar(row: SourceRow, judging: Judging) -> CodeProblem:
     tests = {"inputs": row.parsed("inputs"), "outputs": row.parsed("outputs")}
     if not tests["inputs"]:
         raise row.without_tests()
@@ -75,7 +75,7 @@ def read_rstar(row: Row, judging: Judging) -> CodeProblem:
     return contest(row, judging, row.text("question"), tests)
 
 
-def contest(row: Row, judging: Judging, statement: str, tests: Any) -> CodeProblem:
+def contest(row: SourceRow, judging: Judging, statement: str, tests: Any) -> CodeProblem:
     """A problem from tests of any shape; an Unusable where there are none."""
     if isinstance(tests, dict) and "functional" in tests:
         return formats_assert.read_functional(row, judging, statement, tests["functional"])
@@ -93,13 +93,13 @@ def contest(row: Row, judging: Judging, statement: str, tests: Any) -> CodeProbl
     return CodeProblem(id, statement, problem, starter, references, level, row.place)
 
 
-def _full_name(row: Row, name: str, starter: str) -> str:
+def _full_name(row: SourceRow, name: str, starter: str) -> str:
     """``Solution.f`` where the starter (or a column) says so. Elsewhere the sandbox takes a method of Solution too."""
     cls = row.text("class_name", default="") or ("Solution" if "class Solution" in starter else "")
     return f"{cls}.{name}" if cls and "." not in name else name
 
 
-def asked(row: Row) -> str:
+def user_text(row: SourceRow) -> str:
     """A prompt as text: itself, or the last turn of the user."""
     prompt = row.values.get("prompt")
     if isinstance(prompt, list):
@@ -110,7 +110,7 @@ def asked(row: Row) -> str:
     return row.text("prompt")
 
 
-def solutions(row: Row) -> tuple[str, ...]:
+def solutions(row: SourceRow) -> tuple[str, ...]:
     """Reference solutions by the columns that sets keep them in, without code fences; the first few."""
     for name in ("solutions", "gold_standard_solution", "solution"):
         if not (found := row.values.get(name)):

@@ -12,7 +12,7 @@ import json
 import re
 
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import UNJUDGEABLE, CodeProblem, Row
+from recipes.code_rl.core import UNJUDGEABLE, CodeProblem, SourceRow
 from sandbox.core import Case
 
 _FLOAT = 1e-6
@@ -49,7 +49,7 @@ check(CALLED)
 """``find_zero`` has several right answers: any root of the polynomial will do."""
 
 
-def read(row: Row, judging: Judging) -> CodeProblem:
+def read_evalplus(row: SourceRow, judging: Judging) -> CodeProblem:
     """MBPP+'s release has lost its tuples in JSON, and is refused: the hub's rows have them."""
     id, prompt, name = row.id("task_id"), row.text("prompt"), row.text("entry_point")
     if id.lower().startswith("mbpp/"):

@@ -15,7 +15,7 @@ from typing import Any
 
 from recipes.code_rl import assert_tests
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, CodeProblem, Row
+from recipes.code_rl.core import LANGUAGE, CodeProblem, SourceRow
 from recipes.code_rl.formats_assert import read_bigcodebench, read_humaneval, read_mbpp
 from recipes.code_rl.formats_contest import contest, unfenced
 from recipes.code_rl.formats_judge import unpacked
@@ -25,7 +25,7 @@ _PACKED = re.compile(r"[A-Za-z0-9+/=\s]{16,}")
 _FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def read(row: Row, judging: Judging) -> CodeProblem:
+def read_fusion(row: SourceRow, judging: Judging) -> CodeProblem:
     labels = row.parsed("labels") or {}
     if not isinstance(labels, dict):
         raise row.fault(labels, "labels must be an object")
@@ -33,7 +33,7 @@ def read(row: Row, judging: Judging) -> CodeProblem:
     if language != "python":
         raise row.fault(language, "programs are judged in Python here", LANGUAGE)
     if row.values.get("test_list"):
-        return read_mbpp(Row(row.place, {**labels, **row.values}, row.name), judging)
+        return read_mbpp(SourceRow(row.place, {**labels, **row.values}, row.name), judging)
     test = row.values.get("test")
     if isinstance(test, str) and (test.lstrip()[:1] in ("[", "{") or _PACKED.fullmatch(test)):
         test = unpacked(row, "test", test)
@@ -48,9 +48,9 @@ def read(row: Row, judging: Judging) -> CodeProblem:
     return contest(row, judging, row.text("content"), test)
 
 
-def _code(row: Row, judging: Judging, test: str, entry: str) -> CodeProblem:
+def _code(row: SourceRow, judging: Judging, test: str, entry: str) -> CodeProblem:
     values: dict[str, Any] = {**row.values, "test": test, "prompt": row.text("content"), "entry_point": entry}
-    inner = Row(row.place, values, row.name)
+    inner = SourceRow(row.place, values, row.name)
     if "unittest" in test:
         return read_bigcodebench(inner, judging)
     if entry:
@@ -69,6 +69,6 @@ def _code(row: Row, judging: Judging, test: str, entry: str) -> CodeProblem:
     )
 
 
-def _entry(row: Row, test: str) -> str:
+def _entry(row: SourceRow, test: str) -> str:
     """What the last statement passes to the check; "" where there is no such call."""
-    return assert_tests.entry_of(assert_tests.parse(row, test))
+    return assert_tests.entry_of(assert_tests.parse_tests(row, test))

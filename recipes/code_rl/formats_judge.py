@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.code_rl.cases import Judging, distinct, refuse_files
-from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem, Row
+from recipes.code_rl.core import REFERENCES_KEPT, UNJUDGEABLE, CodeProblem, SourceRow
 from recipes.code_rl.formats_contest import contest
 from recipes.code_rl.shapes import pairs_of, stdio_cases
 from sandbox.core import Case, Program
@@ -40,14 +40,14 @@ sys.exit(0 if float(said.getvalue().split()[-1]) >= 1 else 1)
 """open-r1's checkers take input, expected and given output, and print a score; ours end with an exit code."""
 
 
-def read_livecodebench(row: Row, judging: Judging) -> CodeProblem:
+def read_livecodebench(row: SourceRow, judging: Judging) -> CodeProblem:
     """Public and private tests; the private ones may be packed (JSON, pickled, zlib, base64)."""
     statement, shown = row.text("question_content"), _listed(row, "public_test_cases")
     made = contest(row, judging, statement, [*shown, *_listed(row, "private_test_cases")])
     return replace(made, public=contest(row, judging, statement, shown).problem.cases if shown else ())
 
 
-def _listed(row: Row, name: str) -> list[Any]:
+def _listed(row: SourceRow, name: str) -> list[Any]:
     text = row.values.get(name)
     found = unpacked(row, name, text) if isinstance(text, str) and text.strip() else text
     if found in (None, ""):
@@ -57,7 +57,7 @@ def _listed(row: Row, name: str) -> list[Any]:
     return found
 
 
-def unpacked(row: Row, name: str, text: str) -> Any:
+def unpacked(row: SourceRow, name: str, text: str) -> Any:
     """JSON, or JSON that was pickled, compressed and written in base64. Nothing but plain values is unpickled."""
     if text.lstrip()[:1] in ("[", "{"):
         return row.literal(text, name)
@@ -75,7 +75,7 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"names {module_name}.{global_name}")
 
 
-def read_codecontests(row: Row, judging: Judging) -> CodeProblem:
+def read_codecontests(row: SourceRow, judging: Judging) -> CodeProblem:
     """All three kinds of tests. A problem whose programs read or write files cannot be judged."""
     refuse_files(row, "input_file", "output_file")
     pairs = [
@@ -101,7 +101,7 @@ def _of_language(known: dict[str, Any]) -> tuple[str, ...]:
     return tuple(text for language, text in pairs if language in (_PYTHON3, "PYTHON3"))[:REFERENCES_KEPT]
 
 
-def read_codecontests_plus(row: Row, judging: Judging) -> CodeProblem:
+def read_codecontests_plus(row: SourceRow, judging: Judging) -> CodeProblem:
     """The row's checker decides. Most want testlib.h, which the compiler must find."""
     cases = distinct(stdio_cases(row, pairs_of(row, row.parsed("test_cases"))))
     if not cases:
@@ -122,7 +122,7 @@ def read_codecontests_plus(row: Row, judging: Judging) -> CodeProblem:
     return CodeProblem(id, statement, problem, references=tuple(codes[:REFERENCES_KEPT]), place=row.place)
 
 
-def read_codeforces(row: Row, judging: Judging) -> CodeProblem:
+def read_codeforces(row: SourceRow, judging: Judging) -> CodeProblem:
     """Examples and official tests; ``generated_checker`` decides where there are several right answers."""
     if row.text("interaction_format", default="").strip():
         raise row.fault("interaction_format", "is an interactive problem, and has no interactor", UNJUDGEABLE)
@@ -140,7 +140,7 @@ def read_codeforces(row: Row, judging: Judging) -> CodeProblem:
     return CodeProblem(id, _codeforces_statement(row), problem, place=row.place)
 
 
-def _codeforces_statement(row: Row) -> str:
+def _codeforces_statement(row: SourceRow) -> str:
     parts = [row.text("title", default=""), row.text("description")]
     for name, heading in (("input_format", "Input"), ("output_format", "Output"), ("note", "Note")):
         if text := row.text(name, default="").strip():

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import get_args
 
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import LANGUAGE, CodeProblem, Row
+from recipes.code_rl.core import LANGUAGE, CodeProblem, SourceRow
 from sandbox.core import Case, Kind
 
 
-def read(row: Row, judging: Judging) -> CodeProblem:
+def read_own(row: SourceRow, judging: Judging) -> CodeProblem:
     named = row.text("kind")
     kind = next((known for known in get_args(Kind) if known == named), None)
     if kind is None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from overlap.atomic import write_atomic
-from overlap.cli import command, ending_in_order, show
+from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import SandboxComponent
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
@@ -38,7 +38,7 @@ from recipes.code_rl.core import CodeProblem
 from recipes.code_rl.data import counted, load_problems, long_integers, read_problems
 from recipes.code_rl.evaluation_sets import KNOWN
 from recipes.code_rl.probes import probes
-from recipes.code_rl.sources import read_rows
+from recipes.code_rl.sources import source_rows
 from recipes.code_rl.statements import Statements, words_of
 from recipes.code_rl.task import CodeTask
 from sandbox.core import Verdict
@@ -69,7 +69,7 @@ class Filters:
 
 
 @dataclass
-class Outcome:
+class FilterOutcome:
     """What became of all rows of the sources."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -125,13 +125,13 @@ class References(Task):
 
 
 def candidates(
-    sources: Sequence[str], judging: Judging, filters: Filters, outcome: Outcome
+    sources: Sequence[str], judging: Judging, filters: Filters, outcome: FilterOutcome
 ) -> Iterator[tuple[str, CodeProblem]]:
     """(source, problem) of each row that no filter but that of the reference leaves out. Raises ConfigError."""
     seen: dict[tuple[str, ...], str] = {}
     for source in sources:
         with long_integers():
-            found = read_problems(read_rows(source, "SOURCE"), judging)
+            found = read_problems(source_rows(source, "SOURCE"), judging)
             while (problem := next(found, None)) is not None:
                 if isinstance(problem, LeftOut):
                     outcome.left_out.append(problem)
@@ -158,7 +158,7 @@ class Preparation:
     fewest_tests: int
     references: bool
     out: Path
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: FilterOutcome = field(default_factory=FilterOutcome)
 
     @property
     def counts(self) -> Path:
@@ -240,7 +240,7 @@ class Preparation:
         return [found.get(digest) or (known.get(digest, ""), "") for digest in digests]
 
 
-def parser() -> Parser:
+def prepare_parser() -> Parser:
     text = "Choose what is trained on: problems with tests and a right reference, each once, none of an evaluation set."
     made = Parser(prog="prepare_deepcoder.sh", description=text)
     made.add_argument("sources", nargs="*", metavar="SOURCE", help="as data.train takes them (DeepCoder's three sets)")
@@ -269,13 +269,13 @@ def prepare_data(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     asked = preparation_of(args)
     asked.run()
-    show(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+    print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
     return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare the data; returns the exit code."""
-    args = parser().parse(argv)
+    args = prepare_parser().parse(argv)
     return ending_in_order(lambda: prepare_data(args))
 
 

@@ -20,7 +20,7 @@ _REASONED = "Reason step by step, then give the whole Python program in one ```p
 _STDIO_REASONED = "The program reads from standard input and prints to standard output."
 
 
-def asked(problem: CodeProblem) -> str:
+def user_turn(problem: CodeProblem) -> str:
     """The user's turn for a model that begins with code."""
     if problem.problem.kind == "stdio":
         return f"{_STDIO}\n\n{problem.statement}"
@@ -35,7 +35,7 @@ def prefilled(tokenizer: Any, problem: CodeProblem) -> Prompt:
     """
     prefill = FENCE + problem.starter.rstrip()
     return chat_prompt(
-        tokenizer, problem.id, asked(problem), prefill=prefill, data=_placeless(problem), place=problem.place
+        tokenizer, problem.id, user_turn(problem), prefill=prefill, data=_placeless(problem), place=problem.place
     )
 
 

@@ -42,7 +42,7 @@ class RepairTask(CodeTask):
 
     async def rollout(self, prompt: Prompt, chat: Any, sandbox: Any) -> str:
         problem: CodeProblem = prompt.data
-        messages: list[dict[str, Any]] = [{"role": "user", "content": prompts.asked(problem)}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": prompts.user_turn(problem)}]
         for turn in range(1, TURNS + 1):
             reply = await chat.say(messages, prefill=prompt.prefill)
             told = await self._told(prompt, reply.text, sandbox) if turn < TURNS else ""
@@ -55,7 +55,7 @@ class RepairTask(CodeTask):
         """For ``repair_agent.py``: what is asked, and the public cases as a problem of ``sandbox judge``."""
         problem: CodeProblem = prompt.data
         shown = public_problem(problem)
-        asked = {"messages": [{"role": "user", "content": prompts.asked(problem)}], "turns": TURNS}
+        asked = {"messages": [{"role": "user", "content": prompts.user_turn(problem)}], "turns": TURNS}
         return {
             "task.json": json.dumps(asked),
             **({PROBLEM_FILE: json.dumps(shown.to_json())} if shown is not None else {}),

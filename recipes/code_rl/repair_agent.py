@@ -32,7 +32,7 @@ def say(messages: list[dict[str, Any]]) -> dict[str, Any]:
         return dict(json.load(answer)["choices"][0]["message"])
 
 
-def told(shown: Problem | None, answer: str) -> str:
+def feedback_on(shown: Problem | None, answer: str) -> str:
     """What the policy is told of its answer; "" where there is nothing to say."""
     if shown is None:
         return ""
@@ -47,7 +47,7 @@ def main() -> None:
     messages: list[dict[str, Any]] = task["messages"]
     for turn in range(1, task["turns"] + 1):
         reply = say(messages)
-        words = told(shown, reply["content"]) if turn < task["turns"] else ""
+        words = feedback_on(shown, reply["content"]) if turn < task["turns"] else ""
         if not words:
             return
         messages += [reply, {"role": "user", "content": words}]

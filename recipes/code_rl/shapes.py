@@ -15,14 +15,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from recipes.code_rl.core import Row
+from recipes.code_rl.core import SourceRow
 from sandbox.core import Case
 
 Pairs = list[tuple[Any, Any]]
 _FUNCTION_TYPES = frozenset({"functional", "function_call", "function", "call_based"})
 
 
-def pairs_of(row: Row, tests: Any) -> Pairs:
+def pairs_of(row: SourceRow, tests: Any) -> Pairs:
     """All tests of a row; none for a row that has none."""
     if tests in (None, "", [], {}):
         return []
@@ -36,7 +36,7 @@ def pairs_of(row: Row, tests: Any) -> Pairs:
     return [(_bare(test["input"], "stdin"), _bare(test["output"], "stdout")) for test in tests]
 
 
-def _pairs_of_dict(row: Row, tests: dict[str, Any]) -> Pairs:
+def _pairs_of_dict(row: SourceRow, tests: dict[str, Any]) -> Pairs:
     for given, wanted in (("inputs", "outputs"), ("input", "output")):
         if given in tests and wanted in tests:
             return paired(row, tests[given], tests[wanted])
@@ -47,7 +47,7 @@ def _bare(value: Any, stream: str) -> Any:
     return value[stream] if isinstance(value, dict) and stream in value else value
 
 
-def paired(row: Row, inputs: Any, outputs: Any) -> Pairs:
+def paired(row: SourceRow, inputs: Any, outputs: Any) -> Pairs:
     """Inputs with their outputs; an Unusable when their numbers differ."""
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise row.fault({"inputs": inputs, "outputs": outputs}, "inputs and outputs must be lists")
@@ -56,7 +56,7 @@ def paired(row: Row, inputs: Any, outputs: Any) -> Pairs:
     return list(zip(inputs, outputs, strict=True))
 
 
-def function_name(row: Row, tests: Any) -> str | None:
+def function_name(row: SourceRow, tests: Any) -> str | None:
     """The name in the tests, in their metadata or in the row's; None makes a stdio problem."""
     metadata = [row.parsed("metadata")] if row.values.get("metadata") else []
     given = [row.values.get("fn_name"), row.values.get("func_name")]
@@ -79,26 +79,26 @@ def _func_names(metadata: list[Any]) -> list[Any]:
     return [entry.get("func_name") for entry in metadata if isinstance(entry, dict)]
 
 
-def _one_name(row: Row, names: list[Any]) -> str | None:
+def _one_name(row: SourceRow, names: list[Any]) -> str | None:
     found = sorted({str(name) for name in names if name})
     if len(found) > 1:
         raise row.fault(found, "the tests name several functions; a problem has one")
     return found[0] if found else None
 
 
-def stdio_cases(row: Row, pairs: Pairs) -> list[Case]:
+def stdio_cases(row: SourceRow, pairs: Pairs) -> list[Case]:
     """Cases of a program that reads and prints."""
     return [Case(stdio_text(row, given), stdio_text(row, wanted)) for given, wanted in pairs]
 
 
-def stdio_text(row: Row, value: Any) -> str:
+def stdio_text(row: SourceRow, value: Any) -> str:
     """Standard input or output as text. A list holds lines; a list inside it, the values of a line."""
     if isinstance(value, list):
         return "\n".join(_line(row, item) for item in value)
     return _line(row, value)
 
 
-def _line(row: Row, value: Any) -> str:
+def _line(row: SourceRow, value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, int | float):
@@ -108,7 +108,7 @@ def _line(row: Row, value: Any) -> str:
     raise row.fault(value, "a stdio test holds text, a list of lines, or a list of values")
 
 
-def function_cases(row: Row, tests: Any, pairs: Pairs, code: Sequence[str]) -> list[Case]:
+def function_cases(row: SourceRow, tests: Any, pairs: Pairs, code: Sequence[str]) -> list[Case]:
     """Cases of a function. The dict form holds arguments and results bare (there a string is a string), the list form
     bare or as JSON text. ``code``: starter and references, which tell LeetCode's rows from Codewars'.
     """
@@ -132,7 +132,7 @@ def _outputs_are_wrapped(code: Sequence[str], pairs: Pairs) -> bool:
     return all(isinstance(out, list) and len(out) == 1 for _, out in pairs)
 
 
-def _arguments(row: Row, given: Any, by_line: bool) -> Any:
+def _arguments(row: SourceRow, given: Any, by_line: bool) -> Any:
     """LiveCodeBench: text with one JSON value per line, each an argument. PrimeIntellect: the list of arguments."""
     if not isinstance(given, str):
         return given
@@ -154,7 +154,7 @@ def _result(wanted: Any) -> Any:
         return wanted  # a string that was stored without its quotes
 
 
-def to_json(row: Row, value: Any) -> str:
+def to_json(row: SourceRow, value: Any) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:  # dates and bytes of a Parquet file

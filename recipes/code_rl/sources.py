@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import ConfigError
-from recipes.code_rl.core import Row, Unusable
+from recipes.code_rl.core import SourceRow, Unusable
 
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<configs>[\w.+-]*))?(:(?P<split>[\w\[\]%:.-]+))?")
 _HUB_FILE = re.compile(r"(?P<id>[\w.-]+/[\w.-]+):(?P<files>[\w./+-]+\.(?:jsonl?|parquet)(?:\.gz)?)")
@@ -40,10 +40,10 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _GZIP = b"\x1f\x8b"
 _FEED, _BOM = "\n", "\ufeff"
 
-Rows = Iterator[Row | Unusable]
+Rows = Iterator[SourceRow | Unusable]
 
 
-def read_rows(source: str, field: str = "data.train") -> Rows:
+def source_rows(source: str, field: str = "data.train") -> Rows:
     """All rows of ``source``, in order; an Unusable in the place of a row that cannot be read.
 
     Raises ConfigError for the source as a whole.
@@ -84,12 +84,12 @@ def _file(path: Path, field: str) -> Rows:
     raise ConfigError(field, str(path), f"holds neither JSON nor Parquet; give {_KINDS}")
 
 
-def first_row(path: Path) -> Row | None:
+def first_row(path: Path) -> SourceRow | None:
     """The first row of a file of lines that can be read; the rest of the file is not read. None where there is none."""
     try:
         with path.open("rb") as raw:
             lines = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP else raw
-            return next((row for row in _jsonl(path, lines) if isinstance(row, Row)), None)
+            return next((row for row in _jsonl(path, lines) if isinstance(row, SourceRow)), None)
     except (OSError, EOFError, zlib.error):
         return None  # who reads the whole of it says what is wrong
 
@@ -119,7 +119,7 @@ def _jsonl(path: Path, lines: Iterable[bytes]) -> Rows:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        row = Row(f"{path}:{number}", {})
+        row = SourceRow(f"{path}:{number}", {})
         try:
             text = line.decode("utf-8").lstrip(_BOM).rstrip()
             yield _object(row, json.loads(text), path, number)
@@ -145,7 +145,7 @@ def _json(path: Path, raw: bytes, field: str) -> Rows:
     at, line, counted, index = skip(skip(0) + 1), 1, 0, 0
     while text[at : at + 1] != "]":
         line, counted = line + text.count("\n", counted, at), at
-        row = Row(f"{path}:{line} (row {index + 1})", {})
+        row = SourceRow(f"{path}:{line} (row {index + 1})", {})
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
@@ -158,15 +158,15 @@ def _json(path: Path, raw: bytes, field: str) -> Rows:
         elif text[at : at + 1] != "]":
             raise ConfigError(field, row.place, "a comma or the end of the list was expected after this row")
     if text[at + 1 :].strip():
-        yield Row(f"{path}:{line + text.count(_FEED, counted, at)}", {}).fault(
+        yield SourceRow(f"{path}:{line + text.count(_FEED, counted, at)}", {}).fault(
             text[at + 1 :].strip(), "stands after the end of the list"
         )
 
 
-def _object(row: Row, value: Any, path: Path, number: int) -> Row | Unusable:
+def _object(row: SourceRow, value: Any, path: Path, number: int) -> SourceRow | Unusable:
     if not isinstance(value, dict):
         return row.fault(value, "a row must be a JSON object")
-    return Row(row.place, value, f"{path.name.split('.')[0]}/{number}")
+    return SourceRow(row.place, value, f"{path.name.split('.')[0]}/{number}")
 
 
 def _parquet(path: Path, field: str) -> Rows:
@@ -178,7 +178,7 @@ def _parquet(path: Path, field: str) -> Rows:
     except (OSError, ValueError, DatasetGenerationError) as error:
         raise ConfigError(field, str(path), f"cannot be read as Parquet ({_first_line(error)})") from error
     for number, values in enumerate(rows, start=1):
-        yield Row(f"{path}:{number}", values, f"{path.stem}/{number}")
+        yield SourceRow(f"{path}:{number}", values, f"{path.stem}/{number}")
 
 
 def _hub(hub_id: str, configs: str, split: str, field: str) -> Rows:
@@ -193,7 +193,7 @@ def _hub(hub_id: str, configs: str, split: str, field: str) -> Rows:
             reason = _first_line(error)
             raise ConfigError(field, name, f"cannot be loaded from the hub ({reason}); give {_KINDS}") from error
         for number, values in enumerate(rows, start=1):
-            yield Row(f"{name}:{number}", values, f"{name}/{number}")
+            yield SourceRow(f"{name}:{number}", values, f"{name}/{number}")
 
 
 def _hub_files(hub_id: str, files: list[str], field: str) -> Rows:
@@ -230,8 +230,8 @@ def _folder(path: Path, field: str) -> Rows:
         yield from _file(file, field)
 
 
-def _apps_problem(folder: Path) -> Row | Unusable:
-    row = Row(f"{folder}/input_output.json:1", {})
+def _apps_problem(folder: Path) -> SourceRow | Unusable:
+    row = SourceRow(f"{folder}/input_output.json:1", {})
     values: dict[str, Any] = {"problem_id": folder.name, "starter_code": ""}
     try:
         for name, file in {**_APPS_FILES, "starter_code": "starter_code.py"}.items():
@@ -245,4 +245,4 @@ def _apps_problem(folder: Path) -> Row | Unusable:
     except (OSError, ValueError, RecursionError) as error:
         return row.fault(str(error), "a file of this problem cannot be read")
     values.setdefault("input_output", "")
-    return Row(row.place, values)
+    return SourceRow(row.place, values)

@@ -17,9 +17,9 @@ from pathlib import Path
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
 from recipes.code_rl.cases import Judging
-from recipes.code_rl.core import DUPLICATE, NOT_THERE, CodeProblem, Row, Unusable
+from recipes.code_rl.core import DUPLICATE, NOT_THERE, CodeProblem, SourceRow, Unusable
 from recipes.code_rl.data import ProblemSet, load_problems
-from recipes.code_rl.sources import first_row, read_rows
+from recipes.code_rl.sources import first_row, source_rows
 
 COLUMNS = frozenset({"id", "split", "source"})
 _NAMES = ("train", "heldout", "dropped")
@@ -65,11 +65,11 @@ def is_split_file(source: str) -> bool:
     return first is not None and first.values.keys() >= COLUMNS
 
 
-def _wanted(source: str, names: Sequence[str], field: str) -> tuple[dict[str, list[Row]], list[LeftOut]]:
+def _wanted(source: str, names: Sequence[str], field: str) -> tuple[dict[str, list[SourceRow]], list[LeftOut]]:
     """Rows of these splits by the file that they are of, and the rows that are of no split."""
-    wanted: dict[str, list[Row]] = defaultdict(list)
+    wanted: dict[str, list[SourceRow]] = defaultdict(list)
     left_out = []
-    for row in read_rows(source, field):
+    for row in source_rows(source, field):
         try:
             if isinstance(row, Unusable):
                 raise row

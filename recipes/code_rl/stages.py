@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from overlap.cli import command, ending_in_order, show
+from overlap.cli import command, ending_in_order, print_output
 from overlap.commands import ANY_CORES, dry_run, export_command, plan_devices
 from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError
@@ -163,14 +163,14 @@ def run_stages(stages: Sequence[Stage]) -> int:
             if not policy.is_dir():
                 export_command(str(stage.folder))
         if state in ("finished", "saved"):
-            show(f"{title}: finished, its policy is {policy}")
+            print_output(f"{title}: finished, its policy is {policy}")
             continue
         former = set_aside(stage.folder) if state == "new" else None
         aside = f" (stopped before its first checkpoint; what it left is {former})" if former else ""
-        show(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
+        print_output(f"{title}: {'goes on' if state == 'begun' else 'begins'} in {stage.folder}{aside}")
         summary = train(stage.cfg, resume=state == "begun")
         if summary["exit"] not in _DONE:
-            show(f"{title}: {summary['exit']}; the same command goes on from here")
+            print_output(f"{title}: {summary['exit']}; the same command goes on from here")
             return 0
     return 0
 
@@ -181,14 +181,14 @@ def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
     """
     for number, (stage, state) in enumerate(chained(stages), start=1):
         cfg = stage.cfg
-        show(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
+        print_output(f"# stage {number} of {len(stages)}, {stage.name}: {state}; it begins with {cfg.model.policy}")
         if state in ("finished", "saved"):
             continue
         if number > 1 and not Path(cfg.model.policy).is_dir():
             cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
         resume = state == "begun"
         for line in plan_devices(cfg, devices) if devices else dry_run(cfg, "", resume=resume, with_changes=False):
-            show(line)
+            print_output(line)
     return 0
 
 
@@ -199,18 +199,18 @@ def prepared(args: argparse.Namespace) -> list[str]:
         return list(args.overrides)
     if not args.prepare.is_file():
         if args.dry_run:
-            show(f"# {args.prepare} is still to be made: planned with all rows of the sources")
+            print_output(f"# {args.prepare} is still to be made: planned with all rows of the sources")
             return list(args.overrides)
         args.prepare.parent.mkdir(parents=True, exist_ok=True)
         check_out(args.prepare, field="--prepare", ours=MARK)
         cfg = load_config(args.stages[0], args.overrides)
         asked = Preparation(cfg, (cfg.data.train,), AGAINST, FEWEST_TESTS, True, args.prepare)
         asked.run()
-        show(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
+        print_output(*asked.outcome.lines(), f"written to {asked.out} and {asked.counts}")
     return [*args.overrides, f"data.train={args.prepare}"]
 
 
-def parser() -> Parser:
+def stages_parser() -> Parser:
     text = "Train in stages, each from the policy of the one before; the same command goes on where it was stopped."
     made = Parser(prog="train_deepcoder.sh", description=text)
     made.add_argument("stages", nargs="+", type=Path, metavar="STAGE.yaml", help="configurations, in their order")
@@ -237,7 +237,7 @@ def staged(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train; returns the exit code."""
-    args = parser().parse(argv)
+    args = stages_parser().parse(argv)
     return ending_in_order(lambda: staged(args))
 
 

@@ -133,7 +133,7 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
     assert not (run / "ctl").exists()
     code, _, told = ctl(run, "status")
     assert code == 2
-    assert told.endswith(f"no run goes on there: it has ended (drained, {summary['steps']} steps)")
+    assert told.endswith(f"no run is in progress there: it has ended (drained, {summary['steps']} steps)")
 
 
 @pytest.mark.wide

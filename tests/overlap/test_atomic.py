@@ -13,7 +13,7 @@ from overlap.atomic import (
     is_hidden_name,
     partial_path,
     replace,
-    settle,
+    settle_path,
     sync,
     write_atomic,
 )
@@ -89,10 +89,10 @@ def test_what_a_kill_left_aside_comes_back_where_there_is_none_and_goes_where_th
     folder(former_path(policy), "old")
     folder(partial_path(policy), "half")
     other = folder(former_path(tmp_path / "policy-best"), "another's")
-    settle(policy)
+    settle_path(policy)
     assert (policy / "file").read_text() == "old"
     folder(former_path(policy), "older")
-    settle(policy)
+    settle_path(policy)
     assert (policy / "file").read_text() == "old"
     assert names(tmp_path) == [other.name, "policy"]
-    settle(tmp_path / "nowhere" / "policy")
+    settle_path(tmp_path / "nowhere" / "policy")

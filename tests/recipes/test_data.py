@@ -308,4 +308,4 @@ def test_a_folder_that_may_not_be_read_is_bad_input(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(ConfigError, match=f"data.train='{tmp_path}': cannot be read .Permission denied"):
-        list(sources.read_rows(str(tmp_path)))
+        list(sources.source_rows(str(tmp_path)))

@@ -24,11 +24,11 @@ from recipes.code_rl.evaluation_sets import (
     HELD_OUT,
     KNOWN,
     PUBLISHED,
+    ContestWindow,
     EvaluationTask,
-    Window,
-    asked_for,
     code_task,
     read_set,
+    requested_sets,
 )
 
 CFG = load_config(DEFAULT_CONFIG)
@@ -108,7 +108,7 @@ def test_a_command_that_goes_on_does_not_draw_the_same_answers_again(tmp_path: P
     words = [policy, "--config", str(DEFAULT_CONFIG), "--set", f"own={source}", "--out", str(tmp_path / "out")]
     seeds = []
     for answers in range(3):
-        asked = evaluate.evaluation_of(evaluate.parser().parse(words))
+        asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse(words))
         seeds.append(asked.prepare(tmp_path).cfg.run.seed)
         assert asked.file is not None
         asked.file.close()
@@ -120,7 +120,7 @@ def test_a_command_that_goes_on_does_not_draw_the_same_answers_again(tmp_path: P
 def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_path: Path, policy: str) -> None:
     rows = [{**problem(n), "statement": "x" * length} for n, length in enumerate((10, 1500, 3000))]
     words = [policy, "--config", str(DEFAULT_CONFIG), "--set", jsonl(tmp_path / "own.jsonl", *rows)]
-    asked = evaluate.evaluation_of(evaluate.parser().parse([*words, "--out", str(tmp_path / "out")]))
+    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([*words, "--out", str(tmp_path / "out")]))
     prepared = asked.prepare(tmp_path, read_only=True)  # this policy has a context of 2048 tokens
     assert [prompt.id for prompt in prepared.heldout] == ["own/add0", "own/add1"]
     assert [row.reason for row in asked.intakes["own"].left_out] == ["prompt too long"]
@@ -128,7 +128,7 @@ def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_pa
 
 
 def test_without_arguments_the_default_policy_answers_the_held_out_problems_that_are_shipped() -> None:
-    asked = evaluate.evaluation_of(evaluate.parser().parse([]))
+    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([]))
     assert asked.cfg.model.policy == "smollm2-135m-instruct"
     assert [found.name for found in asked.sets] == [HELD_OUT]
     assert len(read_set(asked.sets[0], asked.cfg).problems.problems) == 32
@@ -138,13 +138,13 @@ def test_without_arguments_the_default_policy_answers_the_held_out_problems_that
 def test_another_policy_is_asked_the_same_held_out_problems_where_the_configuration_is_the_default_ones() -> None:
     ids = []
     for policy in ("", "/models/mine"):
-        asked = evaluate.evaluation_of(evaluate.parser().parse([policy, "--config", str(DEFAULT_CONFIG)]))
+        asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([policy, "--config", str(DEFAULT_CONFIG)]))
         ids.append([problem.id for problem in read_set(asked.sets[0], asked.cfg).problems.problems])
     assert ids[0] == ids[1]
 
 
 def test_a_policy_that_reasons_is_evaluated_on_the_published_sets() -> None:
-    asked = evaluate.evaluation_of(evaluate.parser().parse(["agentica-org/DeepCoder-14B-Preview"]))
+    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse(["agentica-org/DeepCoder-14B-Preview"]))
     assert tuple(found.name for found in asked.sets) == PUBLISHED
     assert asked.cfg.model.response_tokens == 65536
     assert str(asked.sets[0].window) == "2024-08-01..2025-02-01"
@@ -159,7 +159,7 @@ def test_a_policy_of_a_run_is_asked_as_it_was_trained(tmp_path: Path) -> None:
     assert located(str(run), "mine.yaml") == (str(run / "policy"), Path("mine.yaml"))
     assert located("", None)[1] == DEFAULT_CONFIG
     assert located("own/model", None)[1] == OTHER_CONFIG
-    asked = evaluate.evaluation_of(evaluate.parser().parse([str(run), "--tokens", "99"]))
+    asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([str(run), "--tokens", "99"]))
     assert asked.cfg.model.response_tokens == 99
 
 
@@ -167,7 +167,7 @@ def test_a_policy_of_a_run_is_asked_as_it_was_trained(tmp_path: Path) -> None:
 
 
 def names(words: list[str]) -> list[tuple[str, str]]:
-    return [(found.name, found.source) for found in asked_for(words, Window(), (HELD_OUT,))]
+    return [(found.name, found.source) for found in requested_sets(words, ContestWindow(), (HELD_OUT,))]
 
 
 def test_a_set_is_a_known_name_a_source_or_a_name_for_a_source() -> None:
@@ -176,8 +176,8 @@ def test_a_set_is_a_known_name_a_source_or_a_name_for_a_source() -> None:
     assert names(["own/set:a:test"]) == [("set-a-test", "own/set:a:test")]
     assert names(["livecodebench=/data/lcb"]) == [("livecodebench", "/data/lcb")]
     assert names([]) == [(HELD_OUT, "")]
-    assert asked_for(["livecodebench=/data/lcb"], Window(), ())[0].window == KNOWN["livecodebench"].window
-    assert asked_for(["humaneval+=/data/he"], Window(), ())[0].packages == ("numpy",)
+    assert requested_sets(["livecodebench=/data/lcb"], ContestWindow(), ())[0].window == KNOWN["livecodebench"].window
+    assert requested_sets(["humaneval+=/data/he"], ContestWindow(), ())[0].packages == ("numpy",)
     for wrong in (["=x"], ["a="], ["a=x", "a=y"], ["/d/a.jsonl", "/e/a.json"]):
         with pytest.raises(ConfigError):
             names(wrong)
@@ -191,33 +191,33 @@ def dated(tmp_path: Path, *days: Any) -> str:
 
 def test_a_window_holds_the_contests_of_its_first_and_last_day_and_those_between(tmp_path: Path) -> None:
     source = dated(tmp_path, "2024-07-31T00:00:00", "2024-08-01T00:00:00", "2025-02-01", "2025-02-02T10:00:00")
-    (asked,) = asked_for([f"livecodebench={source}"], Window(), ())
+    (asked,) = requested_sets([f"livecodebench={source}"], ContestWindow(), ())
     found = read_set(asked, CFG)
     assert [p.id for p in found.problems.problems] == ["q1", "q2"]
     assert (found.outside, found.dated) == (2, True)
-    (asked,) = asked_for([source], Window(first=date(2025, 2, 2)), ())
+    (asked,) = requested_sets([source], ContestWindow(first=date(2025, 2, 2)), ())
     assert [p.id for p in read_set(asked, CFG).problems.problems] == ["q3"]
 
 
 def test_a_date_that_cannot_be_read_is_counted_and_a_window_without_problems_is_refused(tmp_path: Path) -> None:
     source = dated(tmp_path, "2024-08-01", None, "soon")
-    (asked,) = asked_for([source], Window(first=date(2024, 1, 1)), ())
+    (asked,) = requested_sets([source], ContestWindow(first=date(2024, 1, 1)), ())
     found = read_set(asked, CFG)
     assert (len(found.problems.problems), [row.reason for row in found.problems.left_out]) == (1, ["malformed"] * 2)
-    (asked,) = asked_for([source], Window(last=date(2020, 1, 1)), ())
+    (asked,) = requested_sets([source], ContestWindow(last=date(2020, 1, 1)), ())
     with pytest.raises(ConfigError, match="none in this window"):
         read_set(asked, CFG)
 
 
 def test_a_set_without_dates_is_evaluated_whole_whatever_the_window(tmp_path: Path) -> None:
-    (asked,) = asked_for([jsonl(tmp_path / "own.jsonl", OWN)], Window(first=date(2030, 1, 1)), ())
+    (asked,) = requested_sets([jsonl(tmp_path / "own.jsonl", OWN)], ContestWindow(first=date(2030, 1, 1)), ())
     found = read_set(asked, CFG)
     assert (len(found.problems.problems), found.outside, found.dated) == (1, 0, False)
 
 
 def test_problems_of_every_set_keep_all_of_their_tests_and_ids_name_the_set(tmp_path: Path) -> None:
     many = {**OWN, "tests": [{"input": f"[{n}]", "output": str(n + 1)} for n in range(40)]}
-    sets = asked_for([f"{name}={jsonl(tmp_path / name, many)}" for name in ("a", "b")], Window(), ())
+    sets = requested_sets([f"{name}={jsonl(tmp_path / name, many)}" for name in ("a", "b")], ContestWindow(), ())
     task = EvaluationTask(code_task(CFG), [read_set(asked, CFG) for asked in sets])
     prompts: list[Any] = task.prompts(_Tokens(), "heldout")
     assert [prompt.id for prompt in prompts] == ["a/inc", "b/inc"]
@@ -238,7 +238,7 @@ def test_a_published_set_that_cannot_be_read_is_told_with_how_a_copy_is_named(mo
 
     monkeypatch.setattr("recipes.code_rl.evaluation_sets.load_problems", unreachable)
     for word, copied in (("mbpp+", True), ("mbpp+=/my/file.jsonl", False)):
-        (asked,) = asked_for([word], Window(), ())
+        (asked,) = requested_sets([word], ContestWindow(), ())
         with pytest.raises(ConfigError, match="cannot be loaded from the hub") as refused:
             read_set(asked, load_config(None, []))
         assert refused.value.way_out.endswith("; a copy of your own is named --set mbpp+=FILE") == copied
@@ -319,7 +319,7 @@ def test_answers_longer_than_the_policy_knows_are_refused_before_an_engine_is_st
 
 
 def test_overrides_may_stand_anywhere_and_the_value_of_an_option_is_none() -> None:
-    args = evaluate.parser().parse(["learn.lr=1", "--set", "a.b=c", "--dry-run", "verify.cpu_s=2", "p"])
+    args = evaluate.evaluate_parser().parse(["learn.lr=1", "--set", "a.b=c", "--dry-run", "verify.cpu_s=2", "p"])
     assert (args.overrides, args.sets, args.policy) == (["learn.lr=1", "verify.cpu_s=2"], ["a.b=c"], "p")
 
 

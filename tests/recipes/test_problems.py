@@ -20,10 +20,10 @@ PROBLEMS = ROOT / "recipes" / "code_rl" / "problems"
 FIELDS = {"id", "kind", "level", "statement", "fn_name", "starter", "tests", "reference"}
 SHARED_RUN = 10  # words in a row that count as a copied sentence
 
-Row = dict[str, Any]
+SourceRow = dict[str, Any]
 
 
-def rows_of(name: str) -> list[Row]:
+def rows_of(name: str) -> list[SourceRow]:
     return [json.loads(line) for line in (PROBLEMS / name).read_text(encoding="utf-8").splitlines()]
 
 
@@ -36,11 +36,11 @@ def duplicates(values: list[str]) -> list[str]:
     return [value for value, count in Counter(values).items() if count > 1]
 
 
-def inputs(row: Row) -> list[str]:
+def inputs(row: SourceRow) -> list[str]:
     return [test["input"] for test in row["tests"]]
 
 
-def outputs(row: Row) -> list[str]:
+def outputs(row: SourceRow) -> list[str]:
     return [test["output"] for test in row["tests"]]
 
 
@@ -68,7 +68,7 @@ def test_ids_statements_and_the_inputs_of_each_problem_are_distinct() -> None:
 
 
 @pytest.mark.parametrize("row", EASY, ids=lambda row: row["id"])
-def test_statement_starter_reference_and_tests_agree_on_the_signature(row: Row) -> None:
+def test_statement_starter_reference_and_tests_agree_on_the_signature(row: SourceRow) -> None:
     (function,) = ast.parse(row["reference"]).body
     assert isinstance(function, ast.FunctionDef)
     parameters = [argument.arg for argument in function.args.args]
@@ -119,10 +119,10 @@ def test_no_program_that_echoes_an_argument_or_its_input_solves_a_problem() -> N
         assert any(test["input"].split() != test["output"].split() for test in row["tests"]), row["id"]
 
 
-async def judge_references(rows: list[Row]) -> list[tuple[str, str]]:
+async def judge_references(rows: list[SourceRow]) -> list[tuple[str, str]]:
     """(id, what went wrong) of every reference that does not pass all of its tests."""
 
-    async def failure(pool: sandbox.Pool, row: Row) -> tuple[str, str] | None:
+    async def failure(pool: sandbox.Pool, row: SourceRow) -> tuple[str, str] | None:
         cases = tuple(sandbox.Case(input=test["input"], expected=test["output"]) for test in row["tests"])
         problem = sandbox.Problem(id=row["id"], kind=row["kind"], cases=cases, fn_name=row["fn_name"])
         judgement = await pool.judge(problem, sandbox.Program(source=row["reference"]))

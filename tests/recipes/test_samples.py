@@ -15,7 +15,7 @@ from samples import Sample
 from samples_assert import ASSERT_SAMPLES
 
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
-from recipes.code_rl.core import Row
+from recipes.code_rl.core import SourceRow
 from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
 from sandbox import Judgement, Pool, Problem, Program
@@ -53,7 +53,7 @@ def test_every_format_has_a_sample_and_a_line_in_the_documents() -> None:
     columns = {known.columns for known in FORMATS}
     assert columns - documented == set(), "formats without a line in docs/data.md"
     assert documented - columns == {"id, split, source"}, "lines in docs/data.md of no format"  # a split file
-    sampled = {format_of(Row("", sample.good)).name for sample in SAMPLES.values()}
+    sampled = {format_of(SourceRow("", sample.good)).name for sample in SAMPLES.values()}
     assert {known.name for known in FORMATS} - sampled == set(), "formats without a sample"
     assert len(columns) == len({known.name for known in FORMATS}) == len(FORMATS)
 
@@ -65,7 +65,7 @@ def test_a_row_is_told_by_its_columns_and_a_bad_one_beside_it_is_counted(name: s
     (bad,) = found.left_out
     assert [problem.problem.kind for problem in found.problems] == [sample.kind]
     assert (bad.place, bad.reason) == (f"{tmp_path}/rows.jsonl:2", sample.reason)
-    assert format_of(Row("", sample.good)).name == sample.format
+    assert format_of(SourceRow("", sample.good)).name == sample.format
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.pairs import alone, causal, fits_mask, masked, shared
+from overlap.learner.pairs import alone, causal, fits_mask, masked_pairs, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def computed_pairs(micro: MicroBatch) -> int:
     responses = [[len(r.tokens) - 1 for r in row.responses] for row in micro.rows]
     lengths = [length for row in responses for length in row]
     if fits_mask(prompts, lengths):
-        return masked(prompts, lengths)
+        return masked_pairs(prompts, lengths)
     return sum(shared(prompt, row) for prompt, row in zip(prompts, responses, strict=True))
 
 

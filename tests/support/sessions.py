@@ -19,7 +19,7 @@ from overlap.placement import place_here
 from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 
 class _Alive:
@@ -93,19 +93,19 @@ class Stage:
         self.shown = io.StringIO()
         self._folder = folder
 
-    def session(self, run: RunDir | None = None, resumed: Resumed = BEGINNING) -> Session:
+    def session(self, run: RunDir | None = None, resumed: Resumed = BEGINNING) -> TrainingSession:
         prompts = tuple(fake_prompts(8))
         task: Any = None
         reaper: Any = _Warden()
         prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
-        return Session(
+        return TrainingSession(
             prepared, place_here(self.cfg), run, self._folder, console, reaper, resumed=resumed, data="digest"
         )
 
 
-def play(session: Session) -> dict[str, Any]:
+def play(session: TrainingSession) -> dict[str, Any]:
     """Run a session to its end, as ``train`` does; returns the summary. Raises what it raised."""
 
     async def within_a_minute() -> None:

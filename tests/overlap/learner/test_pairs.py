@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, make_rows, mini_batches, row_cost
-from overlap.learner.pairs import MASK, SMALL, alone, causal, fits_mask, masked, shared
+from overlap.learner.pairs import MASK, SMALL, alone, causal, fits_mask, masked_pairs, shared
 
 K = 1024
 LONG = [K // 2, K, 4 * K]  # prompts
@@ -30,7 +30,7 @@ LENGTHS = [K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K]  # responses
 def test_pairs_by_layout(prompt, responses, each_alone, behind_one, under_a_mask):
     assert alone(prompt, responses) == each_alone
     assert shared(prompt, responses) == behind_one
-    assert masked([prompt], responses) == under_a_mask
+    assert masked_pairs([prompt], responses) == under_a_mask
 
 
 @given(st.integers(1, 5000), st.lists(st.integers(0, 40000), min_size=1, max_size=16))

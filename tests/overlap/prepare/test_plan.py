@@ -21,8 +21,8 @@ from overlap.prepare.plan import (
     _without_template,
     activations_line,
     adapters_lines,
-    asked_for,
     episode_lines,
+    memory_inputs,
     number_lines,
     plan_lines,
     prompts_line,
@@ -69,7 +69,7 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     tokenizer = SimpleNamespace(chat_template="yes")
     prepared = RunInputs(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
     rollouts = Rollouts(tmp_path / "rollouts.jsonl", "digest", {}, {}) if kept else None
-    asked = asked_for(prepared, rollouts)
+    asked = memory_inputs(prepared, rollouts)
     seats = seating_here(prepared.cfg)(prepared.cfg)
     memory = memory_plan(asked, seats)
     lines = dict(plan_lines(prepared, asked, seats, memory, rollouts))

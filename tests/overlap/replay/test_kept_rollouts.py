@@ -163,7 +163,7 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(
         (("rollout.max_staleness=0",), "rollout.max_staleness=0: samples of step 2 are 1 versions old"),
         (("rollout.groups_per_step=6",), "rollout.groups_per_step=6: step 1 would learn from later policies"),
         (("run.eval_samples=4",), "run.eval_samples=4: there is no engine to evaluate with"),
-        (("--resume",), "begins a new run: leave --resume out"),
+        (("--resume",), "starts a new run: leave --resume out"),
         (("rollout.samples_per_group=5",), "has the samples of 0 steps"),
         (("run.seed=1",), "group 0 answers 'p.', and this run would ask 'p.' there: use run.seed of that run"),
     ],

@@ -18,7 +18,7 @@ from overlap.record.checkpoint import complete_checkpoints
 from overlap.run import control as module
 from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 Make = Callable[..., Stage]
 
@@ -61,7 +61,7 @@ def until(control: RunControl, state: str) -> dict[str, Any]:
     return status
 
 
-def steps_of(session: Session) -> list[float]:
+def steps_of(session: TrainingSession) -> list[float]:
     return [row["step"] for row in read_json_lines(session.run.metrics)]
 
 
@@ -256,6 +256,13 @@ DONE = {
     "save": "saving between two steps",
     "stop": "stopping: the policy is saved",
 }
+
+
+def test_every_command_has_its_answers_and_its_line_of_help() -> None:
+    from overlap.commands.parsers import _CTL_COMMANDS
+
+    assert tuple(_CTL_COMMANDS) == COMMANDS
+    assert module._DONE.keys() == module._WHEN_IT_RUNS.keys() == {*COMMANDS} - {"status"}
 
 
 def answer(control: RunControl, command: object) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_a_run_is_waited_for_and_gives_its_summary(train: Any) -> None:
     with overlap.start(CFG, resume=True) as run:
         assert not run.done
         assert run.status()["state"] == "preparing"
-        with pytest.raises(TimeoutError, match="goes on"):
+        with pytest.raises(TimeoutError, match="has not ended within"):
             run.wait(0.001)
         go.set()
         assert run.wait(60) == run.wait() == run.wait(float("inf")) == {"exit": "finished", "resume": True}

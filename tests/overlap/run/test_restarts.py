@@ -17,7 +17,7 @@ from overlap.core import Batch, WeightUpdate
 from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
 from overlap.record import final_table, read_json_lines
 from overlap.run import restarts
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 Deaths = Callable[[int, Batch], bool]
 
@@ -50,7 +50,7 @@ class Troupe:
         learner.die(error)
         raise error
 
-    def play(self) -> tuple[Session, dict[str, Any]]:
+    def play(self) -> tuple[TrainingSession, dict[str, Any]]:
         session = self.stage.session()
         return session, play(session)
 
@@ -227,7 +227,7 @@ def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
     assert at == ("pausing", 2)
 
 
-def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
+def saved_and_resumed(session: TrainingSession, seen: list[Any]) -> Any:
     real = session._on_save
 
     async def on_save(carried: Any) -> None:

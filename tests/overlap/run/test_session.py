@@ -21,7 +21,7 @@ from overlap.record import RunDir, final_table, read_json_lines, reopen
 from overlap.record.ownership import check_run_dir_free
 from overlap.run import save_policy as keeping
 from overlap.run import session as session_module
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 Make = Callable[..., Stage]
 
@@ -50,7 +50,7 @@ def cut_off(stage: Make) -> Stage:
     return stage("run.save_every=2")
 
 
-def written(session: Session) -> dict[str, Any]:
+def written(session: TrainingSession) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(session.run.summary.read_text())
     return summary
 

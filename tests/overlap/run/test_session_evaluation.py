@@ -15,7 +15,7 @@ from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
 from overlap.record import final_table, read_json_lines, reopen
-from overlap.run.session import Session
+from overlap.run.session import TrainingSession
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
 
@@ -33,7 +33,9 @@ class Skilled(Verifier):
         return replace(scored, reward=float(passed))
 
 
-def session_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, resume: bool = False) -> Session:
+def session_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, resume: bool = False
+) -> TrainingSession:
     stage = Stage(tmp_path, monkeypatch, *EVALUATED, *overrides)
     stage.verifier = Skilled()
     if resume:
@@ -45,7 +47,7 @@ def session_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str,
     return session
 
 
-def play(session: Session, *, cancel: asyncio.Event | None = None) -> dict[str, Any]:
+def play(session: TrainingSession, *, cancel: asyncio.Event | None = None) -> dict[str, Any]:
     async def main() -> None:
         async with asyncio.timeout(60):
             running = asyncio.create_task(session())

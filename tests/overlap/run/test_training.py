@@ -128,7 +128,7 @@ def test_a_run_can_be_asked_from_its_first_line_to_its_last_figure(
     asking("write_picture", session)
     overlap.train(stage.cfg)
     assert states == ["starting", "ending"]
-    with pytest.raises(ConfigError, match=r"no run goes on there: it has ended \(finished, 5 steps\)"):
+    with pytest.raises(ConfigError, match=r"no run is in progress there: it has ended \(finished, 5 steps\)"):
         ask(str(tmp_path / "run"), "status")
 
 
@@ -170,7 +170,7 @@ def test_a_second_run_of_the_process_is_refused_before_it_touches_anything(stage
 
     stage.learner.on_step = on_step
     assert overlap.train(stage.cfg)["exit"] == "finished"
-    assert "another run goes on in this process: wait for it" in said[0]
+    assert "another run is in progress in this process: wait for it" in said[0]
     assert not (tmp_path / "other").exists()
 
 
