@@ -17,7 +17,7 @@ from verifying import Judged, StandIn, Worked, config, gone, judgement, opened, 
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
-from overlap.verify.guarded_pool import job_limit_s
+from overlap.verify.guarded_pool import ClusterFigures, job_limit_s
 from overlap.verify.verifier import SandboxVerifier
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
@@ -389,3 +389,27 @@ def test_checkers_that_all_fail_stop_the_run() -> None:
 
     with pytest.raises(VerifierError, match=r"20 of the last 20 .*CheckerError"):
         score(Many(), *(trajectory(str(k)) for k in range(20)), answer=says(CheckerError("broken")))
+
+
+# A pool of several nodes.
+
+
+class OverNodes(StandIn):
+    """A pool over nodes that judge twelve programs at once."""
+
+    concurrency = 12
+
+    def take_nodes(self) -> ClusterFigures:
+        return ClusterFigures(1.0, ())
+
+
+@pytest.mark.parametrize(("pool", "expected"), [(StandIn, (1, None)), (OverNodes, (12, ClusterFigures(1.0, ())))])
+def test_a_pool_over_nodes_says_how_much_it_judges_at_once_and_what_its_nodes_did(pool: Any, expected: Any) -> None:
+    async def run() -> None:
+        verifier = SandboxVerifier(config(workers=1), Judged(), pool=lambda: pool(says(Verdict.AC)))
+        assert (verifier.concurrency, verifier.take_nodes()) == (1, None)  # it has not begun
+        await verifier.score(trajectory("x"))
+        assert (verifier.concurrency, verifier.take_nodes()) == expected
+        await verifier.close()
+
+    asyncio.run(run())
