@@ -4,22 +4,22 @@
     ├── ConfigError        the caller's input is wrong            exit code 2, nothing was lost
     │   └── DataError      a row of a problem file is malformed   (names the file and the line)
     ├── EngineError        the generator failed or died           exit code 1
-    │   ├── EngineLost     the engine died that had the weights: load them again
-    │   ├── ClusterLost    the cluster is lost that its machine was of: no other engine can be started
+    │   ├── EngineLost     the engine with these weights died: load them again into the next one
+    │   ├── ClusterLost    the Ray cluster is unreachable: no other engine can be started
     │   └── ParityError    engine and learner disagree after a sync
     ├── LearnerError       the learner refused, for a reason      exit code 1
-    │   └── LearnerDiedError  a rank died, hung or broke: another try may go well
+    │   └── LearnerDiedError  a rank died, hung or broke: a restart may help
     ├── VerifierError      the verifier fails too often           exit code 1
     ├── RunDirError        the run directory cannot be written    exit code 1
-    ├── StoppedError       the run was stopped before it could keep anything
-    ├── StaleBatchError    a lease failed: a batch is older than promised
+    ├── StoppedError       the run was stopped before it had anything to save
+    ├── StaleBatchError    a batch is older than rollout.max_staleness allows
     ├── EmptyBatchesError  too many steps in a row had nothing to learn from
     ├── RolloutError       the task's own rollout of an episode failed; names the prompt
-    ├── EpisodeError       a turn is refused; the episode may go on
-    │   ├── RequestRefused    it asks for what cannot be, or must not be, done
-    │   ├── ContextFull       its dialog leaves no room in the context
+    ├── EpisodeError       a turn is refused; the episode may continue
+    │   ├── RequestRefused    its request cannot, or must not, be served
+    │   ├── ContextFull       its dialog fills the context
     │   └── EpisodeOver       the episode has used its turns, tokens or time, or has ended
-    └── StageError         a stage of the pipeline died; names the stage and the sample
+    └── StageError         a stage of the pipeline failed; names the stage and the sample
 
 What a *program* did wrong is never an error: it is a verdict (see ``sandbox``).
 """
@@ -28,6 +28,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def one_line(text: object, limit: int | None = None) -> str:
+    """Text on one line: each run of white space becomes a blank, and what exceeds ``limit`` characters is cut off."""
+    return " ".join(str(text).split())[:limit]
 
 
 class OverlapError(Exception):
@@ -51,7 +56,7 @@ class ConfigError(OverlapError, ValueError):
 
 @contextmanager
 def blaming(field: str) -> Iterator[None]:
-    """A ConfigError inside is one of ``field``: that is where its value came from."""
+    """Re-raise a ConfigError from inside as one of ``field``, where the value came from."""
     try:
         yield
     except ConfigError as error:
@@ -59,19 +64,19 @@ def blaming(field: str) -> Iterator[None]:
 
 
 class DataError(ConfigError):
-    """A malformed row: ``field`` is "path:line", ``value`` what stood there (shortened)."""
+    """A malformed row: ``field`` is "path:line", ``value`` its content (shortened)."""
 
 
 class EngineError(OverlapError, RuntimeError):
-    """The rollout engine failed, died, or has an API shape that this adapter does not know."""
+    """The rollout engine failed, died, or has an API that this package does not know."""
 
 
 class EngineLost(EngineError):
-    """The engine died that had the weights in question; another one is on its way, and wants them anew."""
+    """The engine that had these weights died; another one is being started, and needs them loaded again."""
 
 
 class ClusterLost(EngineError):
-    """The head of the cluster is gone that the engine's node was of: another engine cannot be started either."""
+    """The Ray head node of this engine's cluster is unreachable: no other engine can be started either."""
 
 
 class ParityError(EngineError):
@@ -79,11 +84,11 @@ class ParityError(EngineError):
 
 
 class LearnerError(OverlapError, RuntimeError):
-    """The learner cannot do what was asked; it would not the next time, either. Or a ``LearnerDiedError``."""
+    """The learner refused a call, and would refuse it again; or, as ``LearnerDiedError``, it has died."""
 
 
 class LearnerDiedError(LearnerError):
-    """A learner rank was killed, raised what nobody foresaw, or did not answer in time: its state is lost."""
+    """A learner rank was killed, raised an unexpected error, or did not answer in time: its state is lost."""
 
 
 class VerifierError(OverlapError, RuntimeError):
@@ -95,7 +100,7 @@ class RunDirError(OverlapError, OSError):
 
 
 class StoppedError(OverlapError, RuntimeError):
-    """The run was stopped, as its owner asked, in a moment in which it had nothing to keep."""
+    """The run was stopped, as its owner asked, before it had anything to save."""
 
 
 class StaleBatchError(OverlapError, AssertionError):
@@ -107,32 +112,43 @@ class EmptyBatchesError(OverlapError, RuntimeError):
 
 
 class RolloutError(OverlapError, RuntimeError):
-    """The rollout of an episode, which is the user's code, raised or gave what cannot be used."""
+    """The rollout of an episode, which is the user's code, raised an error or returned something unusable."""
 
 
 class EpisodeError(OverlapError, RuntimeError):
-    """The policy is not asked for this turn. An episode that ends by it is truncated; by RequestRefused, its task has
-    failed.
+    """A turn is refused, and the policy is not asked. An episode that ends by this error is truncated; one that ends by
+    RequestRefused is a failure of its task.
     """
 
 
 class RequestRefused(EpisodeError, ValueError):
-    """A turn asks for what cannot be done, or for what would change the law by which the policy is sampled."""
+    """A turn asks for something impossible, or for something that would change how the policy is sampled."""
 
 
 class ContextFull(EpisodeError):
-    """The dialog is as long as the context."""
+    """The dialog fills the context."""
 
 
 class EpisodeOver(EpisodeError):
     """The episode has used up its turns, its tokens or its time, or has ended."""
 
 
+_ACTIVITIES = {
+    "generate": "generation",
+    "verify": "verification",
+    "learn": "learning",
+    "load": "loading the weights",
+    "evaluate": "evaluation",
+}
+
+
 class StageError(OverlapError, RuntimeError):
-    """A stage died. ``stage`` and ``sample`` say where; ``__cause__`` says why."""
+    """A stage failed. ``stage`` and ``sample`` (an id, "step 3", "version 3") say where, ``__cause__`` says why."""
 
     def __init__(self, stage: str, sample: str, cause: BaseException) -> None:
-        super().__init__(f"stage {stage} died on sample {sample or '-'}: {type(cause).__name__}: {cause}")
+        which = "at" if sample.startswith("step") else "for" if sample.startswith("version") else "for sample"
+        where = f" {which} {sample}" if sample else ""
+        super().__init__(f"{_ACTIVITIES.get(stage, stage)} failed{where}: {type(cause).__name__}: {cause}")
         self.stage, self.sample = stage, sample
 
 
@@ -141,3 +157,8 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def error_reason(error: BaseException, limit: int = 200) -> str:
+    """Why it failed, in one line: what the operating system says, or else the text of the error."""
+    return getattr(error, "strerror", None) or one_line(error, limit)

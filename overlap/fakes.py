@@ -28,7 +28,7 @@ from overlap.core import (
     VersionSpan,
     WeightUpdate,
 )
-from sandbox.pool import Places
+from sandbox.pool import Slots
 
 Seconds = Callable[[random.Random], float]
 """A law of durations: draws seconds from a seeded generator."""
@@ -67,7 +67,7 @@ class FakeGenerator(ProcesslessEngine):
         super().__init__()
         self._seed, self._seconds, self._truncated = seed, seconds, truncated
         self._landing, self._load_s, self._recompute_s = landing, load_s, recompute_s
-        self._slots = Places(slots)
+        self._slots = Slots(slots)
         self._open, self._empty = asyncio.Event(), asyncio.Event()
         self._since: float | None = None
         self._stood_s = 0.0
@@ -166,7 +166,7 @@ class FakeVerifier(Processless):
     ) -> None:
         super().__init__()
         self._seed, self._seconds, self._solved, self._failed = seed, seconds, solved, failed
-        self._workers = Places(workers)
+        self._workers = Slots(workers)
 
     async def score(self, trajectory: Trajectory) -> Scored:
         queued = now()

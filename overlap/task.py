@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from overlap import core
 from overlap.config import section_from
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.errors import ConfigError, OverlapError
+from overlap.errors import ConfigError, OverlapError, one_line
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -130,7 +130,7 @@ def _in_chat_form(tokenizer: Any, messages: list[dict[str, str]]) -> str:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
     except Exception as error:  # a template is a program of the checkpoint; some refuse a system message
         roles = " and ".join(message["role"] for message in messages)
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         way_out = f"its chat template takes no {roles} message ({reason}): change the template, or give another policy"
         raise ConfigError("model.policy", getattr(tokenizer, "name_or_path", ""), way_out) from error
 

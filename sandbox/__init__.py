@@ -1,14 +1,13 @@
-"""Judges programs that a model wrote, and cannot be talked into a verdict by them. Standard library only.
+"""Judge programs that a model wrote, treating each as hostile. Standard library only.
 
     import sandbox
 
     problem = sandbox.Problem("sum", "stdio", (sandbox.Case("3 4\\n", "7"),))
     judgement = sandbox.judge(problem, sandbox.Program("print(sum(map(int, input().split())))"))
     judgement.verdict                      # AC WA TLE MLE OLE RE CE SEC: what the program did
-                                           # SandboxError, raised: what we failed to do; never a reward
+                                           # raises SandboxError where the sandbox itself failed
 
-The author of the problem is trusted, the program is hostile. What is covered, what is not, and the test of each line:
-sandbox/README.md, "Threat model".
+The author of the problem is trusted, the program is not: docs/sandbox/threat-model.md.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
         ToolchainMissing,
     )
     from sandbox.pool import Pool, PoolStats
-else:  # when they are asked for: a command hears signals before it imports what takes time
+else:  # imported on first use: a command must handle signals before it imports what takes time
     from sandbox.lazy import names
 
     __getattr__ = names(
@@ -74,10 +73,10 @@ def judge(
     isolation: Isolation = "auto",
     packages: Sequence[str] = (),
 ) -> Judgement:
-    """Judge one program in a jail of its own, and wait for it. For more than a few programs use a Pool.
+    """Judge one program in its own jail and wait for the result; for more than a few programs use a Pool.
 
-    `packages` of this interpreter (("numpy",)) are there for a Python program. Raises SandboxError when we fail; what
-    the program does wrong is in the Judgement, and that is also that every jail dies under it.
+    `packages` of this interpreter (("numpy",)) are importable by a Python program. Raises SandboxError for failures of
+    the sandbox; what the program does wrong is in the Judgement, even if it kills every judge.
     """
     import tempfile
 
@@ -85,7 +84,7 @@ def judge(
     from sandbox.errors import Deaths, TookDown, WorkerDied
     from sandbox.jail import Jail
     from sandbox.judging import Judge, control
-    from sandbox.languages import find
+    from sandbox.languages import find_language
 
     def once(jail: Jail, problem: Problem, program: Program) -> Judgement:
         with tempfile.TemporaryDirectory(dir=jail.directory) as builds:
@@ -105,7 +104,7 @@ def judge(
     try:
         return tried(problem, program)
     except TookDown:
-        done = tried(*control.sample(find(program.language)))
+        done = tried(*control.sample(find_language(program.language)))
     try:
         return tried(problem, program)
     except TookDown as error:

@@ -1,4 +1,4 @@
-"""The process `sandbox`, or `python -m sandbox`: it hears signals before it imports `sandbox.cli`, which takes time."""
+"""The process `sandbox` (`python -m sandbox`). Handles signals before it imports `sandbox.cli`, which takes time."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from types import FrameType
 
 
 def command() -> int:
-    """The exit code. Before and after the command itself there is nothing to end in order."""
+    """Run the command and return its exit code. Outside the command itself no cleanup is needed."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end_at_once)

@@ -1,7 +1,7 @@
-"""`sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
+"""The commands `sandbox run | judge | verify | doctor | bench | zoo | check-reward`.
 
-Exit 0: accepted (or: fine). 1: the program failed (or: something was found). 2: we failed, or bad input. A signal or
-output that nobody reads: see `sandbox.terminal`.
+Exit code 0: accepted, or nothing wrong. 1: not accepted, or findings. 2: bad input, or the sandbox failed. For signals
+and a closed output pipe see `sandbox.terminal`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from sandbox import judge, terminal
 from sandbox.core import MIB, SOURCE_BYTES_MAX, Case, Judgement, Limits, Problem, Program, Verdict, printable
 from sandbox.errors import SandboxError
-from sandbox.languages import by_suffix, find
+from sandbox.languages import by_suffix, find_language
 from sandbox.rewards import cli as cli_reward
 from sandbox.verify import cli as cli_verify
 
@@ -38,7 +38,7 @@ def _act(options: argparse.Namespace) -> int:
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:
-    """One line of ours, whatever it quotes, in any terminal's encoding."""
+    """Print one line; characters that could forge another line or that the terminal cannot show are escaped."""
     stream = stream or sys.stdout
     encoding = stream.encoding or "ascii"
     print(printable(text).encode(encoding, "backslashreplace").decode(encoding), file=stream)
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(required=True, metavar="run | judge | verify | doctor | bench | zoo | check-reward")
     run = actions.add_parser("run", help="run a program on stdin in a jail; show its output and what it used")
     run.add_argument("program", type=Path)
-    run.add_argument("--input", type=Path, help="a file for stdin; default: our own stdin")
+    run.add_argument("--input", type=Path, help="a file for the program's stdin; default: the command's stdin")
     run.add_argument("--cpu-s", type=float, default=Limits().cpu_s, help="CPU seconds (default %(default)s)")
     run.add_argument("--wall-s", type=float, help="wall seconds (default 3 * cpu + 2)")
     run.add_argument("--memory-mib", type=int, default=Limits().memory_bytes // MIB, help="MiB (default %(default)s)")
@@ -66,30 +66,36 @@ def _parser() -> argparse.ArgumentParser:
     verify = cli_verify.add_parser(actions)
     cli_reward.add_parsers(actions)
     for part in (run, verdict):
-        part.add_argument("--language", help="default: by the file's suffix")
-        part.add_argument("--packages", nargs="+", default=(), metavar="NAME", help="of our Python: numpy, for example")
+        part.add_argument("--language", help="language of the program; default: by the suffix of its file")
+        part.add_argument(
+            "--packages",
+            nargs="+",
+            default=(),
+            metavar="NAME",
+            help="installed packages that a Python program may import, for example numpy",
+        )
     doctor = actions.add_parser("doctor", help="what this machine can isolate, and how to repair what it cannot")
     doctor.set_defaults(action=_doctor)
     for part in (run, verdict, verify, bench, doctor):
-        part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto")
-        part.add_argument("--json", action="store_true")
+        part.add_argument("--isolation", choices=("auto", "A", "B", "C"), default="auto", help="default: A, or else B")
+        part.add_argument("--json", action="store_true", help="print the result as JSON")
     return parser
 
 
 def _program(options: argparse.Namespace) -> Program:
     if options.program.is_dir():
         raise SandboxError(f"{options.program}: is a directory; give one file (a package takes directories as well)")
-    language = find(options.language) if options.language else by_suffix(options.program.suffix)
+    language = find_language(options.language) if options.language else by_suffix(options.program.suffix)
     if language is None:
         raise SandboxError(f"{options.program}: no language has the suffix {options.program.suffix!r}; give --language")
     with options.program.open("rb") as file:
-        source = file.read(SOURCE_BYTES_MAX + 1)  # what is longer does not compile
+        source = file.read(SOURCE_BYTES_MAX + 1)  # a longer source is refused by the compiler
     return Program(source.decode("utf-8", "surrogateescape"), language.name)
 
 
 def _judge(options: argparse.Namespace) -> int:
     if cli_verify.is_package(options.problem):
-        return cli_verify.judge(options)
+        return cli_verify.judge_package(options)
     if options.time_limit is not None:
         raise SandboxError("--time-limit is for packages; problem.json has limits")
     try:
@@ -169,18 +175,18 @@ def _doctor(options: argparse.Namespace) -> int:
         print(f"{'PASS' if line.passed else 'FAIL'}  {line.name:36}  {line.detail}".rstrip())
         if not line.passed:
             print(f"      repair: {line.repair}")
-    print(f"tier  {report.tier or 'none: only --isolation C is left, which is not isolation'}")
+    print(f"tier  {report.tier or 'none: only --isolation C is possible, which does not isolate'}")
     if not fine and asked:
-        print(f"tier {asked} was asked for, and is refused: nothing weaker is taken in its place")
+        print(f"tier {asked} is not available here; a weaker tier is never used in its place")
     return 0 if fine else 2
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from sandbox.doctor import measure
+    from sandbox.doctor import measure_languages
 
     if options.rounds < 1:
         raise SandboxError(f"--rounds {options.rounds}: must be at least 1")
-    found = measure(options.isolation, options.rounds)
+    found = measure_languages(options.isolation, options.rounds)
     if options.json:
         print(json.dumps({**found, "figures": [asdict(figure) for figure in found["figures"]]}))
         return 0

@@ -22,7 +22,7 @@ from typing import Final
 
 
 class SandboxError(Exception):
-    """The sandbox failed, not the program. A sample that meets one is masked, never scored."""
+    """The sandbox failed, not the program. Samples with this error are masked, never scored."""
 
 
 class InvalidProblem(SandboxError, ValueError):
@@ -30,11 +30,11 @@ class InvalidProblem(SandboxError, ValueError):
 
 
 class InvalidProgram(SandboxError, ValueError):
-    """The files of a program cannot lie in one directory: whoever puts it together is told, not its author."""
+    """The files of a program cannot lie in one directory; the caller who composed them is at fault."""
 
 
 class CheckerError(SandboxError):
-    """A problem's checker or interactor does not compile, crashes, breaks a limit or says nothing."""
+    """A problem's checker or interactor does not compile, crashes, exceeds a limit or gives no decision."""
 
 
 class ToolchainMissing(SandboxError):
@@ -50,15 +50,15 @@ class WorkerDied(SandboxError):
 
 
 class WorkerHung(WorkerDied):
-    """A worker did not answer within what all limits of its job allow on an overloaded machine, and was ended."""
+    """A worker exceeded the sum of all limits of its job, with the margin for an overloaded machine, and was killed."""
 
 
 class TookDown(WorkerDied):
-    """It did so TRIES_MAX times, each time with the program handed to a jail: a control tells whose fault that is."""
+    """Judges died TRIES_MAX times with the program in a jail: a control program decides who is at fault."""
 
 
 class HeldUp(TookDown):
-    """It hung HANGS_MAX times, each time with the program handed to a jail: after the control once more will do."""
+    """Judges hung HANGS_MAX times with the program in a jail: after the control program, one more hang decides."""
 
 
 TRIES_MAX: Final = 3
@@ -67,10 +67,11 @@ EARLY_MAX: Final = 6
 
 
 class Deaths:
-    """Of the judges under one job. Who dies before the program is handed to a jail does not die of it.
+    """Counts the deaths of judges under one job.
 
-    A worker dies by chance in a moment (memory, a signal), but hangs by chance only while the machine stands still for
-    longer than every margin: so fewer hangs say as much, and each costs a whole deadline.
+    A death before the program is in a jail does not count against the program. Chance kills a worker in a moment
+    (memory, a signal), but makes it hang only if the machine stands still longer than every margin; so fewer hangs
+    decide, and each costs a whole deadline.
     """
 
     def __init__(self, hangs_max: int = HANGS_MAX) -> None:
@@ -78,7 +79,7 @@ class Deaths:
         self.early = self.handed = self.hung = 0
 
     def add(self, error: SandboxError, *, handed: bool) -> SandboxError | None:
-        """Count one. Returns what to raise if the job is not to be tried again."""
+        """Count one death. Returns the error to raise if the job is not to be tried again."""
         if not handed:
             self.early += 1
             return error if self.early == EARLY_MAX else None
@@ -126,7 +127,7 @@ _BY_NAME: dict[str, type[SandboxError]] = {
 
 
 def to_wire(error: BaseException) -> dict[str, str]:
-    """An exception as the plain dict that crosses between sandbox processes."""
+    """Return an exception as the plain dict that crosses between sandbox processes."""
     if isinstance(error, SandboxError):
         return {"type": type(error).__name__, "message": str(error)}
     return {"type": "SandboxError", "message": f"{type(error).__name__}: {error}"}
@@ -149,7 +150,7 @@ _WAYS_OUT: Final = {
 
 
 def not_started(what: str, error: OSError) -> str:
-    """A line for something that the machine has no room for: what, why, and the way out where one is known."""
+    """Return one line for what the machine could not start: what, why, and a way out where one is known."""
     where = f" in {error.filename}" if error.filename else ""
     way_out = _WAYS_OUT.get(error.errno or 0)
     return f"{what} cannot be started: {error.strerror or error}{where}" + (f"; {way_out}" if way_out else "")

@@ -1,6 +1,6 @@
-"""The process around a command: signals, and standard streams that are closed, full, or that nobody reads.
+"""The process around a command: signals, and standard streams that are closed, full, or not read.
 
-Exit codes: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed, 141 nobody reads the output any more.
+Exit codes: 130 Ctrl-C, 143 SIGTERM, 129 the terminal was closed, 141 the reader of the output has gone.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from types import FrameType
 from typing import Final
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_ONE_WISH_S: Final = 0.3  # `timeout` and a shell that ends send theirs twice: that is one wish
+_ONE_WISH_S: Final = 0.3  # `timeout` and a shell that ends send their signal twice: that is one request
 
 
 def attend(command: Callable[[], int]) -> int:
-    """Run a command as this process's own, and return its exit code. What it holds is let go when a signal ends it."""
+    """Run a command as this process's own and return its exit code.
+
+    Its resources are released when a signal ends it.
+    """
     _open_closed_streams()
     try:
         with _signals_raise():
@@ -29,7 +32,7 @@ def attend(command: Callable[[], int]) -> int:
             sys.stdout.flush()
             return code
     except KeyboardInterrupt as interrupt:
-        exec("")  # has the interpreter forget one that left an exec, as a dataclass's: `python -m` would end by SIGINT
+        exec("")  # clears an exception of an exec (a dataclass's): `python -m` would end by SIGINT
         _tell("interrupted")
         return 128 + int(interrupt.args[0] if interrupt.args else signal.SIGINT)
     except OSError as error:
@@ -62,7 +65,7 @@ def _signals_raise() -> Iterator[None]:
             raise KeyboardInterrupt(number)
 
     before = {}
-    if threading.current_thread() is threading.main_thread():  # elsewhere Python calls no handler
+    if threading.current_thread() is threading.main_thread():  # in other threads Python calls no handler
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, receive)
@@ -74,7 +77,7 @@ def _signals_raise() -> Iterator[None]:
 
 
 def _nobody_reads() -> bool:
-    """Whether it is our output that broke, and no pipe between processes of ours."""
+    """Return whether stdout broke, and not a pipe between the sandbox's processes."""
     poller = select.poll()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # it is no file, as where a test captures it

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from changed import files_within, packages_changed_since
 from places import ROOT
+from tiers import jail_of
 
 from sandbox.build import Builder
-from sandbox.errors import IsolationUnavailable
 from sandbox.jail import Jail
 from sandbox.judging import Judge
 
@@ -119,15 +119,7 @@ def judge(builder: Builder) -> Iterator[Judge]:
         yield Judge(jail, builder, stop_at_first_failure=False)
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
-def tiered_jail(request: pytest.FixtureRequest, builder: Builder) -> Iterator[Jail]:
-    """One of each tier that isolates."""
-    try:
-        jail = Jail(request.param, shared=builder.shared)
-    except IsolationUnavailable as error:
-        pytest.skip(str(error))
-    with jail:
-        yield jail
+tiered_jail = jail_of("A", "B")
 
 
 @pytest.fixture(scope="module")

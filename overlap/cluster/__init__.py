@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING
 
 from overlap.cluster.addresses import check_address, own_addresses
 from overlap.cluster.asking import NodeRow, Roll, call_roll
-from overlap.cluster.by_hand import Asked, await_node, end_node, owned_node, start_node
-from overlap.cluster.far_peer import Host, start_far
+from overlap.cluster.by_hand import NodeStartOptions, await_node, end_node, owned_node, start_node
+from overlap.cluster.far_peer import ProcessAgent, start_far
 from overlap.cluster.node_state import NodeState, token_path
-from overlap.cluster.nodes import Answer, Facts, Job, Members, Node, NodeLost, NodeRefused, Parcel, code_digest
+from overlap.cluster.nodes import (
+    Facts,
+    JobParcel,
+    Members,
+    Node,
+    NodeAnswer,
+    NodeJob,
+    NodeLost,
+    NodeRefused,
+    code_digest,
+)
 from overlap.cluster.pool import ClusterPool
 from overlap.cluster.rank_site import RankSite
 from overlap.cluster.sites import Berths, FarSite, Fleet
@@ -35,22 +45,22 @@ else:
     )
 
 __all__ = [
-    "Answer",
-    "Asked",
     "Berths",
     "ClusterPool",
     "Facts",
     "FarSite",
     "Fleet",
-    "Host",
-    "Job",
+    "JobParcel",
     "Members",
     "Node",
+    "NodeAnswer",
+    "NodeJob",
     "NodeLost",
     "NodeRefused",
     "NodeRow",
+    "NodeStartOptions",
     "NodeState",
-    "Parcel",
+    "ProcessAgent",
     "RankSite",
     "RayCluster",
     "RayFleet",

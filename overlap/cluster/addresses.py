@@ -64,7 +64,7 @@ def host_and_port(field: str, text: str, default: int = 0) -> tuple[str, int]:
     return host, port
 
 
-def check_free(port: int) -> None:
+def check_port_free(port: int) -> None:
     """Raises ConfigError where something listens at this port, or nobody may."""
     with socket.socket(socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

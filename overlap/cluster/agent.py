@@ -17,11 +17,11 @@ from overlap.cluster.nodes import (
     BEAT_S,
     HELLO_S,
     NOTHING,
-    Answer,
     Facts,
-    Job,
+    JobParcel,
+    NodeAnswer,
+    NodeJob,
     NodeReply,
-    Parcel,
     code_digest,
 )
 from overlap.cluster.orphans import uncalled
@@ -38,10 +38,10 @@ class Agent:
         self._pool, self._workers = GuardedPool(make_pool()), workers
         self._problems: dict[str, Problem] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._answers: list[Answer] = []
+        self._answers: list[NodeAnswer] = []
         self._some = asyncio.Event()
         self._epoch = self._opened = 0
-        self._early: dict[int, Parcel] = {}
+        self._early: dict[int, JobParcel] = {}
         self._called_s = 0.0
 
     async def hello(self) -> Facts:
@@ -56,7 +56,7 @@ class Agent:
         """This machine's monotonic clock, s."""
         return now()
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, parcel: JobParcel) -> None:
         """Take jobs in, and take back those that nobody wants; in the order in which that was said."""
         self._called_s = now()
         if parcel.epoch != self._epoch or parcel.order <= self._opened:
@@ -66,7 +66,7 @@ class Agent:
             self._opened += 1
             self._open(due)
 
-    def _open(self, parcel: Parcel) -> None:
+    def _open(self, parcel: JobParcel) -> None:
         self._problems |= parcel.problems
         for number in parcel.withdrawn:
             if (task := self._tasks.pop(number, None)) is not None:
@@ -77,7 +77,7 @@ class Agent:
         for digest in parcel.forgotten:
             self._problems.pop(digest, None)
 
-    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
         """Take jobs in; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
         asked_s, some = now(), self._some
         await self.send(parcel)
@@ -119,14 +119,14 @@ class Agent:
         await self._drop()
         await self._pool.close()
 
-    async def _judge(self, job: Job, problem: Problem | None) -> None:
+    async def _judge(self, job: NodeJob, problem: Problem | None) -> None:
         try:
             if problem is None:
                 raise ProblemLost(f"the problem {job.problem[:12]} did not reach the node")
             judgement = await self._pool.judge(problem, job.program, turn=job.turn)
-            answer = Answer(job.number, job.attempt, judgement, None, now())
+            answer = NodeAnswer(job.number, job.attempt, judgement, None, now())
         except Exception as error:  # also one that is no SandboxError: a job without an answer waits for ever
-            answer = Answer(job.number, job.attempt, None, to_wire(error), now())
+            answer = NodeAnswer(job.number, job.attempt, None, to_wire(error), now())
         if self._tasks.get(job.number) is asyncio.current_task():
             del self._tasks[job.number]
         self._answers.append(answer)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from overlap.cluster.addresses import check_reached, host_and_port
-from overlap.cluster.node_state import AUTH, read_state, read_token, token_of
+from overlap.cluster.node_state import AUTH, read_node_state, read_token, token_of
 from overlap.errors import ConfigError, OverlapError
 from overlap.process import child_environment
 
@@ -47,7 +47,7 @@ def call_roll(address: str = "", token_file: str = "") -> Roll:
     OverlapError where its head does not answer.
     """
     if not address:
-        state = read_state()
+        state = read_node_state()
         if state is None:
             raise ConfigError("address", "", "no node was started here: name the cluster's head, HOST:PORT")
         address = state.address

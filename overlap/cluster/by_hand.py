@@ -19,18 +19,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from overlap.cluster.addresses import PORT, check_free, check_reached, host_and_port, node_address
+from overlap.cluster.addresses import PORT, check_port_free, check_reached, host_and_port, node_address
 from overlap.cluster.node_state import (
     MARK,
     NodeState,
-    alone,
     checked_token,
     forget,
     new_token,
-    read_state,
+    read_node_state,
     read_token,
+    single_command,
     token_path,
-    write_state,
+    write_node_state,
 )
 from overlap.cluster.nodes import code_digest
 from overlap.errors import ConfigError, OverlapError
@@ -66,7 +66,7 @@ _PLACE_CHARS = 36
 _TOLD_CHARS = 800
 
 
-class Asked(NamedTuple):
+class NodeStartOptions(NamedTuple):
     """``address``: of this machine, "" for the one that others reach; ``join``: of the head, "" to be the head;
     ``words`` go to ``ray start``.
     """
@@ -78,14 +78,14 @@ class Asked(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def start_node(asked: Asked) -> NodeState:
+def start_node(asked: NodeStartOptions) -> NodeState:
     """Start a node on this machine. Raises ConfigError, and OverlapError where Ray does not start: nothing is left."""
     _check_words(asked.words)
-    with alone():
+    with single_command():
         _check_none_runs()
         state, token = _planned(asked)
         try:
-            write_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
+            write_node_state(state, token)  # first: whatever comes between, ``end_node`` finds what there is
             _ray_start(state, asked.words)
         except BaseException:
             _end(state)
@@ -97,8 +97,8 @@ def end_node() -> NodeState | None:
     """End the node that was started here, with all that it started, and forget it; None where there is none. Raises
     OverlapError where a process does not end.
     """
-    with alone():
-        if (state := read_state()) is not None:
+    with single_command():
+        if (state := read_node_state()) is not None:
             _end(state)
     return state
 
@@ -134,7 +134,7 @@ def _check_words(words: Sequence[str]) -> None:
 
 
 def _check_none_runs() -> None:
-    state = read_state()
+    state = read_node_state()
     if state is None:
         return
     if state.processes():
@@ -143,7 +143,7 @@ def _check_none_runs() -> None:
     forget(state)  # the machine was started anew, or it was ended by other means
 
 
-def _planned(asked: Asked) -> tuple[NodeState, str]:
+def _planned(asked: NodeStartOptions) -> tuple[NodeState, str]:
     place = _place()
     mark = secrets.token_hex(8)
     if asked.join:
@@ -154,7 +154,7 @@ def _planned(asked: Asked) -> tuple[NodeState, str]:
         return NodeState(f"{host}:{port}", node, False, mark, place), _token(asked.token_file, new=False)
     own, port = host_and_port("--address", asked.address, PORT) if asked.address else ("", PORT)
     node = node_address(own, loopback=asked.loopback)
-    check_free(port)
+    check_port_free(port)
     return NodeState(f"{node}:{port}", node, True, mark, place), _token(asked.token_file, new=True)
 
 

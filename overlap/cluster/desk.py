@@ -16,17 +16,17 @@ from overlap.cluster.nodes import (
     NOTHING,
     ORPHAN_S,
     SILENT_S,
-    Answer,
     Facts,
-    Job,
+    JobParcel,
     Node,
+    NodeAnswer,
+    NodeJob,
     NodeLost,
     NodeSilent,
-    Parcel,
 )
 from overlap.cluster.offset import Offset
 from overlap.cluster.pacer import Pacer
-from overlap.cluster.problems import Shelf
+from overlap.cluster.problems import NodeProblems
 from sandbox.core import Problem
 
 PACE_S, CALL_S, SHARE = 0.05, 0.0005, 0.3
@@ -65,7 +65,7 @@ class Desk:
     def __init__(
         self,
         node: Node,
-        take: Callable[[Desk, Sequence[Answer]], None],
+        take: Callable[[Desk, Sequence[NodeAnswer]], None],
         pace: Callable[[Desk], float] = lambda desk: PACE_S,
         pacer: Pacer | None = None,
     ) -> None:
@@ -75,8 +75,8 @@ class Desk:
         """It was said that this node shall be let go."""
         self.mean_s, self.ended = 0.0, 0
         """What a job takes there, over the last ones that each worker did; how many have."""
-        self._shelf = Shelf()
-        self._jobs: list[Job] = []
+        self._shelf = NodeProblems()
+        self._jobs: list[NodeJob] = []
         self._problems: dict[str, tuple[Problem, int]] = {}
         self._withdrawn: list[int] = []
         self._epoch = self._order = self._out = 0
@@ -89,7 +89,7 @@ class Desk:
         self.facts = await bounded(self.node.hello(), HELLO_S)
         self.offset = Offset(self.facts.clock_s, self.facts.error_s, now())
 
-    def give(self, job: Job, problem: Problem, size: int = 0) -> None:
+    def give(self, job: NodeJob, problem: Problem, size: int = 0) -> None:
         """Have a job sent with the next parcel; its problem, of ``size`` bytes, where that is new there."""
         if self._shelf.take(job.problem):
             self._problems[job.problem] = problem, size
@@ -140,7 +140,7 @@ class Desk:
         self._shelf.clear()
         self._faults.clear()
         self._epoch, self._order = self._epoch + 1, 0
-        self._nothing = Parcel(epoch=self._epoch)
+        self._nothing = JobParcel(epoch=self._epoch)
         try:
             await bounded(self.node.reset(self._epoch), GIVEN_UP_S)
         except NodeSilent:
@@ -157,7 +157,7 @@ class Desk:
                     await self.node.send(parcel)
             await self._pacer.sleep(self._pace(self) - (now() - began))
 
-    def _parcel(self, most: int) -> tuple[Parcel, int]:
+    def _parcel(self, most: int) -> tuple[JobParcel, int]:
         """What is to be sent, and the bytes in it: up to ``most``, and the last job as a whole where that is as much as
         a parcel holds.
         """
@@ -185,7 +185,7 @@ class Desk:
         if not (sent or surplus or withdrawn):
             return self._nothing, 0
         self._order += 1
-        return Parcel(waiting[:sent], problems, surplus, withdrawn, self._epoch, self._order), full
+        return JobParcel(waiting[:sent], problems, surplus, withdrawn, self._epoch, self._order), full
 
     def _clear(self) -> None:
         self._jobs, self._problems, self._withdrawn, self._out = [], {}, [], 0

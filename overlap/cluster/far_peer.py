@@ -30,7 +30,7 @@ PACE_S = 0.05
 """Between two calls of a kind: a call costs the driver half a millisecond, and what comes meanwhile goes together."""
 
 
-class Host(Protocol):
+class ProcessAgent(Protocol):
     """An agent on a node that has one process of ours; see ``hosted.Hosted`` for the calls.
 
     They may wait for ever where the node is silent: the caller bounds them. Raise NodeLost once the agent is gone for
@@ -58,7 +58,9 @@ class Host(Protocol):
         """End the process, and the agent; whether that is sure."""
 
 
-async def start_far(host: Host, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str]) -> Peer:
+async def start_far(
+    host: ProcessAgent, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str]
+) -> Peer:
     """As ``Peer.start``, on the node of ``host``, which is closed with the life. Raises the cause when that is over."""
     try:
         with life.guard():
@@ -73,7 +75,7 @@ async def start_far(host: Host, life: ChildProcesses, title: str, module: str, e
     return Peer.joined(life, title, wire.reader, wire)
 
 
-async def _started(host: Host, title: str, module: str, environment: Mapping[str, str]) -> str:
+async def _started(host: ProcessAgent, title: str, module: str, environment: Mapping[str, str]) -> str:
     """Why it is not, "" where it is."""
     try:
         async with asyncio.timeout(START_S):
@@ -87,7 +89,7 @@ async def _started(host: Host, title: str, module: str, environment: Mapping[str
 class Wire:
     """What ``Peer`` reads from and writes to; ends the ``host`` with the ``life``."""
 
-    def __init__(self, host: Host, life: ChildProcesses) -> None:
+    def __init__(self, host: ProcessAgent, life: ChildProcesses) -> None:
         self._host, self._life = host, life
         self.reader = asyncio.StreamReader()
         self._out, self._some = bytearray(), asyncio.Event()

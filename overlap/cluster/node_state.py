@@ -62,7 +62,7 @@ def token_path() -> Path:
     return state_folder() / _TOKEN
 
 
-def read_state() -> NodeState | None:
+def read_node_state() -> NodeState | None:
     """The node that was started here, whether or not it runs; None where there is none. Raises ConfigError."""
     path = state_folder() / _NODE
     try:
@@ -74,7 +74,7 @@ def read_state() -> NodeState | None:
         raise ConfigError("state of the node", str(path), way_out) from error
 
 
-def write_state(state: NodeState, token: str) -> None:
+def write_node_state(state: NodeState, token: str) -> None:
     """Raises RunDirError, or ConfigError."""
     folder = state_folder()
     try:
@@ -95,10 +95,10 @@ def remove_token() -> None:
 
 def forget(state: NodeState) -> None:
     """Remove all that is kept of a node that has ended, and the folders that are empty then."""
-    from sandbox.kernel import remove, remove_tree
+    from sandbox.kernel import remove_run_directory, remove_tree
 
     for left in Path(state.place, "tmp").glob("overlap-sandbox-*"):  # of a killed one; with its cgroup
-        remove(str(left))
+        remove_run_directory(str(left))
     remove_tree(state.place)
     folder = state_folder()
     with suppress(OSError):
@@ -110,7 +110,7 @@ def forget(state: NodeState) -> None:
 
 def token_of(address: str) -> Path | None:
     """The file with the token of the cluster at ``address``, where a node of it was started here."""
-    state, path = read_state(), token_path()
+    state, path = read_node_state(), token_path()
     return path if state is not None and state.address == address and path.is_file() else None
 
 
@@ -141,7 +141,7 @@ def checked_token(field: str, token: str) -> str:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def single_command() -> Iterator[None]:
     """For one command of this user on this machine at a time. Raises OverlapError where another is at work."""
     name = hashlib.sha256(os.fsencode(state_folder())).hexdigest()[:16]
     with socket.socket(socket.AF_UNIX) as lock:

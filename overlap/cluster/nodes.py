@@ -61,7 +61,7 @@ class Facts(NamedTuple):
     error_s: float = 0.0
 
 
-class Job(NamedTuple):
+class NodeJob(NamedTuple):
     """A program to be judged by a problem that the node has, or gets with it. Lower turns are first."""
 
     number: int
@@ -71,7 +71,7 @@ class Job(NamedTuple):
     program: Program
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """``judgement``, or what the fault of ours was, as ``sandbox.errors.to_wire`` says it. ``ended_s``: when that was,
     by the node's clock.
     """
@@ -88,7 +88,7 @@ class NodeReply(NamedTuple):
     ``has`` so many jobs, of the first ``opened`` parcels.
     """
 
-    answers: Sequence[Answer]
+    answers: Sequence[NodeAnswer]
     asked_s: float
     said_s: float
     has: int = 0
@@ -96,7 +96,7 @@ class NodeReply(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class JobParcel:
     """All that is sent to a node at once: jobs, the problems that are new to it by digest, digests that it may forget,
     and numbers of jobs that nobody wants any more.
 
@@ -104,7 +104,7 @@ class Parcel:
     after the other, whichever comes first. ``epoch`` counts the resets before it: one of before is not opened.
     """
 
-    jobs: Sequence[Job] = ()
+    jobs: Sequence[NodeJob] = ()
     problems: Mapping[str, Problem] = field(default_factory=dict)
     forgotten: Sequence[str] = ()
     withdrawn: Sequence[int] = ()
@@ -112,7 +112,7 @@ class Parcel:
     order: int = 0
 
 
-NOTHING = Parcel()
+NOTHING = JobParcel()
 
 
 class Node(Protocol):
@@ -128,10 +128,10 @@ class Node(Protocol):
     async def hello(self) -> Facts:
         """Start what judges programs there, and say what it is. Raises NodeRefused."""
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, parcel: JobParcel) -> None:
         """Hand over jobs; returns when the agent has them."""
 
-    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
         """Hand over jobs, too; the answers since the last call, as soon as there is one; none after ``BEAT_S``."""
 
     async def reset(self, epoch: int) -> None:

@@ -20,18 +20,28 @@ from typing import Any
 from overlap.aio import unwrapped
 from overlap.clock import now
 from overlap.cluster.desk import Desk, pace_s
-from overlap.cluster.nodes import Answer, Facts, HeadLost, Members, Node, NodeDrained, NodeLost, NodeRefused, NodeSilent
-from overlap.cluster.nodes import Job as Sent
+from overlap.cluster.nodes import (
+    Facts,
+    HeadLost,
+    Members,
+    Node,
+    NodeAnswer,
+    NodeDrained,
+    NodeLost,
+    NodeRefused,
+    NodeSilent,
+)
+from overlap.cluster.nodes import NodeJob as Sent
 from overlap.cluster.pacer import Pacer
 from overlap.cluster.problems import Digest, Digests, same_key
-from overlap.cluster.router import Job, Router, depth
+from overlap.cluster.router import RoutedJob, Router, depth
 from overlap.cluster.tally import Tallies
 from overlap.cluster.wire import placed
 from overlap.errors import OverlapError, VerifierError
 from overlap.verify import ClusterFigures
 from sandbox.core import Judgement, Problem, Program
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, PoolClosed, SandboxError, from_wire
-from sandbox.pool import Once
+from sandbox.pool import JudgementCache
 
 ALONE_S = 60.0
 TRIES = 4
@@ -62,7 +72,7 @@ class ClusterPool:
         self._members, self._tell = members, tell
         self._router, self._digests, self._tallies = Router(), Digests(), Tallies()
         self._desks: dict[str, Desk] = {}
-        self._once = Once() if judge_once else None
+        self._once = JudgementCache() if judge_once else None
         self._pacer, self._numbers = Pacer(), 0
         self._spreading = self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,7 +172,7 @@ class ClusterPool:
             raise self._broken
         self._numbers += 1
         work = _Work(problem, digest, program, asked_s, asyncio.get_running_loop().create_future())
-        job = Job(self._numbers, turn, work)
+        job = RoutedJob(self._numbers, turn, work)
         self._router.add(job)
         self._spread()
         try:
@@ -187,7 +197,7 @@ class ClusterPool:
             sent = Sent(job.number, job.attempt, job.turn, work.digest.text, work.program)
             self._desks[node].give(sent, work.problem, work.digest.size)
 
-    def _take(self, desk: Desk, answers: Sequence[Answer]) -> None:
+    def _take(self, desk: Desk, answers: Sequence[NodeAnswer]) -> None:
         """Raises NodeDrained."""
         name, heard_s = desk.node.name, now()
         for answer in answers:
@@ -222,7 +232,7 @@ class ClusterPool:
         if not held:
             raise NodeDrained
 
-    def _failed(self, desk: Desk, job: Job, error: SandboxError) -> None:
+    def _failed(self, desk: Desk, job: RoutedJob, error: SandboxError) -> None:
         """By a fault of its own it fails anywhere; by one of the node's it may succeed elsewhere."""
         work: _Work = job.work
         own = isinstance(error, _OWN)
@@ -275,7 +285,7 @@ class ClusterPool:
                 raise NodeRefused("another node has its name")
             self._desks[node.name] = desk
             self._refusals.pop(node.name, None)
-            self._tell(f"node {node.name} judges programs: {described(desk.facts)}")
+            self._tell(f"node {node.name} judges programs: {describe_node(desk.facts)}")
             while True:
                 await self._work(desk)
                 self._tell(f"node {node.name} is silent: {self._lose(node)} jobs go elsewhere")
@@ -361,7 +371,7 @@ class ClusterPool:
             self._fail(self._broken)
 
 
-def described(facts: Facts) -> str:
+def describe_node(facts: Facts) -> str:
     """What a person reads of a node."""
     cores = f" on {facts.cores} cores" if facts.workers != facts.cores else ""
     return f"{facts.workers} at once{cores}, tier {facts.tier}"

@@ -47,7 +47,7 @@ def same_key(digest: str, program: Program) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-class Shelf:
+class NodeProblems:
     """What one node has of them."""
 
     def __init__(self, kept: int = KEPT) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from overlap.atomic import guarded, remove
 from overlap.clock import now
 from overlap.cluster.far_folder import FarFolder, read_piece, write_piece
-from overlap.cluster.far_peer import Host, patiently, start_far
+from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES
 from overlap.cluster.sites import LOOK_S, REST_S, Berths, Fleet
@@ -33,7 +33,7 @@ from overlap.placement import NodeDevices, Placement, RankSeat, reseated
 from overlap.process import ChildProcesses, Peer
 
 _OF_A_RANK = re.compile(r"zero_pp_rank_(\d+)_")
-"""Files of DeepSpeed's that one rank writes, and reads again."""
+"""Files of a saved state that one rank writes, and reads again."""
 AHEAD = 2
 """Pieces on their way at a time: one is written while the next one comes."""
 
@@ -46,7 +46,7 @@ class RankSite:
 
     def __init__(self, fleet: Fleet, berths: Berths, tell: Callable[[str], None]) -> None:
         self._fleet, self._berths, self._tell = fleet, berths, tell
-        self._hosts: dict[int, Host] = {}
+        self._hosts: dict[int, ProcessAgent] = {}
         self._seats: Sequence[RankSeat] = ()
         self._memory = -1
 
@@ -148,7 +148,7 @@ class RankSite:
             os.close(self._memory)
             self._memory = -1
 
-    async def _apart(self, life: ChildProcesses, folder: Path) -> dict[str, tuple[Host, Path]]:
+    async def _apart(self, life: ChildProcesses, folder: Path) -> dict[str, tuple[ProcessAgent, Path]]:
         """By the nodes that do not see the folder here: an agent there, and an empty folder of its own."""
         first = {seat.node: self._hosts[seat.rank] for seat in reversed(self._seats) if seat.node}
         found = {}
@@ -158,11 +158,11 @@ class RankSite:
                     found[node] = host, Path(await self._asked(life, host, "clear"))
         return found
 
-    async def _gather(self, life: ChildProcesses, host: Host, folder: Path) -> None:
+    async def _gather(self, life: ChildProcesses, host: ProcessAgent, folder: Path) -> None:
         for name, size in await self._asked(life, host, "names"):
             await self._fetch(life, host, name, size, folder / name)
 
-    async def _fetch(self, life: ChildProcesses, host: Host, name: str, size: int, to: Path) -> None:
+    async def _fetch(self, life: ChildProcesses, host: ProcessAgent, name: str, size: int, to: Path) -> None:
         """A file from there."""
 
         async def bring(at: int) -> None:
@@ -173,7 +173,7 @@ class RankSite:
         await _in_turns(bring, size)
 
     async def _send(
-        self, life: ChildProcesses, host: Host, folder: Path, ranks: Collection[int], *, recut: bool
+        self, life: ChildProcesses, host: ProcessAgent, folder: Path, ranks: Collection[int], *, recut: bool
     ) -> None:
         """A saved state, without what only others than these ranks read of it."""
         for name, size in await asyncio.to_thread(FarFolder(folder).names):
@@ -181,7 +181,7 @@ class RankSite:
             if recut or of is None or int(of[1]) in ranks:
                 await self._send_file(life, host, folder / name, name, size)
 
-    async def _send_file(self, life: ChildProcesses, host: Host, path: Path, name: str, size: int) -> None:
+    async def _send_file(self, life: ChildProcesses, host: ProcessAgent, path: Path, name: str, size: int) -> None:
         async def send(at: int) -> None:
             data = await asyncio.to_thread(read_piece, path, at, min(PIECE_BYTES, size - at))
             if fault := await self._asked(life, host, "write", name, at, data):
@@ -189,12 +189,12 @@ class RankSite:
 
         await _in_turns(send, size)
 
-    async def _clear(self, life: ChildProcesses, apart: Mapping[str, tuple[Host, Path]]) -> None:
+    async def _clear(self, life: ChildProcesses, apart: Mapping[str, tuple[ProcessAgent, Path]]) -> None:
         if not life.over:
             for host, _ in apart.values():
                 await self._asked(life, host, "clear")
 
-    async def _asked(self, life: ChildProcesses, host: Host, do: str, *args: Any) -> Any:
+    async def _asked(self, life: ChildProcesses, host: ProcessAgent, do: str, *args: Any) -> Any:
         with _ending(life, f"the learner on node {host.name} is lost"), life.guard():
             return await patiently(lambda: host.files(do, *args))
 

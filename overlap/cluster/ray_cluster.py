@@ -41,7 +41,7 @@ UNIMPLEMENTED = 12
 """What a server of gRPC says to a call that it does not know."""
 
 
-class Place(NamedTuple):
+class RayNodeInfo(NamedTuple):
     """A node as Ray knows it: its id, the address that it listens at, and the GPUs and cores that Ray counts there.
     ``drains``: it is about to go (`ray drain-node`, a notice of preemption); ``here``: this process runs on it.
     """
@@ -120,7 +120,7 @@ class RayCluster:
                 return error
             await asyncio.sleep(LOOK_S)
 
-    async def look(self) -> list[Place]:
+    async def look(self) -> list[RayNodeInfo]:
         """Every node that is there or was. Raises HeadLost where the head does not answer, or takes us for dead."""
         nodes, draining, here = await self._asked(
             lambda: (ray.nodes(), state.state.get_draining_nodes(), ray.get_runtime_context().get_node_id())
@@ -135,7 +135,7 @@ class RayCluster:
         rest = await self._asked(state.available_resources_per_node)
         return {key: int(resources.get("CPU", 0.0)) for key, resources in rest.items()}
 
-    async def actor(self, place: Place, kind: type[Any], *args: Any, cpus: int = 0) -> Any:
+    async def actor(self, place: RayNodeInfo, kind: type[Any], *args: Any, cpus: int = 0) -> Any:
         """One of ``kind``, a class of coroutines, made on that node. Of what Ray counts there it takes ``cpus``. Raises
         HeadLost.
         """
@@ -361,9 +361,9 @@ def _read_environment() -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _place(node: dict[str, Any], draining: dict[str, int], here: str) -> Place:
+def _place(node: dict[str, Any], draining: dict[str, int], here: str) -> RayNodeInfo:
     key, counted = node["NodeID"], node.get("Resources", {})
-    return Place(
+    return RayNodeInfo(
         key,
         node["NodeManagerAddress"],
         bool(node["Alive"]),

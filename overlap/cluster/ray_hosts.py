@@ -19,7 +19,7 @@ from overlap.cluster.hosted import Delivery, Hosted
 from overlap.cluster.nodes import HeadLost, NodeLost, NodeRefused, NodeSilent, code_digest
 from overlap.cluster.orphans import Greeted
 from overlap.cluster.pieces import Pieces
-from overlap.cluster.ray_cluster import Place, RayCluster, apart, call, end, last_line
+from overlap.cluster.ray_cluster import RayCluster, RayNodeInfo, apart, call, end, last_line
 from overlap.cluster.ray_members import forget_ray
 from overlap.errors import ConfigError, EngineError
 from overlap.placement import Devices, NodeDevices
@@ -98,14 +98,14 @@ class RayHosted:
 
 
 class RayHost:
-    """A :class:`~overlap.cluster.far_peer.Host` at ``place``; ``owner`` is what the life there is called. Of
+    """A :class:`~overlap.cluster.far_peer.ProcessAgent` at ``place``; ``owner`` is what the life there is called. Of
     ``policies``, paths and what their digests are here, each must be there too.
     """
 
     def __init__(
         self,
         cluster: RayCluster,
-        place: Place,
+        place: RayNodeInfo,
         owner: str,
         *,
         policies: Mapping[Path, str] | None = None,
@@ -191,7 +191,7 @@ class RayFleet:
     def __init__(self, cluster: RayCluster, device: str, *policies: Path) -> None:
         self._cluster, self._device, self._paths = cluster, device, policies
         self._policies: dict[Path, str] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, RayNodeInfo] = {}
         self._known: dict[str, tuple[NodeDevices, float]] = {}
         self.pieces = Pieces(put)
 
@@ -225,7 +225,7 @@ class RayFleet:
         return RayHost(self._cluster, self._places[name], owner, policies=self._policies, closed=closed)
 
 
-async def about(cluster: RayCluster, place: Place, device: str) -> NodeDevices:
+async def about(cluster: RayCluster, place: RayNodeInfo, device: str) -> NodeDevices:
     """What a node has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
     actor = await cluster.actor(place, RayHosted, "survey")
     try:

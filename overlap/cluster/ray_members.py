@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from overlap.cluster.agent import Agent
 from overlap.cluster.capacity import capacity
-from overlap.cluster.nodes import NOTHING, Facts, Node, NodeRefused, NodeReply, NodeSilent, Parcel, code_digest
+from overlap.cluster.nodes import NOTHING, Facts, JobParcel, Node, NodeRefused, NodeReply, NodeSilent, code_digest
 from overlap.cluster.orphans import Greeted
-from overlap.cluster.ray_cluster import LOOK_S, Place, RayCluster, call, end, offset
-from overlap.cluster.wire import pack, unpack
+from overlap.cluster.ray_cluster import LOOK_S, RayCluster, RayNodeInfo, call, end, offset
+from overlap.cluster.wire import pack_parcel, unpack_parcel
 from overlap.verify import JudgePool
 from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError
@@ -82,10 +82,10 @@ class RayAgent:
         return await self._agent.clock()
 
     async def send(self, packed: bytes) -> None:
-        await self._agent.send(unpack(packed))
+        await self._agent.send(unpack_parcel(packed))
 
     async def collect(self, packed: bytes) -> NodeReply:
-        return await self._agent.collect(unpack(packed) if packed else NOTHING)
+        return await self._agent.collect(unpack_parcel(packed) if packed else NOTHING)
 
     async def reset(self, epoch: int) -> None:
         await self._agent.reset(epoch)
@@ -121,11 +121,11 @@ class RayNode:
         clock_s, error_s = await offset(self._actor.clock.remote)
         return facts._replace(clock_s=clock_s, error_s=error_s)
 
-    async def send(self, parcel: Parcel) -> None:
-        await call(self._actor.send.remote(pack(parcel)))
+    async def send(self, parcel: JobParcel) -> None:
+        await call(self._actor.send.remote(pack_parcel(parcel)))
 
-    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
-        reply: NodeReply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack(parcel)))
+    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
+        reply: NodeReply = await call(self._actor.collect.remote(b"" if parcel is NOTHING else pack_parcel(parcel)))
         return reply
 
     async def reset(self, epoch: int) -> None:
@@ -160,7 +160,7 @@ class RayMembers:
         packages: Sequence[str] = (),
         judge_once: bool = True,
         workers: int | None = None,
-        bound: Callable[[Place], int] = lambda place: 0,
+        bound: Callable[[RayNodeInfo], int] = lambda place: 0,
         make_pool: MakePool | None = None,
     ) -> None:
         self._cluster, self._entered = cluster, False
@@ -178,7 +178,7 @@ class RayMembers:
                 yield await self._meet(place, free.get(place.key, 0))
             await asyncio.sleep(LOOK_S)
 
-    def _lacks(self, place: Place) -> bool:
+    def _lacks(self, place: RayNodeInfo) -> bool:
         """Whether it shall get an agent now. What is known of its node is brought up to date."""
         if not place.alive:
             self._nodes.pop(place.key, None)
@@ -188,7 +188,7 @@ class RayMembers:
             known.drains = place.drains
         return not place.drains and (known is None or (known.lost_s != float("inf") and not known.rests))
 
-    async def _meet(self, place: Place, free: int) -> RayNode:
+    async def _meet(self, place: RayNodeInfo, free: int) -> RayNode:
         """An agent for a node that lacks one."""
         known, why, actor = self._nodes.get(place.key), "", None
         try:

@@ -19,7 +19,7 @@ DEPTH_MAX, SHORT = 32, 0.1
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class RoutedJob:
     """One thing to be judged. ``node`` is where it lies, "" while it waits; ``attempt`` counts the nodes it was given
     to; ``ended`` once it was answered or withdrawn; it ``avoids`` nodes that it failed on.
     """
@@ -38,7 +38,7 @@ class _Load:
     name: str
     places: int
     order: int
-    held: dict[int, Job] = field(default_factory=dict)
+    held: dict[int, RoutedJob] = field(default_factory=dict)
     drains: bool = False
 
     @property
@@ -54,8 +54,8 @@ class Router:
     """Jobs that wait, and jobs that nodes have."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Job]] = []
-        self._picky: list[Job] = []
+        self._waiting: list[tuple[int, int, RoutedJob]] = []
+        self._picky: list[RoutedJob] = []
         """Those of them that avoid a node."""
         self._waits = 0
         self._loads: dict[str, _Load] = {}
@@ -94,7 +94,7 @@ class Router:
         """It gets no further job, and keeps those that it has."""
         self._loads[node].drains = True
 
-    def lose(self, node: str) -> list[Job]:
+    def lose(self, node: str) -> list[RoutedJob]:
         """It is gone; its jobs wait again, as old as they are. Those jobs; none for a node that is not there."""
         load = self._loads.pop(node, None)
         lost = list(load.held.values()) if load else []
@@ -102,11 +102,11 @@ class Router:
             self._wait(job)
         return lost
 
-    def add(self, job: Job) -> None:
+    def add(self, job: RoutedJob) -> None:
         """Have it wait for a node, also one that was answered. Lower turns are first, then lower numbers."""
         self._wait(job)
 
-    def withdraw(self, job: Job) -> str:
+    def withdraw(self, job: RoutedJob) -> str:
         """Nobody wants it any more. The node that has it, "" if none has."""
         node, job.ended = job.node, True
         if node:
@@ -115,20 +115,20 @@ class Router:
             self._waits -= 1  # its place in the heap is skipped
         return node
 
-    def everything(self) -> list[Job]:
+    def everything(self) -> list[RoutedJob]:
         """All jobs, waiting or held."""
         held = [job for load in self._loads.values() for job in load.held.values()]
         waiting = [job for *_, job in self._waiting] + self._picky
         return held + [job for job in waiting if not job.ended]
 
-    def assign(self) -> list[tuple[str, Job]]:
+    def assign(self) -> list[tuple[str, RoutedJob]]:
         """Give waiting jobs to nodes as long as there are both, and say which got which."""
         given = self._elsewhere() if self._picky else []
         while self._waits > len(self._picky) and (node := self._freest()) is not None:
             given.append(self._give(node, self._oldest()))
         return given
 
-    def _elsewhere(self) -> list[tuple[str, Job]]:
+    def _elsewhere(self) -> list[tuple[str, RoutedJob]]:
         """The same for those that avoid a node; where there is no other, they wait with the rest."""
         given, picky = [], self._picky
         self._picky = []
@@ -144,14 +144,14 @@ class Router:
                 self._picky.append(job)
         return given
 
-    def _give(self, node: str, job: Job) -> tuple[str, Job]:
+    def _give(self, node: str, job: RoutedJob) -> tuple[str, RoutedJob]:
         self._waits -= 1
         job.node, job.attempt = node, job.attempt + 1
         self._loads[node].held[job.number] = job
         self._offer(node)
         return node, job
 
-    def answered(self, node: str, number: int, attempt: int) -> Job | None:
+    def answered(self, node: str, number: int, attempt: int) -> RoutedJob | None:
         """The job that this is the answer of; None for an answer that comes too late."""
         load = self._loads.get(node)
         job = load.held.get(number) if load else None
@@ -161,7 +161,7 @@ class Router:
         job.ended = True
         return job
 
-    def _wait(self, job: Job) -> None:
+    def _wait(self, job: RoutedJob) -> None:
         job.node, job.ended = "", False
         self._waits += 1
         if job.avoids:
@@ -169,13 +169,13 @@ class Router:
         else:
             heapq.heappush(self._waiting, (job.turn, job.number, job))
 
-    def _oldest(self) -> Job:
+    def _oldest(self) -> RoutedJob:
         while True:
             job = heapq.heappop(self._waiting)[2]
             if not job.ended:
                 return job
 
-    def _release(self, node: str, job: Job) -> None:
+    def _release(self, node: str, job: RoutedJob) -> None:
         job.node = ""
         del self._loads[node].held[job.number]
         self._offer(node)

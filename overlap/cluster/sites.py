@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from overlap.aio import race
 from overlap.clock import now
-from overlap.cluster.far_peer import Host, patiently, start_far
+from overlap.cluster.far_peer import ProcessAgent, patiently, start_far
 from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRefused, NodeSilent
 from overlap.cluster.pieces import PIECE_BYTES, Pieces
 from overlap.config import Config
@@ -54,7 +54,7 @@ class Fleet(Protocol):
     async def about(self, name: str) -> NodeDevices:
         """What one of them has for engines. Raises NodeLost, NodeSilent, NodeRefused."""
 
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
+    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
         """An agent there, not begun yet, for the process of ``owner``; says with which certainty it was closed."""
 
 
@@ -148,11 +148,11 @@ def cluster_lost(error: HeadLost) -> ClusterLost:
 
 
 class FarSite:
-    """A ``Site`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
+    """An ``EngineSite`` (see ``overlap.generate``) on a node, for one engine after the other of one seat."""
 
     def __init__(self, fleet: Fleet, berths: Berths) -> None:
         self._fleet, self._berths = fleet, berths
-        self._host: Host | None = None
+        self._host: ProcessAgent | None = None
         self._updates = 0
         self._watching: asyncio.Task[None] | None = None
 
@@ -204,7 +204,9 @@ class FarSite:
                 with contextlib.suppress(NodeLost, NodeSilent):
                     await patiently(lambda: host.free(update))
 
-    async def _bring(self, host: Host, life: ChildProcesses, info: Mapping[str, Any], version: int, update: int) -> str:
+    async def _bring(
+        self, host: ProcessAgent, life: ChildProcesses, info: Mapping[str, Any], version: int, update: int
+    ) -> str:
         """The path by which the engine finds them. On a slow network a piece takes long: whether the node is there, the
         calls of its process say meanwhile.
         """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from overlap.cluster.nodes import Job, Parcel
+from overlap.cluster.nodes import JobParcel, NodeJob
 from sandbox.core import Judgement, Program
 
 
@@ -25,17 +25,19 @@ _QUEUE, _NODE = _NAMES.index("queue_s"), _NAMES.index("node")
 _PARCEL = attrgetter("problems", "forgotten", "withdrawn", "epoch", "order")
 
 
-def pack(parcel: Parcel) -> bytes:
-    """To be read by ``unpack`` in a process that has the same code."""
+def pack_parcel(parcel: JobParcel) -> bytes:
+    """To be read by ``unpack_parcel`` in a process that has the same code."""
     jobs = [(job.number, job.attempt, job.turn, job.problem, _PROGRAM(job.program)) for job in parcel.jobs]
     return pickle.dumps((jobs, *_PARCEL(parcel)), pickle.HIGHEST_PROTOCOL)
 
 
-def unpack(data: bytes) -> Parcel:
+def unpack_parcel(data: bytes) -> JobParcel:
     """The parcel that was packed. Only for bytes of our own driver."""
     jobs, *rest = pickle.loads(data)
-    sent = [Job(number, attempt, turn, problem, Program(*values)) for number, attempt, turn, problem, values in jobs]
-    return Parcel(sent, *rest)
+    sent = [
+        NodeJob(number, attempt, turn, problem, Program(*values)) for number, attempt, turn, problem, values in jobs
+    ]
+    return JobParcel(sent, *rest)
 
 
 def placed(judgement: Judgement, queue_s: float, node: str) -> Judgement:

@@ -1,47 +1,35 @@
-"""The work behind the commands of `overlap`, apart from their arguments, which are in overlap/cli.py."""
+"""The commands of ``overlap``: their arguments (``parsers``), and the work behind each."""
 
 from typing import TYPE_CHECKING
 
+from overlap.commands.parsers import add_commands
+
 if TYPE_CHECKING:
-    from overlap.commands.cluster import add_cluster
+    from overlap.commands.check_data import SandboxComponent
     from overlap.commands.export import export_command
-    from overlap.commands.rollout import (
-        Parts,
-        Sandbox,
-        check_data_command,
-        check_engines,
-        filter_command,
-        rollout_command,
-        run_standalone,
-    )
+    from overlap.commands.standalone import ServingParts, check_engines, run_standalone
+    from overlap.commands.train import ANY_CORES, dry_run, plan_devices
 else:
     from sandbox.lazy import names
 
     __getattr__ = names(
         __name__,
         {
-            "cluster": ("add_cluster",),
+            "check_data": ("SandboxComponent",),
             "export": ("export_command",),
-            "rollout": (
-                "Parts",
-                "Sandbox",
-                "check_data_command",
-                "check_engines",
-                "filter_command",
-                "rollout_command",
-                "run_standalone",
-            ),
+            "standalone": ("ServingParts", "check_engines", "run_standalone"),
+            "train": ("ANY_CORES", "dry_run", "plan_devices"),
         },
     )
 
 __all__ = [
-    "Parts",
-    "Sandbox",
-    "add_cluster",
-    "check_data_command",
+    "ANY_CORES",
+    "SandboxComponent",
+    "ServingParts",
+    "add_commands",
     "check_engines",
+    "dry_run",
     "export_command",
-    "filter_command",
-    "rollout_command",
+    "plan_devices",
     "run_standalone",
 ]

@@ -1,4 +1,4 @@
-"""The commands ``overlap cluster up | status | down``: a cluster of a few machines, by hand."""
+"""``overlap cluster up | status | down``: a cluster of a few machines, started by hand."""
 
 from __future__ import annotations
 
@@ -12,45 +12,51 @@ if TYPE_CHECKING:
     from overlap.cluster import NodeState, Roll
 
 _MORE = """\
-On one machine `overlap cluster up`, which prints the line for the others; `overlap cluster down` on each when done.
-A cluster asks for a token, and has no dashboard. Words behind -- go to `ray start`: -- --num-gpus=2
-Exit codes: 0 done, 1 Ray did not start, end or answer, 2 bad input.
+Run `overlap cluster up` on one machine: it prints the command for the others. Run `overlap cluster down` on each of
+them at the end. A cluster requires a token and has no dashboard. Options after -- go to `ray start`: -- --num-gpus=2
+Exit codes: 0 done, 1 Ray did not start, stop or answer, 2 bad input.
 """
 
 
 def add_cluster(commands) -> None:  # type: ignore[no-untyped-def]
-    """Add the parser of ``overlap cluster`` to those of the command line; ``lines`` runs what it has read."""
-    text = "start, show or end a cluster of machines for cluster.address, by hand"
+    """Add the parser of ``overlap cluster``."""
+    text = "start, show or stop a cluster of machines (for cluster.address) by hand"
     layout = argparse.RawDescriptionHelpFormatter
     cluster = commands.add_parser("cluster", help=text, description=text, epilog=_MORE, formatter_class=layout)
     kinds = cluster.add_subparsers(required=True, metavar="up|status|down")
-    text = "start a node on this machine: the head of a new cluster, or, with --join, one more of it"
+    text = "start a node on this machine: the head of a new cluster or, with --join, a further node of one"
     up = kinds.add_parser("up", help=text, description=text, epilog=_MORE, formatter_class=layout)
-    text = "address of this machine by which others reach it (the only one that it has), and the head's port (6379)"
+    text = "address by which other machines reach this one (default: its only one), and port of the head (6379)"
     up.add_argument("--address", default="", metavar="HOST[:PORT]", help=text)
-    up.add_argument("--join", default="", metavar="HOST:PORT", help="where the head listens")
-    text = "the cluster's token (RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH; at the head a new one)"
+    up.add_argument("--join", default="", metavar="HOST:PORT", help="address of the head of the cluster to join")
+    text = "file with the cluster's token (default: RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH; on the head a new token)"
     up.add_argument("--token-file", default="", metavar="FILE", help=text)
-    up.add_argument("--loopback", action="store_true", help="take 127.0.0.1: a cluster of this machine alone")
-    up.add_argument("--block", action="store_true", help="stay until a signal comes, and end the node then")
+    up.add_argument("--loopback", action="store_true", help="listen on 127.0.0.1: a cluster of this machine alone")
+    up.add_argument("--block", action="store_true", help="run until a signal comes, then stop the node")
     up.add_argument("words", nargs="*", metavar="-- --NAME=VALUE", help="options of `ray start`")
-    up.set_defaults(lines=_up)
+    up.set_defaults(run_command=_up)
     text = (
-        "print the nodes of a cluster: alive or not, cores, GPUs, version of this package; whether it asks for a token"
+        "print the nodes of a cluster: alive or not, cores, GPUs, version of this package; whether it requires a token"
     )
     status = kinds.add_parser("status", help=text, description=text)
-    status.add_argument("address", nargs="?", default="", metavar="HOST:PORT", help="of the head (this machine's)")
-    status.add_argument("--token-file", default="", metavar="FILE", help="the cluster's token")
-    status.set_defaults(lines=_status)
-    text = "end the node that `up` started on this machine, and all that belongs to it"
+    status.add_argument(
+        "address",
+        nargs="?",
+        default="",
+        metavar="HOST:PORT",
+        help="address of the head (default: the head on this machine)",
+    )
+    status.add_argument("--token-file", default="", metavar="FILE", help="file with the cluster's token")
+    status.set_defaults(run_command=_status)
+    text = "stop the node that `up` started on this machine, with all its processes"
     down = kinds.add_parser("down", help=text, description=text)
-    down.set_defaults(lines=_down)
+    down.set_defaults(run_command=_down)
 
 
 def _up(args: argparse.Namespace) -> Iterator[str]:
-    from overlap.cluster import Asked, await_node, owned_node, start_node
+    from overlap.cluster import NodeStartOptions, await_node, owned_node, start_node
 
-    state = start_node(Asked(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
+    state = start_node(NodeStartOptions(args.address, args.join, args.token_file, args.loopback, tuple(args.words)))
     with owned_node() if args.block else nullcontext():
         yield from _head_lines(state) if state.head else _node_lines(state)
         if args.block:

@@ -10,7 +10,16 @@ from overlap.config import Config, config_from_dict
 from overlap.errors import ConfigError
 from overlap.learner import export_policy
 from overlap.policy import resolve_policy
-from overlap.record import LEARNER, check_out, find, latest, load_state
+from overlap.record import (
+    LEARNER,
+    RunFile,
+    check_out,
+    exported_policy,
+    find_checkpoint,
+    find_run_file,
+    latest,
+    load_state,
+)
 
 
 def export_command(run: str, *, step: int | None = None, out: Path | None = None) -> tuple[Path, int, int]:
@@ -19,13 +28,14 @@ def export_command(run: str, *, step: int | None = None, out: Path | None = None
 
     The folder appears whole or not at all. Raises ConfigError, RunDirError.
     """
-    root = _checkpoints(run)
-    folder = latest(root) if step is None else find(root, step)
+    way_out = "name the directory of a run with run.save_every=N"
+    root = find_run_file(run, RunFile.CHECKPOINTS, field="RUN", way_out=way_out)
+    folder = latest(root) if step is None else find_checkpoint(root, step)
     if folder is None:
         raise ConfigError("RUN", run, "holds no complete checkpoint; train with run.save_every=N")
     state = load_state(folder)
     cfg = _config(state.config, folder)
-    target = out.expanduser() if out is not None else root.parent / f"policy-step-{state.step:06d}"
+    target = out.expanduser() if out is not None else exported_policy(root.parent, state.step)
     check_out(target, folder=True)
     policy = resolve_policy(cfg.model.policy)
     partial = partial_path(target.absolute())
@@ -36,17 +46,6 @@ def export_command(run: str, *, step: int | None = None, out: Path | None = None
     finally:
         remove(partial)
     return target, state.step, version
-
-
-def _checkpoints(run: str) -> Path:
-    try:
-        path = Path(run).expanduser().absolute()
-        if (path / "checkpoints").is_dir():
-            return path / "checkpoints"
-        why = "holds no checkpoints" if path.is_dir() else "is no directory"
-    except (OSError, RuntimeError, ValueError) as exc:
-        why = f"is no usable path ({exc})"
-    raise ConfigError("RUN", run, f"{why}; name the directory of a run with run.save_every=N")
 
 
 def _config(stored: dict[str, dict[str, object]], folder: Path) -> Config:

@@ -7,7 +7,7 @@ from overlap.config.docs import field_lines
 from overlap.config.earlier import Change, changes
 from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
 from overlap.config.learn import CriticConfig, LearnConfig
-from overlap.config.load import HISTORY, config_from_dict, load_config, section_from
+from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, section_from, without_override
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import at_least
 
@@ -29,6 +29,8 @@ __all__ = [
     "check_sharing",
     "config_from_dict",
     "field_lines",
+    "last_override",
     "load_config",
     "section_from",
+    "without_override",
 ]

@@ -18,15 +18,15 @@ class LearnConfig(Section):
     ranks: int = at_least(1, 1, may_change=True)
     """Learner processes."""
     sequence_parallel: int = at_least(1, 1, may_change=True)
-    """So many ranks share each sequence (DeepSpeed-Ulysses): a micro-batch is computed by all of them, a part of its
+    """So many ranks share each sequence (Ulysses, Jacobs et al. 2023): all of them compute a micro-batch, a part of its
     tokens each. Divides ``ranks`` and the heads of the model."""
     zero_stage: Literal[1, 2, 3] = free(2)
-    """DeepSpeed ZeRO stage. With 3 no rank ever holds a whole model: policy, critic and the KL penalty's reference are
+    """ZeRO stage. With 3 no rank ever holds a whole model: policy, critic and the KL penalty's reference are
     partitioned as they are read."""
     offload: Literal["none", "sleep", "cpu"] = free("none")
     """What of the learner is in host memory. "none": nothing; "sleep": where engine and learner share GPUs, whatever of
     policy and critic is not at work: all of both while the engine generates, and one while the other learns; "cpu":
-    that, and always the optimizer with its float32 weights, which takes its step on the CPU (DeepSpeed's ZeRO-Offload):
+    that, and always the optimizer with its float32 weights, which takes its step on the CPU (ZeRO-Offload):
     slow, and 12 bytes less on a GPU for each parameter. The steps are the same."""
     lr: float = above(0, 1e-6)
     """Peak learning rate."""

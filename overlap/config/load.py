@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -36,6 +36,17 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
     for override in overrides:
         _apply(tree, override)
     return config_from_dict(tree)
+
+
+def last_override(overrides: Iterable[str], name: str) -> str | None:
+    """The last value that ``overrides`` give field ``name`` ("run.dir"), as text; None where they give none."""
+    values = [value for field, _, value in (word.partition("=") for word in overrides) if field.strip() == name]
+    return values[-1] if values else None
+
+
+def without_override(overrides: Iterable[str], name: str) -> list[str]:
+    """``overrides`` without those of field ``name``."""
+    return [word for word in overrides if word.partition("=")[0].strip() != name]
 
 
 def config_from_dict(tree: Mapping[str, Any]) -> Config:

@@ -74,9 +74,9 @@ class EpisodeConfig(Section):
     """Wall time of an episode at most, s, below ``run.stall_s``. Like the bounds on turns and tokens, it truncates the
     episode."""
     tool_parser: str = ""
-    """vLLM's parser for calls of tools, such as "hermes"; "": answers are text."""
+    """The engine's parser for tool calls, such as "hermes"; "": answers are text."""
     reasoning_parser: str = ""
-    """vLLM's parser for reasoning, such as "qwen3"; "": answers are text."""
+    """The engine's parser for reasoning, such as "qwen3"; "": answers are text."""
 
     @property
     def reads(self) -> bool:

@@ -41,7 +41,7 @@ def share(
 
 
 def at_temperature(default: Any, *, zero: bool = False, may_change: bool = False) -> Any:
-    """A sampling temperature: vLLM takes none above 2. ``zero`` says whether greedy sampling is one."""
+    """A sampling temperature: the engine takes none above 2. ``zero`` says whether greedy sampling is one."""
     way_out = f"use a number {'from 0' if zero else 'above 0'} to 2"
     return _bounded(default, lambda value: (value >= 0 if zero else value > 0) and value <= 2, way_out, may_change)
 

@@ -6,7 +6,8 @@ Imports nothing of overlap's; every other package may import it.
 from typing import TYPE_CHECKING
 
 from overlap.core.chat_turns import Spoken, Used, unicode_of
-from overlap.core.interfaces import Generator, Learner, Task, Verifier
+from overlap.core.interfaces import Generator, Learner, Verifier
+from overlap.core.interfaces import TaskInterface as Task
 from overlap.core.nouns import (
     Batch,
     Finish,

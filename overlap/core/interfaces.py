@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @runtime_checkable
-class Task(Protocol):
+class TaskInterface(Protocol):
     """What is learned: prompts and a reward. Any object with these members is one; what each of them owes stands at
     :class:`overlap.task.Task`, the base class with defaults.
     """

@@ -1,14 +1,12 @@
 """How good a policy is: pass@k with an interval, over the course of a run; which problems it can learn from,
 and whether they judge rightly.
 
-Consumes  prompts, through the doors of a session; produces a PassRate, ``policy-best/``, or a filtered problem file
+Consumes  prompts, by generator and verifier; produces a PassRate, ``policy-best/``, or a filtered problem file
 Waits for the generator and the verifier
 Woken by  their results
 """
 
-from overlap.evaluation.answer_file import AnswerFile
-from overlap.evaluation.complete import Draw, complete
-from overlap.evaluation.course import Course, Evaluator
+from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.evaluation.data_check import (
     FAILED,
     DataReport,
@@ -21,31 +19,29 @@ from overlap.evaluation.data_check import (
     recall,
     remember,
 )
-from overlap.evaluation.evaluate import Estimate, PassRate, measure, paired_change, tallied
-from overlap.evaluation.filter import Bounds, filter_problems
-from overlap.evaluation.sampling import answers
+from overlap.evaluation.evaluate import Estimate, PassRate, answers, tallied
+from overlap.evaluation.filter import SplitBounds, filter_problems
+from overlap.evaluation.history import EvaluationHistory, Evaluator
 
 __all__ = [
     "FAILED",
     "AnswerFile",
-    "Bounds",
-    "Course",
     "DataReport",
-    "Draw",
     "Estimate",
+    "EvaluationHistory",
     "Evaluator",
     "Finding",
     "PassRate",
+    "SamplingOptions",
+    "SplitBounds",
     "answers",
     "check_in_parts",
     "check_problems",
-    "complete",
+    "complete_answers",
     "digest_of",
     "filter_problems",
     "known_references",
-    "measure",
     "open_pool",
-    "paired_change",
     "recall",
     "remember",
     "tallied",

@@ -1,10 +1,10 @@
-"""Does the data judge rightly? Programs whose fate is known (``Task.probes``) are put before the sandbox.
+"""Checks the tests of a problem set with programs whose verdict is known (``Task.probes``).
 
     prompts ──▶ probes ──▶ sandbox pool ──▶ Finding per prompt ──▶ DataReport, and a file of what is known
 
-A problem that rejects its own reference teaches that right is wrong; one that accepts an empty answer pays for nothing.
-Judging thousands of references takes minutes, so no run does it at its start: ``overlap check-data`` does, and keeps
-what it found by the content of the problem. A run that trains on the same problems tells it.
+A problem that rejects its own reference punishes right answers; one that accepts an empty answer rewards any answer.
+Judging thousands of references takes minutes, so no run does it at its start: ``overlap check-data`` does, and stores
+the verdicts by the content of the problem. A run on the same problems prints them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from overlap.aio import unwrapped
 from overlap.atomic import write_atomic
 from overlap.core import Probe, Prompt, Task
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 from sandbox.core import Judgement, Problem, Program, Verdict
 from sandbox.errors import CheckerError, InvalidProblem, IsolationUnavailable, SandboxError, ToolchainMissing
 
@@ -39,7 +39,7 @@ OWN_FAULTS = (InvalidProblem, CheckerError)
 """Errors of the sandbox that are the problem's own: it, or its checker, can judge no program."""
 
 
-class Judge(Protocol):
+class ProgramJudge(Protocol):
     """What is needed of ``sandbox.Pool``."""
 
     async def judge(self, problem: Problem, program: Program) -> Judgement: ...
@@ -125,7 +125,7 @@ def _first(findings: Iterable[Finding]) -> str:
 
 
 async def check_problems(
-    pool: Judge, task: Task, prompts: Sequence[Prompt], *, progress: Callable[[int], None] | None = None
+    pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], *, progress: Callable[[int], None] | None = None
 ) -> DataReport:
     """Judge all probes of ``prompts``; at most ``IN_FLIGHT`` prompts are under way.
 
@@ -155,16 +155,16 @@ async def check_problems(
 
 
 async def check_in_parts(
-    pool: Judge, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
+    pool: ProgramJudge, task: Task, prompts: Sequence[Prompt], live: Callable[[str], None]
 ) -> AsyncIterator[DataReport]:
-    """``check_problems`` a part at a time, so that an early end keeps what was found; ``live`` is told how far."""
+    """``check_problems`` a part at a time, so that an early end keeps its findings; ``live`` gets the progress."""
     for at in range(0, len(prompts), PART):
         part = prompts[at : at + PART]
-        told = partial(lambda before, done: live(f"judged {before + done}/{len(prompts)}"), at)
-        yield await check_problems(pool, task, part, progress=told)
+        on_progress = partial(lambda before, done: live(f"judged {before + done}/{len(prompts)}"), at)
+        yield await check_problems(pool, task, part, progress=on_progress)
 
 
-async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
+async def _probe(pool: ProgramJudge, task: Task, prompt: Prompt) -> Finding:
     said: dict[str, Any] = {}
     digest = ""
     for probe in task.probes(prompt):
@@ -181,7 +181,7 @@ async def _probe(pool: Judge, task: Task, prompt: Prompt) -> Finding:
     return Finding(prompt.id, prompt.place, digest, **said)
 
 
-async def _best(pool: Judge, probe: Probe) -> tuple[str, str, bool]:
+async def _best(pool: ProgramJudge, probe: Probe) -> tuple[str, str, bool]:
     """(verdict, cause, weak) of the first program that is accepted, else of one that could not be judged, for it might
     have been, else of the first.
     """
@@ -207,7 +207,7 @@ def _cause(judgement: Judgement) -> str:
     failed = [case for case in judgement.cases if case.verdict is not Verdict.AC]
     if failed:
         return f"test {failed[0].index + 1}: {failed[0].message}"
-    return " ".join(judgement.compile_log.split())[:200]
+    return one_line(judgement.compile_log)
 
 
 def digest_of(probe: Probe, packages: Sequence[str]) -> str:

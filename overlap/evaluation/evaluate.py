@@ -1,9 +1,9 @@
-"""How good is a policy: pass@k over a set of problems, with an interval that says how much to believe it.
+"""Measures a policy: pass@k over a set of problems, with a confidence interval.
 
     Prompts x samples ──▶ generator ──▶ verifier ──▶ Tally per problem ──▶ PassRate ──▶ Estimate(value, low, high)
 
-The samples are drawn as in training, through the same doors: same prompts and stop strings, at a temperature of their
-own. A sample that could not be judged is in no figure, neither as passed nor as failed, and is counted.
+Samples are generated and judged as in training, with the same prompts and stop strings, at a temperature of their own.
+A sample that could not be judged counts neither as passed nor as failed; how many there were is reported.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import comb, fsum
-from typing import Any
+from typing import Any, Protocol
 
-from overlap.core import Generator, Prompt, Request, Scored, Verifier
-from overlap.errors import ConfigError
+from overlap.config import RunConfig
+from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
+from overlap.errors import ConfigError, StageError, first_error
 from overlap.evaluation.intervals import change_interval, rate_interval
-from overlap.evaluation.sampling import STALL_S, answers
+from overlap.pipeline import naming_stage
 from overlap.record import mean, solved
 
+STALL_S = RunConfig().stall_s
 OnScored = Callable[[int, int], None]
 """Called with (scored, all) samples."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ProblemTally:
     """Outcome of one problem: ``passes`` of ``samples`` judged ones. ``failed`` ones were not judged by our fault."""
 
     id: str
@@ -59,7 +61,7 @@ class Estimate:
 class PassRate:
     """What was measured of one policy: the tallies of all problems, at a sampling temperature, in ``seconds``."""
 
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ProblemTally, ...]
     k: int = 1
     """Reported beside pass@1 when above 1."""
     temperature: float | None = None
@@ -108,11 +110,57 @@ class PassRate:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> PassRate:
-        """What ``to_dict`` gave."""
-        return cls(**{**stored, "tallies": tuple(Tally(**t) for t in stored["tallies"])})
+        """The PassRate that ``to_dict`` stored."""
+        return cls(**{**stored, "tallies": tuple(ProblemTally(**t) for t in stored["tallies"])})
 
 
-async def measure(
+class AnswerSource(Protocol):
+    """The part of a Generator that is used here."""
+
+    async def generate(self, request: Request) -> Trajectory: ...
+
+
+async def answers(
+    generator: AnswerSource,
+    verifier: Verifier,
+    requests: Sequence[Request],
+    on_scored: Callable[[Scored], None] | None = None,
+    *,
+    stall_s: float = STALL_S,
+) -> list[Scored]:
+    """The scored samples of ``requests``, in their order; each is verified the moment it is generated.
+
+    Generator and verifier must be started, with a version loaded. ``on_scored`` is called as each one ends. Raises
+    StageError for what these two raise, naming the sample, and when no sample ends for ``stall_s`` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    ended = 0
+
+    async def one(request: Request) -> Scored:
+        nonlocal ended
+        with naming_stage("generate", request.id):
+            trajectory = await generator.generate(request)
+        with naming_stage("verify", request.id):
+            scored = await verifier.score(trajectory)
+        ended += 1
+        if not limit.expired():
+            limit.reschedule(loop.time() + stall_s)
+        if on_scored is not None:
+            on_scored(scored)
+        return scored
+
+    try:
+        async with asyncio.timeout(stall_s) as limit, asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(one(request)) for request in requests]
+    except TimeoutError as error:
+        cause = TimeoutError(f"nothing for {stall_s:g} s, {len(requests) - ended} pending")
+        raise StageError("evaluate", "", cause) from error
+    except BaseExceptionGroup as group:
+        raise (first := first_error(group)) from first.__cause__
+    return [task.result() for task in running]
+
+
+async def measure_pass_rate(
     generator: Generator,
     verifier: Verifier,
     prompts: Sequence[Prompt],
@@ -125,8 +173,8 @@ async def measure(
 ) -> PassRate:
     """Draw and judge ``samples`` samples per prompt, at ``temperature`` (None: the rollouts').
 
-    Both doors must be started and a version loaded. A pass is what ``record.solved`` says. Raises StageError for what
-    the doors raise, and when no sample ends for ``stall_s`` seconds.
+    Generator and verifier must be started, with a version loaded. ``record.solved`` says what a pass is. Raises
+    StageError for what these two raise, and when no sample ends for ``stall_s`` seconds.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -145,8 +193,8 @@ async def tally(
     temperature: float | None = None,
     progress: OnScored | None = None,
     stall_s: float = STALL_S,
-) -> tuple[Tally, ...]:
-    """Passes per prompt, in the order of ``prompts``; see ``measure``."""
+) -> tuple[ProblemTally, ...]:
+    """Passes per prompt, in the order of ``prompts``; see ``measure_pass_rate``."""
     if samples < 1:
         raise ConfigError("samples", samples, "use 1 or more")
     done = 0
@@ -162,7 +210,7 @@ async def tally(
     return tallied(await answers(generator, verifier, requests, on_scored, stall_s=stall_s))
 
 
-def tallied(samples: Iterable[Scored]) -> tuple[Tally, ...]:
+def tallied(samples: Iterable[Scored]) -> tuple[ProblemTally, ...]:
     """A tally per group, in the order of their first samples."""
     groups: dict[int, list[Scored]] = {}
     for sample in samples:
@@ -170,9 +218,9 @@ def tallied(samples: Iterable[Scored]) -> tuple[Tally, ...]:
     return tuple(map(_tallied, groups.values()))
 
 
-def _tallied(outcomes: Sequence[Scored]) -> Tally:
+def _tallied(outcomes: Sequence[Scored]) -> ProblemTally:
     scored = [s for s in outcomes if s.reward is not None]
-    return Tally(
+    return ProblemTally(
         id=outcomes[0].trajectory.request.prompt.id,
         passes=sum(map(solved, scored)),
         samples=len(scored),

@@ -1,4 +1,4 @@
-"""Offline difficulty filter: which problems can this policy learn from?
+"""Offline difficulty filter: keeps the problems that this policy can learn from.
 
 Groups whose samples all pass or all fail teach GRPO nothing. Measured once before the training, such problems are left
 out (DeepCoder's replacement for DAPO's dynamic sampling). What comes out is a split file, JSONL, a row per problem:
@@ -20,8 +20,7 @@ from pathlib import Path
 from overlap.atomic import write_atomic
 from overlap.core import Generator, Prompt, Verifier
 from overlap.errors import ConfigError
-from overlap.evaluation.evaluate import PassRate, Tally, tally
-from overlap.evaluation.sampling import STALL_S
+from overlap.evaluation.evaluate import STALL_S, PassRate, ProblemTally, tally
 from overlap.record import check_out
 
 MARK = '"split": '
@@ -29,7 +28,7 @@ MARK = '"split": '
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SplitBounds:
     """Which problems are kept, and how many of them are held out."""
 
     low: float = 0.05
@@ -54,7 +53,7 @@ class Bounds:
 class FilterReport:
     """The measured problems, in their order, and the split of each ("" was never scored)."""
 
-    tallies: tuple[Tally, ...]
+    tallies: tuple[ProblemTally, ...]
     splits: tuple[str, ...]
 
     @property
@@ -83,19 +82,23 @@ async def filter_problems(
     out: Path,
     source: str,
     samples: int = 16,
-    bounds: Bounds | None = None,
+    bounds: SplitBounds | None = None,
     progress: Callable[[int, int], None] | None = None,
     stall_s: float = STALL_S,
 ) -> FilterReport:
     """Measure every prompt with ``samples`` samples, split, and write the split file ``out`` (atomically).
 
-    Both doors must be started and a version loaded. ``source`` is the problem file (or hub id) that the ids are of; a
-    file is named relative to ``out``. ``progress`` is called with (scored, all) samples; ``stall_s`` as of ``answers``.
-    Raises StageError for what the doors raise, RunDirError when ``out`` cannot be written, and ConfigError where it may
-    not be, or where no more problems are kept than are to be held out: then ``out`` has the measurement, with none held
-    out.
+    Generator and verifier must be started, with a version loaded. ``source`` is the problem file (or hub id) with these
+    ids; a file is named relative to ``out``. ``progress`` is called with (scored, all) samples; ``stall_s``: see
+    ``answers``.
+
+    Raises:
+        StageError: what generator and verifier raise.
+        RunDirError: ``out`` cannot be written.
+        ConfigError: ``out`` may not be written; or no more problems are kept than are to be held out, and then ``out``
+            has the measurement, with none held out.
     """
-    bounds = bounds or Bounds()
+    bounds = bounds or SplitBounds()
     check_out(out, field="out", ours=MARK)
     if bounds.heldout >= len(prompts):
         raise ConfigError("heldout", bounds.heldout, f"there are only {len(prompts)} problems; hold out fewer")
@@ -111,7 +114,7 @@ async def filter_problems(
     return report
 
 
-def split_tallies(tallies: Sequence[Tally], bounds: Bounds) -> tuple[str, ...]:
+def split_tallies(tallies: Sequence[ProblemTally], bounds: SplitBounds) -> tuple[str, ...]:
     """The split of each tally. Deterministic: kept problems are ordered by pass rate and picked at even steps.
 
     Problems that were never scored, or that no sample or every sample solved, are "dropped" whatever the bounds.

@@ -1,25 +1,32 @@
-"""The vLLM door: the only room, beside the sending half of ``weights``, that imports vllm.
+"""Generation: engines in processes of their own, which sample responses and load the learner's weights.
 
 Consumes  requests and weight updates; produces each trajectory the moment it ends
 Waits for the gate, which opens when committed weights are loaded
-Woken by  ``load``, the end of a response, the death of the engine
+Woken by  ``load``, the end of a response, the death of an engine
 """
 
-from overlap.generate.generator import VllmGenerator
-from overlap.generate.parser_names import check_parsers
-from overlap.generate.replicas import Replicas
-from overlap.generate.serve import Host, serve
-from overlap.generate.site import Site
-from overlap.generate.steady import PATIENCE, Patience, SteadyGenerator
+from typing import TYPE_CHECKING
+
+from overlap.generate.client import EngineClient
+from overlap.generate.engines import Engines
+from overlap.generate.restart import RESTARTS, RestartPolicy
+from overlap.generate.service import EngineSite
+from overlap.generate.start import check_parsers
+
+if TYPE_CHECKING:
+    from overlap.generate.host import EngineHost, serve_engine
+else:
+    from sandbox.lazy import names
+
+    __getattr__ = names(__name__, {"host": ("EngineHost", "serve_engine")})  # it runs as the main module of a process
 
 __all__ = [
-    "PATIENCE",
-    "Host",
-    "Patience",
-    "Replicas",
-    "Site",
-    "SteadyGenerator",
-    "VllmGenerator",
+    "RESTARTS",
+    "EngineClient",
+    "EngineHost",
+    "EngineSite",
+    "Engines",
+    "RestartPolicy",
     "check_parsers",
-    "serve",
+    "serve_engine",
 ]

@@ -17,19 +17,21 @@ Chunk = Mapping[str, Any]
 
 
 @asynccontextmanager
-async def lockstep(update: WeightUpdate, readers: int) -> AsyncIterator[Sequence[AbstractContextManager[WeightUpdate]]]:
-    """``update`` for each of the readers; who leaves the context of his is not waited for."""
+async def broadcast_chunks(
+    update: WeightUpdate, readers: int
+) -> AsyncIterator[Sequence[AbstractContextManager[WeightUpdate]]]:
+    """Share ``update`` among readers; a reader that leaves the context of its share is not waited for."""
     if update.chunks is None:
         yield [contextlib.nullcontext(update)] * readers
         return
-    made = _Lockstep(update.chunks, readers)
+    made = _Broadcast(update.chunks, readers)
     try:
         yield [made.share(update, reader) for reader in range(readers)]
     finally:
         await made.close()
 
 
-class _Lockstep:
+class _Broadcast:
     def __init__(self, chunks: Callable[[], AsyncGenerator[Chunk, None]], readers: int) -> None:
         self._source = chunks()
         self._reading, self._ready = set(range(readers)), set[int]()

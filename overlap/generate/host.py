@@ -1,13 +1,135 @@
-"""What an engine's process runs: ``python -m overlap.generate.host FD`` serves calls from the socket FD.
+"""The process that an engine lives in: ``python -m overlap.generate.host FD`` serves the driver's calls from socket FD.
 
-``multiprocessing`` runs this module once more, first of all, in each process that vLLM spawns from here: importing it
-takes that process over (see ``child``).
+The engine changes the process that opens it (environment, signal handlers, threads), and cannot be stopped while it
+starts. So it opens in a process that can be killed at any time. The processes that the engine spawns end with this one,
+and this one ends with the driver: ``multiprocessing`` runs this module once more, first of all, in each of them, and
+importing it binds that process to its parent.
 """
 
-from overlap.generate.child import enter
-from overlap.generate.serve import serve
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from functools import partial
+from typing import Any, NoReturn
 
-enter()
+from overlap.errors import OverlapError
+from overlap.generate.bind_to_parent import enter_engine_process
+from overlap.generate.service import EngineSpec
+from overlap.process import (
+    CANCEL,
+    Pid,
+    RemoteCall,
+    RemoteFault,
+    RemoteReply,
+    describe_exit,
+    encode_message,
+    is_tracker,
+    leave,
+    list_descendants,
+    read_message,
+    unreaped_exit_status,
+)
+
+enter_engine_process()
+
+_CAUSE_S = 0.2  # processes of an engine die one after the other: the first to have been killed is the cause
+
+
+class EngineHost:
+    """Answers the calls of ``EngineService``; each is a task, so that many run at once and each can be cancelled."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._engine: Any = None
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._deaths: dict[Pid, int | None] = {}
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        """Answer until the driver hangs up."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                call: RemoteCall = await read_message(reader)
+                if call.name != CANCEL:
+                    task = self._running[call.number] = asyncio.create_task(self._answer(call), name=call.name)
+                    task.add_done_callback(partial(self._forget, call.number))
+                elif call.args[0] in self._running:
+                    self._running[call.args[0]].cancel()
+
+    async def _answer(self, call: RemoteCall) -> None:
+        try:
+            reply = RemoteReply(call.number, "ok", await self._do(call))
+        except OverlapError as error:
+            reply = RemoteReply(call.number, "error", error)
+        except Exception as error:  # the engine raises whatever it likes
+            if type(error).__name__ == "EngineDeadError" and self._engine is not None:
+                self._note(None, None)
+                return
+            reply = RemoteReply(call.number, "error", RemoteFault(f"{type(error).__name__}: {error}"))
+        self._send(reply)
+
+    def _forget(self, number: int, task: asyncio.Task[None]) -> None:
+        del self._running[number]
+
+    async def _do(self, call: RemoteCall) -> Any:
+        return await getattr(self if call.name == "open" else self._engine, call.name)(*call.args)
+
+    async def open(self, spec: EngineSpec) -> tuple[str, bool]:
+        """Bring the engine up: its weight backend, and whether it shares its GPUs with the learner."""
+        from overlap.generate.engine import open_engine
+
+        self._engine = open_engine(spec)
+        self._watch()
+        return self._engine.backend, self._engine.shares_gpus
+
+    def _send(self, reply: RemoteReply) -> None:
+        self._writer.write(encode_message(reply))
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for process in list_descendants(os.getpid()):
+            if is_tracker(process.pid):
+                continue
+            try:
+                fd = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                self._note(process, None)
+            else:
+                loop.add_reader(fd, self._on_exit, process, fd)
+
+    def _on_exit(self, process: Pid, fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(fd)
+        os.close(fd)
+        self._note(process, unreaped_exit_status(process))
+
+    def _note(self, process: Pid | None, code: int | None) -> None:
+        """A process has describe_exit, or the engine says that one has."""
+        if not self._deaths:
+            asyncio.get_running_loop().call_later(_CAUSE_S, self._report)
+        self._deaths[process or Pid(0, 0)] = code
+
+    def _report(self) -> None:
+        known = self._engine.exit_codes()
+        deaths = [(p.pid, known.get(p.pid, code)) for p, code in self._deaths.items() if p.pid]
+        if not deaths:
+            self._send(RemoteReply(0, "dead", "the engine died"))
+            return
+        killed = [(pid, code) for pid, code in deaths if code is not None and code < 0]
+        pid, code = (killed or deaths)[0]
+        self._send(RemoteReply(0, "dead", f"the engine process {pid} {describe_exit(code)}"))
+
+
+def serve_engine(kind: type[EngineHost] = EngineHost) -> NoReturn:
+    """Serve on the socket whose descriptor is the first argument, until the driver hangs up."""
+
+    async def until_hung_up() -> None:
+        reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=int(sys.argv[1])))
+        await kind(writer).serve(reader)
+
+    asyncio.run(until_hung_up())
+    leave(0)  # the engine's threads are not waited for
+
 
 if __name__ == "__main__":
-    serve()
+    serve_engine()

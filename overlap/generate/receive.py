@@ -32,9 +32,9 @@ from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from overlap.generate.child import enter
+from overlap.generate.bind_to_parent import enter_engine_process
 
-enter()
+enter_engine_process()
 
 IDLE_S = 0.002
 """An idle worker looks for work without a pause for so long, then sleeps until it is woken."""
@@ -161,7 +161,7 @@ def _view(memory: mmap.mmap, name: str, dtype: str, shape: list[int], offset: in
     return name, torch.frombuffer(memory, dtype=kind, count=count, offset=offset).view(shape)
 
 
-class Worker:
+class WorkerExtension:
     """Mixed into vLLM's worker: methods that the driver calls by name."""
 
     model_runner: Any

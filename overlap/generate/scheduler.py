@@ -12,9 +12,9 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.request import Request
 
-from overlap.generate.child import enter
+from overlap.generate.bind_to_parent import enter_engine_process
 
-enter()
+enter_engine_process()
 
 
 class KeepScheduler(AsyncScheduler):

@@ -1,67 +1,26 @@
-"""How an engine is opened (its arguments, its environment), and what it is asked for. No vLLM in here."""
+"""How vLLM is started: its arguments and environment, and the names of its parsers. Imports nothing of vLLM."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
+import difflib
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from overlap.core import Finish, VersionSpan
+from overlap.config import Config
 from overlap.errors import ConfigError
-from overlap.generate import child
+from overlap.generate.bind_to_parent import ENGINE
+from overlap.generate.service import EngineSpec
 from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes
 
 READY_S = 600.0
 """Longest start of an engine, s."""
 KEEP_SCHEDULER = "overlap.generate.scheduler.KeepScheduler"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSpec:
-    """What an engine is opened with. ``context_tokens`` and ``max_sequences`` bound the KV cache."""
-
-    policy: Path
-    device: str
-    dtype: str
-    context_tokens: int
-    max_sequences: int
-    seed: int
-    temperature: float
-    gpu_memory: float
-    tensor_parallel: int
-    backend: str
-    landing: str
-    load_weights: bool
-    sleeps: bool
-    """It takes turns with the learner on its GPUs."""
-    engines: int
-    """On its machine, which share the memory there where they run on a CPU."""
-    tool_parser: str = ""
-    reasoning_parser: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How one response is sampled; ``seed=None`` leaves it to the engine. Those of lower ``priority`` go first."""
-
-    temperature: float
-    max_tokens: int
-    stop: tuple[str, ...]
-    priority: int
-    seed: int | None = None
-    top_p: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What vLLM says of one finished request; see :class:`~overlap.core.Trajectory` for the fields."""
-
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    text: str
-    finish: Finish
-    spans: tuple[VersionSpan, ...]
-    cached_tokens: int = 0
+_PARSERS = {
+    "tool_parser": ("tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
+    "reasoning_parser": ("reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
+}
 
 
 def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
@@ -75,7 +34,7 @@ def engine_args(spec: EngineSpec, cpu_kv_bytes: int) -> dict[str, Any]:
         "seed": spec.seed,
         "logprobs_mode": "processed_logprobs",
         "tensor_parallel_size": spec.tensor_parallel,
-        "worker_extension_cls": "overlap.generate.receive.Worker",
+        "worker_extension_cls": "overlap.generate.receive.WorkerExtension",
         "enable_prefix_caching": True,
         "disable_log_stats": True,
         "scheduling_policy": "priority",
@@ -111,10 +70,10 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
     return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
 
 
-def environment() -> dict[str, str]:
+def engine_environment() -> dict[str, str]:
     """What the engine's processes find in their environment, on top of that of the process that starts them."""
     return {
-        child.ENGINE: "1",
+        ENGINE: "1",
         "VLLM_HOST_IP": "127.0.0.1",  # one machine: no socket on an outer interface
         "VLLM_RPC_BASE_PATH": ".",  # the tree's own folder: a longer path may not fit a socket's 107 bytes
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
@@ -124,3 +83,30 @@ def environment() -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # the policy is a directory by now
     }
+
+
+def check_parsers(cfg: Config) -> None:
+    """Raise ConfigError for ``episode.tool_parser`` or ``episode.reasoning_parser`` that vLLM does not list."""
+    for field, (file, variable) in _PARSERS.items():
+        name, known = getattr(cfg.episode, field), _listed(file, variable) if getattr(cfg.episode, field) else ()
+        if known and name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
+            raise ConfigError(f"episode.{field}", name, f"vLLM has no such parser; {hint}")
+
+
+def _listed(file: str, variable: str) -> tuple[str, ...]:
+    """The keys of a table in vLLM's source; none where there is no such table."""
+    spec = PathFinder.find_spec("vllm")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        try:
+            tree = ast.parse(Path(folder, file).read_text(encoding="utf-8"))
+        except (OSError, ValueError, SyntaxError):
+            continue
+        for node in tree.body:
+            named = isinstance(node, ast.Assign) and any(
+                isinstance(t, ast.Name) and t.id == variable for t in node.targets
+            )
+            if named and isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+                return tuple(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
+    return ()

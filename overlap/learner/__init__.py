@@ -1,4 +1,4 @@
-"""The DeepSpeed door: ranks in processes of their own, so that no backward pass holds up the loop.
+"""The learner: ranks in processes of their own, so that no backward pass holds up the loop.
 
 Consumes  a Batch; produces a StepReport and, on request, a WeightUpdate
 Waits for its ranks
@@ -6,7 +6,7 @@ Woken by  their replies, or by the death of one
 """
 
 from overlap.learner.export import export_policy
-from overlap.learner.learner import DeepSpeedLearner
+from overlap.learner.learner import ProcessLearner
 from overlap.learner.saved_state import read_state
 
-__all__ = ["DeepSpeedLearner", "export_policy", "read_state"]
+__all__ = ["ProcessLearner", "export_policy", "read_state"]

@@ -12,15 +12,16 @@ import torch
 import torch.distributed as dist
 
 from overlap.errors import RunDirError
+from overlap.learner.backend import TrainedModel
 from overlap.learner.lora import FOLDER, save_adapter, whole
 from overlap.learner.micro_batch import PromptGroup
-from overlap.learner.offload import free_gib, take_turns
-from overlap.learner.reshard import OldShards, load_resharded
+from overlap.learner.offload import free_gib
 from overlap.learner.saved_state import CRITIC_TAG, TAG, LearnerState, copy_beside, write_state
 from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
+from overlap.learner.zero.backend import ZeroBackend
 from overlap.policy import policy_digest
-from overlap.weights import Sender, open_sender
+from overlap.weights import WeightSender, open_sender
 
 
 @contextmanager
@@ -31,36 +32,18 @@ def _keeping(failed: list[OSError | RuntimeError]) -> Iterator[None]:
         failed.append(exc)
 
 
-def _save_shards(deepspeed: Any, folder: Path, tag: str, failed: list[OSError | RuntimeError]) -> None:
-    """Write this rank's part of an engine's state into ``folder / tag``. What is frozen is the base checkpoint's."""
-    write = deepspeed.checkpoint_engine.save
-    named = deepspeed.module.named_parameters(remove_duplicate=False)  # DeepSpeed leaves second names of one in
-    frozen = {name for name, p in named if not p.requires_grad}
-
-    def save(state_dict: Any, path: str) -> None:
-        if "module" in state_dict:
-            kept = {name: tensor for name, tensor in state_dict["module"].items() if name not in frozen}
-            state_dict = state_dict | {"module": kept}
-        with _keeping(failed):
-            write(state_dict, path)
-
-    deepspeed.checkpoint_engine.save = save
-    deepspeed._copy_recovery_script = lambda path: None  # `overlap export` does what it is for
-    try:
-        deepspeed.save_checkpoint(str(folder), tag=tag, save_latest=False, exclude_frozen_parameters=bool(frozen))
-    finally:
-        deepspeed.checkpoint_engine.save = write
-
-
 class Commands:
-    """Public methods are the calls that ``rank`` serves, and collective where those of DeepSpeed are."""
+    """Public methods are the calls that ``rank`` serves, and collective where those of the backend are."""
 
     def __init__(self, spec: RankSpec, device: torch.device) -> None:
         self._spec = spec
-        self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates)
-        leaves = spec.placement.sleeps and spec.cfg.learn.offload != "none"
-        self._turns = self._trainer.turns = take_turns(self._trainer, leaves=leaves)
-        self._sender: Sender | None = None
+        backend = ZeroBackend(spec.cfg)
+        backend.join(device)
+        self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates, backend)
+        if spec.placement.sleeps and spec.cfg.learn.offload != "none":
+            self._trainer.turns = self._trainer.take_turns()
+        self._turns = self._trainer.turns
+        self._sender: WeightSender | None = None
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 
@@ -135,20 +118,21 @@ class Commands:
             return
         state = {name: t.to("cpu", copy=True) for name, t in self._trainer.full_tensors()}
         folder.mkdir(parents=True, exist_ok=True)
-        self._trainer.deepspeed.module.policy.save_pretrained(folder, state_dict=state)
+        self._trainer.model.module.policy.save_pretrained(folder, state_dict=state)
         copy_beside(self._spec.policy, folder)
         if adapters:
             save_adapter(adapters, self._spec.policy, folder / FOLDER)
 
     def _save_state(self, folder: Path) -> None:
-        """Every rank writes its shards. DeepSpeed has barriers in between, so a failure is kept until all are past."""
+        """Every rank writes its shards. There are barriers in between, so a failure is kept until all are past."""
         failed: list[OSError | RuntimeError] = []
         critic = self._trainer.critic
-        for tag, deepspeed in self._engines.items():
+        for tag, model in self._models.items():
             with _keeping(failed):
                 (folder / tag).mkdir(parents=True, exist_ok=True)
             self._raise_any(failed)
-            _save_shards(deepspeed, folder, tag, failed)
+            with _keeping(failed):
+                model.save(folder / tag)
         if self._spec.rank == 0:
             with _keeping(failed):
                 learn = self._spec.cfg.learn
@@ -161,11 +145,11 @@ class Commands:
         self._raise_any(failed)
 
     @property
-    def _engines(self) -> dict[str, Any]:
-        """By the tag of its files, what DeepSpeed made of the policy and, if there is one, of the critic."""
+    def _models(self) -> dict[str, TrainedModel]:
+        """Policy and, if there is one, critic, by the folder of their shards."""
         critic = self._trainer.critic
-        engines = {TAG: self._trainer.deepspeed}
-        return engines if critic is None else engines | {CRITIC_TAG: critic.deepspeed}
+        models = {TAG: self._trainer.model}
+        return models if critic is None else models | {CRITIC_TAG: critic.model}
 
     def _raise_any(self, failed: list[OSError | RuntimeError]) -> None:
         """Collective: raises on every rank when one has failed."""
@@ -178,15 +162,9 @@ class Commands:
 
     def restore(self, folder: Path, state: LearnerState) -> None:
         """Load what ``save`` wrote as "state", cut for these ranks or for others."""
-        learn = self._spec.cfg.learn
-        for tag, deepspeed in self._engines.items():
+        for tag, model in self._models.items():
             with self._turns.restoring(critic=tag == CRITIC_TAG):
-                if state.fits(self._spec.cfg):
-                    partial = tag == TAG and state.lora_rank > 0
-                    deepspeed.load_checkpoint(str(folder), tag=tag, load_module_strict=not partial)
-                else:
-                    old = OldShards(folder / tag, ranks=state.ranks, stage=state.zero_stage)
-                    load_resharded(deepspeed.optimizer, old, learn.zero_stage)
+                model.restore(folder / tag, ranks=state.ranks, zero_stage=state.zero_stage)
         self._trainer.updates, self._version = state.updates, state.version
         if (critic := self._trainer.critic) is not None:
             critic.load_head(folder / CRITIC_TAG)

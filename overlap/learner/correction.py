@@ -116,7 +116,7 @@ def sequence_masked(log_ratio: Tensor, owners: Tensor, responses: int, cap: floa
     """The ratio of the whole response on each of its tokens, 0 where that is over ``cap``.
 
     Liu, Li et al. 2025 ("When Speed Kills Stability", sequence-level masked importance sampling); TRL
-    ``GRPOTrainer`` with ``vllm_importance_sampling_mode="sequence_mask"``, cap 3; verl
+    ``GRPOTrainer``, importance sampling mode "sequence_mask", cap 3; verl
     ``RolloutCorrectionConfig.seq_mis``, cap 2. Sums are in float64: a response may have tens of thousands of tokens.
     """
     total = torch.zeros(responses, dtype=torch.float64, device=log_ratio.device)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from overlap.config import LearnConfig
 from overlap.errors import blaming
+from overlap.learner.backend import TrainBackend
 from overlap.learner.model import checkpoint_layers, choose_attention, load_policy
 from overlap.learner.tensors import MicroTensors
 
@@ -41,7 +42,7 @@ class ValueHead(nn.Module):
     """Hidden states [N, h] to values [N], in float32, without a bias. It begins with zeros, so every first value is 0,
     or where values are bounded to 0..1, v = 1/2 + atan(x) / pi, the middle.
 
-    It stays out of DeepSpeed, which would make its weights those of the model's number type.
+    No backend trains it: that would make its weights those of the model's number type.
     """
 
     def __init__(self, width: int, *, bounded: bool) -> None:
@@ -67,13 +68,14 @@ def read_values(trunk: Any, head: ValueHead, micro: MicroTensors) -> tuple[Tenso
 
 
 def load_trunk(
-    path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device, zero: dict[str, Any] | None = None
+    path: Path, learn: LearnConfig, *, dtype: torch.dtype, device: torch.device, backend: TrainBackend
 ) -> tuple[Trunk, bool]:
-    """The trunk of a checkpoint, and whether its attention knows packed rows; partitioned as a policy with ``zero`` is.
-    Raises ConfigError.
+    """The trunk of a checkpoint, loaded as ``backend`` wants it, and whether its attention knows packed rows. Raises
+    ConfigError.
     """
     with blaming("critic.policy"):
-        model = load_policy(path, dtype=dtype, temperature=1.0, device=device, zero=zero)
-        packs = choose_attention(model, device)
+        model = load_policy(path, dtype=dtype, temperature=1.0, device=device, backend=backend)
+        with backend.gathered(model):
+            packs = choose_attention(model, device)
         checkpoint_layers(model, learn)
     return Trunk(model.policy.base_model), packs

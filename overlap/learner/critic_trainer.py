@@ -18,10 +18,11 @@ from torch import Tensor
 
 from overlap.config import Config
 from overlap.errors import LearnerError
+from overlap.learner.backend import TrainBackend
 from overlap.learner.critic import ValueHead, load_trunk, read_values
 from overlap.learner.gae import Credit, GaeConfig, credit, explained_variance, whitened
 from overlap.learner.micro_batch import MiniBatch
-from overlap.learner.optimizer import deepspeed_config, learning_rate, partitioning, take_step
+from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.tensors import to_tensors
 
 HEAD = "head.pt"
@@ -29,25 +30,25 @@ Values = tuple[Tensor, Tensor]  # of the tokens, and behind the responses
 
 
 class CriticTrainer:
-    """Model, head and optimizers of one rank. ``deepspeed`` is what DeepSpeed made of the model; the head, a few
-    thousand weights in float32, is whole on every rank, with gradients that are summed over them.
+    """Model, head and optimizers of one rank. ``model`` is the trunk as ``backend`` trains it; the head, a few thousand
+    weights in float32, is whole on every rank, with gradients that are summed over them.
     """
 
-    def __init__(self, cfg: Config, path: Path, device: torch.device, total_updates: int) -> None:
-        import deepspeed
-
+    def __init__(
+        self, cfg: Config, path: Path, device: torch.device, total_updates: int, backend: TrainBackend
+    ) -> None:
         self.cfg, self.device, self.total_updates = cfg, device, total_updates
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         dtype = getattr(torch, cfg.model.dtype)
-        trunk, self.packs = load_trunk(path, cfg.learn, dtype=dtype, device=device, zero=partitioning(cfg))
+        trunk, self.packs = load_trunk(path, cfg.learn, dtype=dtype, device=device, backend=backend)
         width = trunk.base.config.get_text_config().hidden_size
         self.head = ValueHead(width, bounded=cfg.critic.bounded).to(device)
         self._head_optimizer, optimizer = (
             torch.optim.AdamW(part.parameters(), lr=cfg.critic.lr, weight_decay=cfg.learn.weight_decay, fused=True)
             for part in (self.head, trunk)
         )
-        self.deepspeed, *_ = deepspeed.initialize(model=trunk, optimizer=optimizer, config=deepspeed_config(cfg))
+        self.model = backend.train(trunk, optimizer)
         self._gae = GaeConfig(**{name: getattr(cfg.critic, name) for name in GaeConfig.__dataclass_fields__})
 
     def step(self, minis: Sequence[MiniBatch]) -> tuple[list[list[Tensor]], dict[str, float]]:
@@ -76,7 +77,7 @@ class CriticTrainer:
 
     @torch.no_grad()
     def _before(self, mini: MiniBatch) -> list[Values]:
-        trunk = self.deepspeed.module
+        trunk = self.model.module
         return [read_values(trunk, self.head, to_tensors(m, self.device)) for m in mini.ranks[self.rank]]
 
     def _accumulate(self, mini: MiniBatch, before: list[Values] | None, sums: Tensor) -> list[Tensor]:
@@ -84,16 +85,15 @@ class CriticTrainer:
         scale = self.world / mini.counted
         made = []
         for number, micro in enumerate(micros):
-            self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)
             tensors = to_tensors(micro, self.device)
-            new, behind = read_values(self.deepspeed, self.head, tensors)
+            new, behind = read_values(self.model, self.head, tensors)
             old, behind = before[number] if before else (new.detach(), behind)
             found = credit(old, behind, tensors.sampled, self._gae)
             losses = 0.5 * (new - found.targets).square()
             total = losses.sum()
             if not torch.isfinite(total):
                 raise LearnerError(f"the critic's loss of rank {self.rank} is {total.item()}: lower critic.lr")
-            self.deepspeed.backward(total * (scale if micro.counts else 0.0))
+            self.model.backward(total * (scale if micro.counts else 0.0), last=number == len(micros) - 1)
             made.append(found.advantages)
             if micro.counts:
                 sums += _sums(found, old, total.detach())
@@ -102,7 +102,7 @@ class CriticTrainer:
     def _optimize(self) -> float:
         """One step of both optimizers; returns the norm of both gradients before clipping, each by ``grad_clip``."""
         rate = self._rate(self.updates)
-        norm = take_step(self.deepspeed, rate, "critic.lr")
+        norm = take_step(self.model, rate, "critic.lr")
         (weight,) = self.head.parameters()
         assert weight.grad is not None
         weight.grad.copy_(self._total(weight.grad) / self.world)
@@ -139,7 +139,7 @@ class CriticTrainer:
         return own
 
     def save_head(self, folder: Path) -> None:
-        """Beside DeepSpeed's files in ``folder``. Raises OSError, RuntimeError."""
+        """Write head and optimizer beside the shards in ``folder``. Raises OSError, RuntimeError."""
         state = {"head": self.head.state_dict(), "optimizer": self._head_optimizer.state_dict()}
         torch.save(state, folder / HEAD)
 

@@ -1,14 +1,12 @@
 """A Hugging Face checkpoint out of a saved learner state, without an engine, a process group or a GPU.
 
-Up to ZeRO 2 the first rank's file holds the whole model in the policy's number type; with ZeRO 3 each rank holds a part
-of the float32 weights, which DeepSpeed puts together. Where adapters were trained, these are all that a state holds.
+Where adapters were trained, these are all that a state holds.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     version = found.version
     check_base(state, found, policy)
     try:
-        tensors = _tensors(state, found.zero_stage, cfg.model.dtype)
+        tensors = _tensors(state, found.zero_stage, cfg)
         adapters = from_state(tensors) if found.lora_rank else {}
         if adapters:
             model, tensors = _merged(adapters, policy)
@@ -42,7 +40,7 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
         raise ConfigError("checkpoint", str(state), f"cannot be read ({reason}); choose another step") from exc
     try:
         folder.mkdir(parents=True)
-        with _silence():  # accelerate, where transformers finds it, imports DeepSpeed
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # what accelerate imports prints
             model.save_pretrained(folder, state_dict=tensors)
         copy_beside(policy, folder)
         if adapters:
@@ -53,27 +51,14 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
     return version
 
 
-@contextmanager
-def _silence() -> Iterator[None]:
-    """What libraries print within is nobody's."""
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        yield
-
-
-def _tensors(state: Path, zero_stage: int, dtype_name: str) -> dict[str, Any]:
+def _tensors(state: Path, zero_stage: int, cfg: Config) -> dict[str, Any]:
     """Full tensors of the policy by their names in it, in its number type."""
     import torch
 
-    if zero_stage < 3:
-        file = state / TAG / "mp_rank_00_model_states.pt"
-        # The file is the run's own, and holds DeepSpeed's objects beside the weights.
-        found = torch.load(file, map_location="cpu", weights_only=False, mmap=True)["module"]
-    else:
-        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    from overlap.learner.zero.backend import ZeroBackend
 
-        with _silence():
-            found = get_fp32_state_dict_from_zero_checkpoint(str(state), tag=TAG)
-    dtype = getattr(torch, dtype_name)
+    found = ZeroBackend(cfg).saved_tensors(state / TAG, zero_stage)
+    dtype = getattr(torch, cfg.model.dtype)
     return {n.removeprefix(_PREFIX): t.to(dtype).clone() for n, t in found.items() if n.startswith(_PREFIX)}
 
 

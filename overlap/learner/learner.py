@@ -1,5 +1,4 @@
-"""The trainer door: GRPO and PPO steps by DeepSpeed in processes of their own, so that no backward pass holds up the
-engine's feed.
+"""GRPO and PPO steps in processes of their own, so that no backward pass holds up the engine's feed.
 
 Consumes a Batch, produces a StepReport and, on request, a WeightUpdate; waits for its ranks; woken by their replies.
 The driver's side only flattens batches (in a thread) and reads and writes sockets. The ranks are
@@ -37,7 +36,7 @@ SAVE_S = 3600.0
 """Writing or reading a sharded state of a large model on a network file system."""
 
 
-class DeepSpeedLearner:
+class ProcessLearner:
     """Implements ``overlap.core.Learner``. Constructing it starts nothing.
 
     ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the

@@ -1,6 +1,6 @@
 """Adapters (LoRA, Hu et al. 2021): what is trained in the place of a policy's weights, and what becomes of it.
 
-    adapt ──▶ DeepSpeed trains them alone ──┬──▶ in each weight that is published or saved (``weights.LowRank``)
+    adapt ──▶ they alone are trained ───────┬──▶ in each weight that is published or saved (``weights.LowRank``)
                                             └──▶ beside a saved policy, as peft has them (``save_adapter``)
 
 They are peft's, put into the policy itself: class, output layer and configuration stay what the learner knows.

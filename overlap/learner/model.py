@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from overlap.config import LearnConfig
 from overlap.errors import ConfigError
 from overlap.learner.attention import NAME, register
+from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
-from overlap.learner.loading import Partitioner, gathered
 from overlap.learner.micro_batch import MicroBatch, Response, Row
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
@@ -62,16 +62,16 @@ class Policy(nn.Module):
 
 
 def load_policy(
-    path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device, zero: dict[str, Any] | None = None
+    path: Path, *, dtype: torch.dtype, temperature: float, device: torch.device, backend: TrainBackend | None = None
 ) -> Policy:
     """Load a checkpoint for training; dropout is off, as in the engine. Activations are kept (``checkpoint_layers``).
-    With DeepSpeed's configuration ``zero``, of stage 3, the model has this rank's partitions.
+    With a ``backend`` that partitions models it has this rank's part.
 
     Raises ConfigError for one that transformers cannot load in full (it would go on with random tensors in place of
     missing ones, and without those that its layers have no place for), and for a model without an output layer.
     """
     register()
-    policy = _load(path, dtype, zero)
+    policy = _load(path, dtype, backend)
     if getattr(policy.get_output_embeddings(), "weight", None) is None:
         raise _unfit(policy, "has no output layer of its own")
     for module in policy.modules():
@@ -104,7 +104,7 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
     return True
 
 
-def _load(path: Path, dtype: torch.dtype, zero: dict[str, Any] | None) -> Any:
+def _load(path: Path, dtype: torch.dtype, backend: TrainBackend | None) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -116,9 +116,8 @@ def _load(path: Path, dtype: torch.dtype, zero: dict[str, Any] | None) -> Any:
         trust_remote_code=False,
         output_loading_info=True,
     )
-    partitioner = None if zero is None else Partitioner(zero, dtype)
     try:
-        policy, found = load() if partitioner is None else partitioner.load(load)
+        policy, found = load() if backend is None else backend.load(load, dtype)
     except (
         OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError
     ) as error:  # fmt: skip
@@ -170,13 +169,8 @@ def choose_attention(model: Policy, device: torch.device) -> bool:
     They can with full attention and positions given by ids. Two copies of the same tokens behind one prompt must
     then get the log-probs of a sequence of their own. Raises ConfigError when these themselves differ from the
     model's own logits (families that scale or cap their logits after the output layer), or when the model is of
-    another build than is read here. Collective where the model is partitioned.
+    another build than is read here. A partitioned model has to be ``gathered``.
     """
-    with gathered(model):
-        return _choose_attention(model, device)
-
-
-def _choose_attention(model: Policy, device: torch.device) -> bool:
     vocabulary, _ = whole_shape(model.head.weight)
     tokens = [(7 * i * i + 3 * i + 1) % vocabulary for i in range(_PROBE)]
     bound = _AGREES[model.head.weight.dtype]

@@ -4,25 +4,19 @@
     generating  critic: gone              policy: gone
 
 Whole storages move, not tensors: the bytes go into a buffer of the host, and the storage's own memory is given up.
-Every tensor stays the view of its storage that it was. So the views that DeepSpeed keeps (flat partitions, their
-fragments, the shards of parameters) need not be known here, and the layouts of ZeRO 1, 2 and 3 are one to us.
-DeepSpeed's own ``offload_states`` takes no AdamW of torch under ZeRO 3.
-"""
+Every tensor stays the view of its storage that it was. So the views that a backend keeps (flat partitions, their
+fragments, the shards of parameters) need not be known here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-_MASTERS = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition", "fp32_partitioned_groups_flat")
-"""Where DeepSpeed's optimizers for ZeRO 1 and 2, for ZeRO 1 in bfloat16, and for ZeRO 3 have the float32 weights."""
-_GRADIENTS = ("fp32_groups_gradients_flat", "grad_partitions_flat_buffer", "averaged_gradients", "all_grad_tensors")
+from overlap.learner.backend import TrainedModel
 
 _PAGE = 4096
 _PINNED = 1 << 20  # bytes, from which on it is worth it
@@ -133,17 +127,17 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
 
 
 class Holding:
-    """What one DeepSpeed engine holds, and the modules ``beside`` it that only it needs (a reference policy).
-
-    ``states``: the optimizer's, and the float32 weights; ``scratch``: gradients and buffers for them, which hold
-    nothing between two steps; ``parameters``: what forward passes need.
+    """What one trained model holds (``states``, ``scratch`` and ``parameters`` of ``TrainedModel``), with the modules
+    ``beside`` it that only it needs (a reference policy).
     """
 
-    def __init__(self, engine: Any, host: Host, device: torch.device, beside: Sequence[Any] = ()) -> None:
-        self._engine = engine
-        self.states = Part(partial(_states, engine.optimizer), host, device)
-        self.scratch = Part(partial(_scratch, engine), host, device, keep=False)
-        self.parameters = Part(partial(_parameters, [engine.module, *beside]), host, device)
+    def __init__(
+        self, model: TrainedModel, host: Host, device: torch.device, beside: Sequence[torch.nn.Module] = ()
+    ) -> None:
+        self._model = model
+        self.states = Part(model.states, host, device)
+        self.scratch = Part(model.scratch, host, device, keep=False)
+        self.parameters = Part(lambda: model.parameters(*beside), host, device)
 
     def come_back(self) -> None:
         """All of it. Raises RuntimeError where there is no room."""
@@ -153,7 +147,7 @@ class Holding:
     def rest(self) -> None:
         """Only the parameters stay."""
         if self.parameters.here:
-            self._engine.empty_partition_cache()  # under ZeRO 3: what was gathered
+            self._model.free_gathered()
         self.scratch.leave()
         self.states.leave()
 
@@ -161,42 +155,6 @@ class Holding:
         """Nothing stays."""
         self.rest()
         self.parameters.leave()
-
-
-def _states(optimizer: Any) -> Iterator[Tensor]:
-    inner = optimizer.optimizer
-    for state in inner.state.values():
-        yield from (value for value in state.values() if isinstance(value, Tensor))
-    for group in inner.param_groups:
-        yield from group["params"]
-    for name in _MASTERS:
-        yield from getattr(optimizer, name, ())
-
-
-def _scratch(engine: Any) -> Iterator[Tensor]:
-    optimizer = engine.optimizer
-    for name in _GRADIENTS:
-        yield from _tensors(getattr(optimizer, name, None))
-    for bucket in getattr(optimizer, "ipg_buckets", {}).values():
-        yield from _tensors(bucket.buffer)
-    for weights in (*_states(optimizer), *engine.module.parameters()):
-        yield from _tensors([weights.grad, getattr(weights, "grad_accum", None)])
-
-
-def _tensors(held: Any) -> Iterator[Tensor]:
-    """All tensors in lists and values of dicts."""
-    if isinstance(held, Tensor):
-        yield held
-    elif isinstance(held, dict | list | tuple):
-        for inner in held.values() if isinstance(held, dict) else held:
-            yield from _tensors(inner)
-
-
-def _parameters(modules: Sequence[Any]) -> Iterator[Tensor]:
-    for module in modules:
-        for parameter in module.parameters():
-            yield parameter
-            yield from _tensors(getattr(parameter, "ds_tensor", None))
 
 
 class Turns:
@@ -312,11 +270,10 @@ def free_gib(device: torch.device, moment: str) -> float | None:
     return float(free)
 
 
-def take_turns(trainer: Any, *, leaves: bool) -> Turns:
-    """The turns of a rank's policy and critic; none where nothing ``leaves``."""
-    device = trainer.device
-    if not leaves:
-        return Turns(device)
-    host, beside = Host(host_bytes), [m for m in (trainer._reference,) if m is not None]
-    critic = Holding(trainer.critic.deepspeed, host, device) if trainer.critic is not None else None
-    return Turns(device, Holding(trainer.deepspeed, host, device, beside), critic)
+def take_turns(
+    device: torch.device, policy: TrainedModel, critic: TrainedModel | None, reference: torch.nn.Module | None
+) -> Turns:
+    """The turns of a rank's policy, with its reference policy beside it, and of its critic."""
+    host, beside = Host(host_bytes), [reference] if reference is not None else []
+    own = Holding(policy, host, device, beside)
+    return Turns(device, own, Holding(critic, host, device) if critic is not None else None)

@@ -90,10 +90,8 @@ def _start(spec: RankSpec) -> Any:
 def _device(spec: RankSpec) -> Any:
     import torch
 
-    cuda = spec.placement.kind == "cuda"
-    os.environ["DS_ACCELERATOR"] = "cuda" if cuda else "cpu"
     torch.manual_seed(spec.seat.seed)
-    if not cuda:
+    if spec.placement.kind != "cuda":
         torch.set_num_threads(_threads(spec))
         return torch.device("cpu")
     device = torch.device("cuda", 0)  # it sees its own alone
@@ -119,11 +117,6 @@ def _join(spec: RankSpec, device: Any) -> None:
     else:
         where = f"file://{spec.rendezvous}"
         dist.init_process_group(backend, init_method=where, rank=spec.rank, world_size=spec.world, timeout=within)
-    import deepspeed
-
-    # DeepSpeed's own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
 
 
 def _fail(sock: socket.socket, call: RemoteCall, text: str, cause: OverlapError) -> int:

@@ -1,4 +1,4 @@
-"""What stands beside DeepSpeed's files in a saved learner state: enough to refuse a state that does not fit."""
+"""What stands beside the backend's files in a saved learner state: enough to refuse a state that does not fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from overlap.policy import policy_digest
 
 _FILE = "learner.json"
 TAG = "deepspeed"
-"""Folder of DeepSpeed's files in a saved state."""
+"""Folder of the policy's shards in a saved state."""
 CRITIC_TAG = "critic"
-"""The same for its critic, which also has its head there."""
+"""The same of the critic, which also has its head there."""
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json", ".msgpack", ".h5", ".onnx")
 
 
@@ -41,7 +41,7 @@ class LearnerState:
 
 
 def write_state(folder: Path, cfg: Config, state: LearnerState) -> None:
-    """Write into a folder of DeepSpeed files. Raises OSError."""
+    """Write beside the shards in ``folder``. Raises OSError."""
     (folder / _FILE).write_text(json.dumps({"dtype": cfg.model.dtype, **asdict(state)}), encoding="utf-8")
 
 

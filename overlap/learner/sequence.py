@@ -1,6 +1,6 @@
 """Sequence parallelism: the ranks of a group hold a part each of the tokens of one micro-batch.
 
-Around each layer's attention DeepSpeed's Ulysses (Jacobs et al. 2023) exchanges parts of the sequence for parts of the
+Around each layer's attention the backend (``share_sequences``) exchanges parts of the sequence for parts of the
 heads, so that attention sees all of the sequence and its layout. Everything else is done token by token. The log-probs
 of the parts are joined in the end: each rank computes the loss of all tokens, and sends back the gradient of its own.
 """
@@ -15,8 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from overlap.errors import ConfigError
-from overlap.learner.attention import NAME
 from overlap.learner.tensors import MicroTensors
 
 
@@ -27,20 +25,6 @@ class SequenceGroup:
     group: Any
     rank: int
     size: int
-
-
-def share_sequences(policy: Any, size: int) -> SequenceGroup:
-    """Put Ulysses around the packed attention, of all models in this process; collective.
-
-    Raises ConfigError where the heads cannot be shared out.
-    """
-    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
-
-    try:
-        groups = UlyssesSPAttentionHF.register_with_transformers(policy, NAME, size, 1, seq_length_is_variable=True)
-    except ValueError as error:
-        raise ConfigError("learn.sequence_parallel", size, f"{error}: use a number that divides both, or 1") from error
-    return SequenceGroup(groups.get_sequence_parallel_group(), groups.get_sequence_parallel_rank(), size)
 
 
 def part(micro: MicroTensors, own: SequenceGroup) -> tuple[MicroTensors, Tensor]:

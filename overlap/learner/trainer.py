@@ -1,8 +1,8 @@
 """One rank's part of the training: an optimizer step from the micro-batches of a mini-batch.
 
 Normalisation: every micro-batch contributes the *sum* of its token losses, times ranks over the number of counted
-tokens of the whole mini-batch. DeepSpeed is told of one accumulation step, so it divides by nothing there, and it
-averages over ranks, which the factor undoes. So neither the split nor the number of ranks changes the gradient.
+tokens of the whole mini-batch. The backend adds the gradients of micro-batches up and averages them over ranks, which
+the factor undoes. So neither the split nor the number of ranks changes the gradient.
 """
 
 from __future__ import annotations
@@ -19,39 +19,41 @@ from torch import Tensor
 
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
+from overlap.learner.backend import TrainBackend
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
-from overlap.learner.offload import Turns
-from overlap.learner.optimizer import deepspeed_config, learning_rate, partitioning, take_step
-from overlap.learner.sequence import SequenceGroup, share_sequences
+from overlap.learner.offload import Turns, take_turns
+from overlap.learner.optimizer import learning_rate, take_step
+from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
 from overlap.learner.tensors import MicroTensors, to_tensors
-from overlap.weights import FullTensors, full_tensors, whole_shape
+from overlap.weights import FullTensors, whole_shape
 
 
 class RankTrainer:
     """Model, optimizer and (for a KL penalty) reference policy of one rank; with "gae" a critic beside them.
 
-    ``deepspeed`` is what DeepSpeed made of model and optimizer, ``critic`` the checkpoint that a critic starts from.
+    ``model`` is the policy as ``backend`` trains it, ``critic`` the checkpoint that a critic starts from.
     ``total_updates`` are those of a run; the policy takes none of those in which the critic is alone.
     """
 
-    def __init__(self, cfg: Config, policy: Path, critic: Path, device: torch.device, total_updates: int) -> None:
-        import deepspeed
-
-        self.cfg, self.device = cfg, device
+    def __init__(
+        self, cfg: Config, policy: Path, critic: Path, device: torch.device, total_updates: int, backend: TrainBackend
+    ) -> None:
+        self.cfg, self.device, self._backend = cfg, device, backend
         self.total_updates = total_updates - cfg.critic.warmup_steps * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         model = self._load(policy)
-        packs = choose_attention(model, device)
+        with backend.gathered(model):
+            packs = choose_attention(model, device)
         again = checkpoint_layers(model, cfg.learn)
         self.critic = None
         if cfg.learn.advantage == "gae":
-            self.critic = CriticTrainer(cfg, critic, device, total_updates)
+            self.critic = CriticTrainer(cfg, critic, device, total_updates, backend)
             packs = packs and self.critic.packs
         parts = cfg.learn.sequence_parallel
         if parts > 1:
@@ -69,32 +71,32 @@ class RankTrainer:
         self.adapters = adapt(model.policy, cfg.learn)
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(trained, lr=cfg.learn.lr, weight_decay=cfg.learn.weight_decay, fused=True)
-        self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=deepspeed_config(cfg))
+        self.model = backend.train(model, optimizer)
         names = LossConfig.__dataclass_fields__
         self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
         self.turns = Turns(device)
 
+    def take_turns(self) -> Turns:
+        """Turns by which policy and critic leave the device for each other, and for an engine."""
+        critic = self.critic.model if self.critic is not None else None
+        return take_turns(self.device, self.model, critic, self._reference)
+
     def _load(self, path: Path) -> Policy:
         dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
-        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, zero=partitioning(self.cfg))
+        return load_policy(path, dtype=dtype, temperature=temperature, device=self.device, backend=self._backend)
 
     def _load_reference(self, path: Path, sequence: SequenceGroup | None) -> Any:
-        """The policy that a KL penalty holds on to: a model; under ZeRO-3 an engine that gathers its partitions."""
+        """The policy that a KL penalty holds on to."""
         reference = self._load(path).requires_grad_(False)
         reference.sequence = sequence
-        zero = partitioning(self.cfg)
-        if zero is None:
-            return reference
-        import deepspeed
-
-        return deepspeed.initialize(model=reference, config=zero)[0]
+        return self._backend.freeze(reference)
 
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_parallel
         if not packs:
             way_out = "the model's attention is its own, and sees only a part: use 1"
             raise ConfigError("learn.sequence_parallel", parts, way_out)
-        return share_sequences(model.policy, parts)
+        return self._backend.share_sequences(model.policy, parts)
 
     def _own(self, mini: MiniBatch) -> tuple[MicroBatch, ...]:
         """The micro-batches that this rank computes, or a part of each."""
@@ -150,7 +152,7 @@ class RankTrainer:
 
     @torch.no_grad()
     def _old(self, mini: MiniBatch) -> list[Tensor]:
-        return [self.deepspeed.module(self._tensors(m))[0] for m in self._own(mini)]
+        return [self.model.module(self._tensors(m))[0] for m in self._own(mini)]
 
     def _accumulate(
         self,
@@ -165,14 +167,13 @@ class RankTrainer:
         tells = self.rank % self.cfg.learn.sequence_parallel == 0  # all that share a sequence know the same
         scale = self.world / mini.counted
         for number, micro in enumerate(micros):
-            self.deepspeed.set_gradient_accumulation_boundary(number == len(micros) - 1)
             made = advantages[number] if advantages else None
             loss = self._token_loss(micro, olds[number] if olds else None, made, first)
             if not torch.isfinite(loss.total):
                 raise LearnerError(
                     f"the loss of rank {self.rank} is {loss.total.item()}: lower learn.lr or learn.grad_clip"
                 )
-            self.deepspeed.backward(loss.total * (scale if micro.counts else 0.0))
+            self.model.backward(loss.total * (scale if micro.counts else 0.0), last=number == len(micros) - 1)
             if micro.counts and tells:
                 for found in loss.statistics:
                     tally.add(found)
@@ -180,7 +181,7 @@ class RankTrainer:
     def _token_loss(self, micro: MicroBatch, old: Tensor | None, advantages: Tensor | None, first: bool) -> TokenLoss:
         tensors = self._tensors(micro)
         reference = self._initial(tensors) if self.cfg.learn.kl_coef else None
-        new, entropy = self.deepspeed(tensors, entropy=bool(self.cfg.learn.entropy_coef))
+        new, entropy = self.model(tensors, entropy=bool(self.cfg.learn.entropy_coef))
         sampled = tensors.sampled if advantages is None else replace(tensors.sampled, advantages=advantages)
         return token_loss(new, sampled, self._loss, old=old, first=first, reference=reference, entropy=entropy)
 
@@ -190,22 +191,22 @@ class RankTrainer:
         if self._reference is not None:
             logprobs: Tensor = self._reference(tensors)[0]
             return logprobs
-        with without_adapters(self.deepspeed.module.policy):
-            logprobs = self.deepspeed.module(tensors)[0]
+        with without_adapters(self.model.module.policy):
+            logprobs = self.model.module(tensors)[0]
         return logprobs
 
     def _optimize(self) -> float:
         """Take the optimizer step; returns the global gradient norm before clipping."""
-        norm = take_step(self.deepspeed, learning_rate(self.updates, self.cfg.learn, self.total_updates), "learn.lr")
+        norm = take_step(self.model, learning_rate(self.updates, self.cfg.learn, self.total_updates), "learn.lr")
         self.updates += 1
         return norm
 
     @torch.no_grad()
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Log-probs [T-1] of tokens 1..T-1 at the sampling temperature."""
-        values: list[float] = self.deepspeed.module(plain(list(token_ids), self.device))[0].tolist()
+        values: list[float] = self.model.module(plain(list(token_ids), self.device))[0].tolist()
         return values
 
     def full_tensors(self) -> FullTensors:
-        """Full named tensors of the policy; iterating is collective under ZeRO-3."""
-        return full_tensors(self.deepspeed.module.policy, self.cfg.learn.zero_stage, self.adapters)
+        """Full named tensors of the policy; iterating is collective where it is partitioned."""
+        return self.model.full_tensors(self.adapters)

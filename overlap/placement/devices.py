@@ -132,7 +132,7 @@ def torch_has_cuda() -> bool:
 
 
 def physical_cores(cpus: Sequence[int], root: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
-    """One of the ``cpus`` of each physical core, the last as vLLM does; all where the machine does not tell."""
+    """One of the ``cpus`` of each physical core, the last as the engine does; all where the machine does not tell."""
     last = dict[str, int]()
     for cpu in cpus:
         try:

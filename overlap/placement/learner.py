@@ -1,4 +1,4 @@
-"""Bytes of a model that one learner rank trains, as DeepSpeed lays it out: what stays, and what an optimizer step needs
+"""Bytes of a model that one learner rank trains, as ZeRO lays it out: what stays, and what an optimizer step needs
 for a while. N numbers are trained by R ranks, w bytes each in the model's number type::
 
                       ZeRO 1, bfloat16    ZeRO 1, float32   ZeRO 2     ZeRO 3
@@ -22,7 +22,7 @@ from overlap.placement.activations import activation_bytes
 from overlap.placement.shapes import ModelShape
 
 BUCKET = 500_000_000
-"""Gradients that DeepSpeed reduces at once, numbers (``reduce_bucket_size``)."""
+"""Gradients that ZeRO reduces at once, numbers (``reduce_bucket_size``)."""
 LIVE = 1_000_000_000
 """Parameters that ZeRO 3 holds gathered in a pass, numbers (``stage3_max_live_parameters``)."""
 SUB_GROUP = 1_000_000_000
@@ -41,7 +41,7 @@ Items = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model under DeepSpeed. ``parameters`` are held, ``trained`` of them learn; ``head`` says whether logits are
+    """A model under ZeRO. ``parameters`` are held, ``trained`` of them learn; ``head`` says whether logits are
     made; ``tokens`` are those of one rank's pass. On a GPU (``reserves``) a bucket has its place before it is full.
     ``offloaded``: the optimizer is in host memory (ZeRO-Offload).
     """

@@ -43,7 +43,7 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def resolve_policy(name_or_path: str, cache_dir: Path | None = None) -> Path:
-    """The checkpoint directory of a policy: config, weights and tokenizer, ready for vLLM and transformers.
+    """The checkpoint directory of a policy: config, weights and tokenizer, ready for the engine and for transformers.
 
     ``cache_dir`` stands for ``$OVERLAP_CACHE``. Raises ConfigError where the policy is missing, incomplete or
     out of reach, or the cache cannot hold it.

@@ -1,4 +1,4 @@
-"""A random policy small enough for tests, whole enough for vLLM, DeepSpeed and transformers."""
+"""A random policy small enough for tests, complete enough for the engine, the learner and transformers."""
 
 from __future__ import annotations
 

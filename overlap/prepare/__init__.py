@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from overlap.prepare.plan import (
         asked_for,
-        elsewhere,
-        elsewhere_lines,
+        devices_plan,
+        devices_plan_lines,
         episode_lines,
         left_out_lines,
         plan_lines,
         seats_lines,
     )
-    from overlap.prepare.run_inputs import Prepared, check_device, check_place, checked_file, load_tokenizer, prepare
-    from overlap.prepare.seating import Seated, check_cluster, cluster_of, seat
+    from overlap.prepare.run_inputs import RunInputs, check_device, check_place, checked_file, load_tokenizer, prepare
+    from overlap.prepare.seating import RunPlacement, check_cluster, cluster_of, seat
 else:
     from sandbox.lazy import names
 
@@ -25,15 +25,15 @@ else:
         {
             "plan": (
                 "asked_for",
-                "elsewhere",
-                "elsewhere_lines",
+                "devices_plan",
+                "devices_plan_lines",
                 "episode_lines",
                 "left_out_lines",
                 "plan_lines",
                 "seats_lines",
             ),
             "run_inputs": (
-                "Prepared",
+                "RunInputs",
                 "check_device",
                 "check_place",
                 "checked_file",
@@ -41,7 +41,7 @@ else:
                 "prepare",
             ),
             "seating": (
-                "Seated",
+                "RunPlacement",
                 "check_cluster",
                 "cluster_of",
                 "seat",
@@ -50,16 +50,16 @@ else:
     )
 
 __all__ = [
-    "Prepared",
-    "Seated",
+    "RunInputs",
+    "RunPlacement",
     "asked_for",
     "check_cluster",
     "check_device",
     "check_place",
     "checked_file",
     "cluster_of",
-    "elsewhere",
-    "elsewhere_lines",
+    "devices_plan",
+    "devices_plan_lines",
     "episode_lines",
     "left_out_lines",
     "load_tokenizer",

@@ -13,7 +13,7 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Prompt
-from overlap.errors import ConfigError
+from overlap.errors import ConfigError, one_line
 from overlap.process import child_environment
 
 FIELD = "episode.command"
@@ -66,7 +66,7 @@ def _asked(*arguments: str) -> str:
         timeout=_SHELL_S,
         check=False,
     )
-    return " ".join(found.stderr.decode(errors="replace").split())
+    return one_line(found.stderr.decode(errors="replace"))
 
 
 def _words(command: str) -> Iterator[str]:

@@ -22,31 +22,31 @@ from overlap.placement import (
     seats_line,
     trained_parameters,
 )
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
 GIB = 2**30
 
 
 def plan_lines(
-    prepared: Prepared, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
+    inputs: RunInputs, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
 ) -> list[tuple[str, str]]:
     """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
     ``rollouts``, no engine and no verifier will start.
     """
-    cfg, shape = prepared.cfg, asked.policy
+    cfg, shape = inputs.cfg, asked.policy
     r, le = cfg.rollout, cfg.learn
     trained = trained_parameters(shape.decoder, shape.parameters, le.lora_rank)
     return [
         policy_line(asked),
         *number_lines(cfg, seats, native=computes_bfloat16()),
-        *_without_template(prepared),
-        ("prompts", prompts_line(prepared)),
-        *left_out_lines(prepared),
-        *([("references", prepared.references)] if prepared.references else []),
+        *_without_template(inputs),
+        ("prompts", prompts_line(inputs)),
+        *left_out_lines(inputs),
+        *([("references", inputs.references)] if inputs.references else []),
         ("step", f"{r.groups_per_step} groups x {r.samples_per_group} samples = {cfg.samples_per_step} trajectories"),
-        *episode_lines(prepared),
-        ("leases", f"{cfg.leases} groups, staleness at most {r.max_staleness}"),
+        *episode_lines(inputs),
+        ("leases", f"at most {cfg.leases} groups in flight; samples at most {r.max_staleness} policy versions old"),
         *_uncorrected(cfg),
         (
             "learner",
@@ -55,7 +55,7 @@ def plan_lines(
         *_nobody_sleeps(cfg, seats),
         *adapters_lines(cfg, trained),
         *_critic(cfg, asked.critic),
-        ("evaluation", evaluation_line(cfg, len(prepared.heldout))),
+        ("evaluation", evaluation_line(cfg, len(inputs.heldout))),
         *_verifier(cfg, rollouts),
         *seats_lines(asked, seats),
         ("memory", memory_line(memory)),
@@ -70,60 +70,61 @@ def policy_line(asked: Asked) -> tuple[str, str]:
 
 
 def number_lines(cfg: Config, seats: Seats, *, native: bool) -> list[tuple[str, str]]:
-    """A word on a run whose numbers this machine's processor has no instructions for (``native``: it has)."""
+    """A warning where this machine's processor has no instructions for the dtype (``native``: it has)."""
     if native or seats.devices or cfg.model.dtype != "bfloat16":
         return []
-    return [("number type", "bfloat16 is done in software here, about 50 times slower: use model.dtype=float32")]
+    return [("number type", "this processor emulates bfloat16, about 50 times slower: use model.dtype=float32")]
 
 
-def episode_lines(prepared: Prepared) -> list[tuple[str, str]]:
-    """What rolls episodes of several turns out, their bounds, and what the policy's chat template does with them.
-    Nothing where rollouts have one turn. Raises ConfigError for a template that takes none.
+def episode_lines(inputs: RunInputs) -> list[tuple[str, str]]:
+    """What runs episodes of several turns, their bounds, and notes on the policy's chat template. Empty where rollouts
+    have one turn. Raises ConfigError for a template that takes no such dialog.
     """
-    cfg, e, task = prepared.cfg, prepared.cfg.episode, prepared.task
+    cfg, e, task = inputs.cfg, inputs.cfg.episode, inputs.task
     by = own = "" if getattr(task, "rollout", None) is None else f"{type(task).__qualname__}.rollout"
     if not e.command and not own:
         return []
     if e.command:
-        by = repr(e.command) + (f", in the place of {own}" if own else "")
-    bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens behind a prompt, {e.timeout_s:g} s"
+        by = repr(e.command) + (f", in place of {own}" if own else "")
+    bounds = f"up to {e.turns} turns, {cfg.behind_prompt} tokens after a prompt, {e.timeout_s:g} s"
     if e.turns > 1 and cfg.behind_prompt == cfg.model.response_tokens:
         bounds += "; one response may use up all tokens (episode.tokens)"
-    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(prepared))]
+    return [("episodes", f"{by}: {bounds}"), *(("chat template", note) for note in _template_notes(inputs))]
 
 
-def _template_notes(prepared: Prepared) -> tuple[str, ...]:
+def _template_notes(inputs: RunInputs) -> tuple[str, ...]:
     from overlap.server import ChatTemplate  # imports a web server
 
     try:
-        return ChatTemplate(prepared.tokenizer).notes
+        return ChatTemplate(inputs.tokenizer).notes
     except RequestRefused as error:
-        way_out = f"it takes no dialog of several turns ({error}): use another policy, or another chat_template.jinja"
-        raise ConfigError("model.policy", prepared.cfg.model.policy, way_out) from None
+        refusal = f"its chat template takes no dialog of several turns ({error})"
+        way_out = f"{refusal}: use another policy or another chat_template.jinja"
+        raise ConfigError("model.policy", inputs.cfg.model.policy, way_out) from None
 
 
 def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
-    """Who sits where, and what an engine's KV cache holds where that is a choice."""
+    """The devices of engines and ranks, and the size of the KV cache where it depends on a field."""
     cache = cache_line(asked, seats)
     return [("devices", seats_line(seats)), *([("KV cache", cache)] if cache else [])]
 
 
-def elsewhere_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
-    """The part of a plan that other hardware makes."""
+def devices_plan_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
+    """The plan of a run on other hardware: its lines that depend on the devices."""
     cfg, shape = asked.cfg, asked.policy
     trained = trained_parameters(shape.decoder, shape.parameters, cfg.learn.lora_rank)
     own = [policy_line(asked), *_nobody_sleeps(cfg, seats), *adapters_lines(cfg, trained), *_critic(cfg, asked.critic)]
     return [*own, *seats_lines(asked, seats), ("activations", activations_line(cfg, shape.decoder))]
 
 
-def asked_for(prepared: Prepared, rollouts: Rollouts | None = None) -> Asked:
+def asked_for(inputs: RunInputs, rollouts: Rollouts | None = None) -> Asked:
     """What the memory of a run is planned by."""
-    critic = None if prepared.critic is None else read_shape(prepared.critic)
-    return Asked(prepared.cfg, read_shape(prepared.policy), critic, engine=rollouts is None)
+    critic = None if inputs.critic is None else read_shape(inputs.critic)
+    return Asked(inputs.cfg, read_shape(inputs.policy), critic, engine=rollouts is None)
 
 
 def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
-    """What is trained in the weights' place, and whether by a rate that is meant for these."""
+    """The LoRA adapters, with a warning if the learning rate looks like one for full weights."""
     rank, lr = cfg.learn.lora_rank, cfg.learn.lr
     if not rank:
         return []
@@ -135,7 +136,7 @@ def _nobody_sleeps(cfg: Config, seats: Seats) -> list[tuple[str, str]]:
     if cfg.learn.offload != "sleep" or seats.turns:
         return []
     return [
-        ("offload", "nothing leaves: engine and learner share no GPU, so neither waits for the other (learn.offload)")
+        ("offload", "no effect: engine and learner share no GPU, so neither has to free its memory (learn.offload)")
     ]
 
 
@@ -143,7 +144,7 @@ def _critic(cfg: Config, shape: ModelShape | None) -> list[tuple[str, str]]:
     if shape is None:
         return []
     c = cfg.critic
-    alone = f", alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
+    alone = f", trained alone for {c.warmup_steps} step(s)" if c.warmup_steps else ""
     return [("critic", f"{c.policy or 'the policy'} ({shape.parameters / 1e6:,.0f} M parameters), lr {c.lr:g}{alone}")]
 
 
@@ -153,30 +154,30 @@ def _verifier(cfg: Config, rollouts: Rollouts | None) -> list[tuple[str, str]]:
         if cfg.cluster.address:
             workers += f" here, and the free cores of every further node of the cluster at {cfg.cluster.address}"
         return [("verifier", f"{workers}, {cfg.verify.cpu_s:g} s CPU per test")]
-    told = f"{len(rollouts.known)} samples of {rollouts.path}; no engine, no verifier, and no parity to check"
-    return [("rollouts", told)]
+    unused = "no engine, no verifier and no parity check"
+    return [("rollouts", f"{len(rollouts.known)} samples of {rollouts.path}; {unused}")]
 
 
 def _uncorrected(cfg: Config) -> list[tuple[str, str]]:
     if not cfg.rollout.max_staleness or cfg.learn.correction != "none":
         return []
-    return [("correction", "none: stale samples count as if the learner's policy had drawn them (learn.correction)")]
+    return [("correction", "none: stale samples count as if the current policy had sampled them (learn.correction)")]
 
 
-def prompts_line(prepared: Prepared) -> str:
+def prompts_line(inputs: RunInputs) -> str:
     """How many there are, and whether solved ones are left out."""
-    bound = prepared.cfg.data.drop_solved
+    bound = inputs.cfg.data.drop_solved
     solved = f"; left out of later epochs once solved at {bound:g} or more" if bound else ""
-    return f"{len(prepared.train)} to train on, {len(prepared.heldout)} held out{solved}"
+    return f"{len(inputs.train)} to train on, {len(inputs.heldout)} held out{solved}"
 
 
-def left_out_lines(prepared: Prepared) -> list[tuple[str, str]]:
+def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     """A line per split and reason for the rows of the data that are not used."""
-    return [("left out", f"{split}: {line}") for split, intake in prepared.intakes.items() for line in intake.lines()]
+    return [("left out", f"{split}: {line}") for split, intake in inputs.intakes.items() for line in intake.lines()]
 
 
 def evaluation_line(cfg: Config, problems: int) -> str:
-    """What is evaluated, and when."""
+    """What is evaluated and when, or why nothing is."""
     samples = cfg.run.eval_samples
     if not (samples and problems):
         return "none: " + ("no held-out prompts" if samples else "run.eval_samples=0")
@@ -186,25 +187,25 @@ def evaluation_line(cfg: Config, problems: int) -> str:
     return f"{rates} of {drawn}, before, {when}and after the training"
 
 
-def _without_template(prepared: Prepared) -> list[tuple[str, str]]:
-    if getattr(prepared.tokenizer, "chat_template", None):
+def _without_template(inputs: RunInputs) -> list[tuple[str, str]]:
+    if getattr(inputs.tokenizer, "chat_template", None):
         return []
     way_out = "use an instruct policy, or put a chat_template.jinja beside it"
-    return [("chat template", f"model.policy={prepared.cfg.model.policy} has none, prompts are plain text: {way_out}")]
+    return [("chat template", f"model.policy={inputs.cfg.model.policy} has none, prompts are plain text: {way_out}")]
 
 
 def activations_line(cfg: Config, shape: DecoderShape) -> str:
-    """What a rank keeps of its longest forward pass, and whether its layers are computed again."""
+    """Memory of a rank's longest forward pass, and whether activations are recomputed."""
     learn, width = cfg.learn, 2 if cfg.model.dtype == "bfloat16" else 4
     again = checkpoints(learn.checkpointing, shape, learn.rank_tokens, width=width)
     kept = activation_bytes(shape, learn.rank_tokens, width=width, checkpointing=again)
-    how = "each layer computed again" if again else "all layers kept"
+    how = "recomputed per layer" if again else "kept for all layers"
     return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
-def elsewhere(cfg: Config, devices: str) -> tuple[Asked, Seating]:
-    """What the memory of a run is planned by on other hardware, of which ``devices`` says what there is ("8x80"). Of
-    the models their ``config.json`` is enough. Raises ConfigError.
+def devices_plan(cfg: Config, devices: str) -> tuple[Asked, Seating]:
+    """Return what a memory plan of other hardware needs; ``devices`` names the hardware ("8x80"). Of the models only
+    ``config.json`` is read. Raises ConfigError.
     """
     from overlap.policy import resolve_config
 

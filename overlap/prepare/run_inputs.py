@@ -9,7 +9,7 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Prompt, Task
-from overlap.errors import ConfigError, blaming
+from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
@@ -18,7 +18,7 @@ from overlap.record import quiet
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class RunInputs:
     """Everything that bad input could spoil, checked before anything is started."""
 
     cfg: Config
@@ -35,7 +35,7 @@ class Prepared:
     """The checkpoint that a critic starts from, where there is one."""
 
 
-def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
+def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
     from overlap.generate import check_parsers
     from overlap.policy import resolve_policy
@@ -63,7 +63,7 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> Prepared:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
     references = recall(checked_file(), task, train)
-    return Prepared(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
 
 
 def checked_file() -> Path:
@@ -85,7 +85,7 @@ def load_tokenizer(policy: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(policy)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error, 200)
         raise ConfigError(
             "model.policy", str(policy), f"has no tokenizer that transformers loads ({reason})"
         ) from error
@@ -93,12 +93,12 @@ def load_tokenizer(policy: Path) -> Any:
 
 def check_place(cfg: Config, *, resume: bool) -> None:
     """Refuse a run directory that this run may not have, before anything is loaded. Raises ConfigError."""
-    from overlap.record import check_free, resolve, stored_config
+    from overlap.record import check_run_dir_free, resolve, stored_config
 
     if resume:
         stored_config(cfg.run.dir)
     else:
-        check_free(resolve(cfg.run.dir), cfg.run.dir)
+        check_run_dir_free(resolve(cfg.run.dir), cfg.run.dir)
 
 
 def resolve_critic(cfg: Config, policy: Path, tokenizer: Any) -> Path | None:

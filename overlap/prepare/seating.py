@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seated:
+class RunPlacement:
     """``seating`` is that of this machine. ``nodes`` are those of the cluster that engines and ranks may sit on,
     ``left_out`` has a line for each that they may not.
     """
@@ -67,20 +67,22 @@ def _about(node: NodeDevices) -> str:
     return f"{node.name}{' (this machine)' if node.here else ''} {has}"
 
 
-def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seated:
+def seat(cfg: Config, *, engine: bool = True, learner: bool = True) -> RunPlacement:
     """Seats for a run, or for one of its two parts alone. With a cluster, its nodes are asked what they have. Raises
     ConfigError.
     """
     spreads = engine or (learner and cfg.learn.ranks > 1)
     if not (cfg.cluster.address and spreads):
         placement = place_here(cfg, engine=engine, learner=learner)
-        return Seated(placement, seating_here(cfg, engine=engine, learner=learner), engine=engine, learner=learner)
+        return RunPlacement(
+            placement, seating_here(cfg, engine=engine, learner=learner), engine=engine, learner=learner
+        )
     left_out: list[str] = []
     nodes = _surveyed(cfg, left_out.append)
     placement = place_over(cfg, nodes, engine=engine, learner=learner)
     check_environment(placement, os.environ)
     seating = seating_over(nodes, driver_node(nodes), engine=engine, learner=learner)
-    return Seated(placement, seating, tuple(nodes), tuple(left_out), engine=engine, learner=learner)
+    return RunPlacement(placement, seating, tuple(nodes), tuple(left_out), engine=engine, learner=learner)
 
 
 def check_cluster(cfg: Config) -> None:

@@ -1,15 +1,15 @@
-"""What a run leaves, and what a person sees of it while it goes on.
+"""What a run leaves in its directory, and what it prints.
 
-Consumes  finished steps and the events of the doors; produces files of the run directory and lines of the terminal
+Consumes  finished steps, and the calls of generator and verifier; produces the run directory and lines of the terminal
 Waits for the disk, in a thread
-Woken by  the loop, once per step
+Woken by  the training loop, once per step
 """
 
-from overlap.record.carried import Carried, save_carried
+from overlap.record.carryover import Carryover, save_carryover
 from overlap.record.checkpoint import (
     LEARNER,
     RunState,
-    find,
+    find_checkpoint,
     is_complete,
     latest,
     load_state,
@@ -18,45 +18,56 @@ from overlap.record.checkpoint import (
     writing,
 )
 from overlap.record.digest import data_digest
-from overlap.record.files import Lines, check_out, plain, read_rows
+from overlap.record.json_lines import JsonLines, parse_json_lines, read_json_lines, to_json_types
 from overlap.record.logs import Console, quiet
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import StepTiming, judged, mean, merge, result_timing, solved
-from overlap.record.place import SOCKET, check_free, has_owner, holds_run, how_it_ended, resolve
+from overlap.record.metrics import solved
+from overlap.record.ownership import (
+    check_out,
+    check_run_dir_free,
+    find_run_file,
+    has_owner,
+    holds_run,
+    how_it_ended,
+    resolve,
+)
 from overlap.record.progress import Progress, banner, final_table, stall_line
 from overlap.record.recorder import Recorder
 from overlap.record.report import hardware, summary, versions, write_picture
 from overlap.record.resume import BEGINNING, Resumed, check_reopen, go_back, reopen, stored_config
-from overlap.record.rollouts import MARK, ROLLOUTS, Rollouts, write_rollouts
+from overlap.record.rollouts import MARK, Rollouts, write_rollouts
+from overlap.record.run_files import RunFile, exported_policy
 from overlap.record.rundir import RunDir, dialog_of, trajectory_row
+from overlap.record.timing import StepTiming, judged, mean, merge_spans, result_timing
 from overlap.record.trace import Tracer
 
 __all__ = [
     "BEGINNING",
     "LEARNER",
     "MARK",
-    "ROLLOUTS",
-    "SOCKET",
-    "Carried",
+    "Carryover",
     "Console",
-    "Lines",
+    "JsonLines",
     "LoopLag",
     "Progress",
     "Recorder",
     "Resumed",
     "Rollouts",
     "RunDir",
+    "RunFile",
     "RunState",
     "StepTiming",
     "Tracer",
     "banner",
-    "check_free",
     "check_out",
     "check_reopen",
+    "check_run_dir_free",
     "data_digest",
     "dialog_of",
+    "exported_policy",
     "final_table",
-    "find",
+    "find_checkpoint",
+    "find_run_file",
     "go_back",
     "hardware",
     "has_owner",
@@ -67,20 +78,21 @@ __all__ = [
     "latest",
     "load_state",
     "mean",
-    "merge",
+    "merge_spans",
+    "parse_json_lines",
     "path_of",
-    "plain",
     "quiet",
-    "read_rows",
+    "read_json_lines",
     "reopen",
     "resolve",
     "result_timing",
-    "save_carried",
+    "save_carryover",
     "save_state",
     "solved",
     "stall_line",
     "stored_config",
     "summary",
+    "to_json_types",
     "trajectory_row",
     "versions",
     "write_picture",

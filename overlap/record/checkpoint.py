@@ -1,7 +1,7 @@
-"""Checkpoints: what a resume needs besides the learner's own state. JSON, atomic, the newest few kept.
+"""Checkpoints: a folder for each, with the state of learner and run. The newest few are kept.
 
 checkpoints/step-000020/   learner/        written by Learner.save(kind="state")
-                           carried.jsonl   results that no step had taken, see ``carried``
+                           carried.jsonl   samples that no step had taken, see ``carryover``
                            state.json      RunState
                            COMPLETE        written last: without it the checkpoint does not count
 """
@@ -24,42 +24,42 @@ from overlap.errors import ConfigError, RunDirError
 STATE, COMPLETE, LEARNER = "state.json", "COMPLETE", "learner"
 FORMAT = 3
 READABLE = (2, FORMAT)
-"""Format 2 has no ``carried``: what no step had taken is made again."""
+"""Format 2 has no ``carried``: samples that no step had taken are generated again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where the run stands after a step."""
+    """The state of a run after a step."""
 
     step: int
     """Steps taken."""
     version: int
     """The policy version that the learner's state holds."""
     groups: int = 0
-    """Prompt groups that finished steps consumed. Prompt order and group ids follow from it, the seed and ``solved``,
-    so groups that were in flight are admitted again, first."""
+    """Prompt groups that finished steps consumed. The order of prompts and the group ids follow from this number, the
+    seed and ``solved``, so that groups in flight are admitted again, first."""
     metrics_offset: int = 0
     """Bytes of metrics.jsonl that belong to finished steps."""
     trajectories_offset: int = 0
     """Bytes of trajectories.jsonl that belong to finished steps."""
     trace_offset: int = 0
-    """Bytes of trace.json that belong to finished steps, its closing bracket left out."""
+    """Bytes of trace.json that belong to finished steps, without the closing bracket."""
     trace_end_us: float = 0.0
-    """Where its last span ends."""
+    """End of the last span of the trace, µs."""
     config: dict[str, Any] = field(default_factory=dict)
-    """The configuration that the run went by, as :meth:`Config.to_dict` makes it: a resumed run must be the same."""
+    """The configuration of the run, from :meth:`Config.to_dict`: a resumed run must have the same one."""
     data: str = ""
     """Digest of the prompts and problems, see ``digest``."""
     seconds: float = 0.0
     """Wall time of the run up to here, s."""
     evaluation: dict[str, Any] = field(default_factory=dict)
-    """What evaluations found so far, as ``evaluation.Course.to_dict`` says it."""
+    """Results of evaluations so far, from ``evaluation.EvaluationHistory.to_dict``."""
     carried: int = 0
-    """Results in ``carried.jsonl``."""
+    """Samples in ``carried.jsonl``."""
     rollouts_offset: int = 0
     """Bytes of rollouts.jsonl that belong to finished steps."""
     solved: dict[str, int] = field(default_factory=dict)
-    """Prompts that are left out of epochs to come (``data.drop_solved``), and the group that solved each."""
+    """Prompts that later epochs leave out (``data.drop_solved``), with the group that solved each."""
 
 
 def save_state(folder: Path, state: RunState) -> None:
@@ -84,9 +84,9 @@ def load_state(folder: Path) -> RunState:
 
 @contextmanager
 def writing(root: Path, step: int, *, keep: int = 2, spare: Collection[int] = ()) -> Iterator[Path]:
-    """A new checkpoint directory for ``step``: complete when the body ends, gone when it raises.
+    """Make a new checkpoint folder for ``step``: it is complete when the body ends, and removed when the body raises.
 
-    Then ``prune`` removes what is too old. Raises RunDirError.
+    ``prune`` then removes older ones. Raises RunDirError.
     """
     folder = path_of(root, step)
     with guarded(folder):
@@ -98,47 +98,47 @@ def writing(root: Path, step: int, *, keep: int = 2, spare: Collection[int] = ()
         write_atomic(folder / COMPLETE, "")
         _sync(folder)
     except BaseException:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # the first error is the one to report
             (folder / COMPLETE).unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         raise
     prune(root, keep, spare)
 
 
-def complete(root: Path) -> list[Path]:
+def complete_checkpoints(root: Path) -> list[Path]:
     """Complete checkpoints, oldest first."""
     return [path for path in _all(root) if is_complete(path)]
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a checkpoint directory counts."""
+    """Whether a checkpoint was written to its end; others do not count."""
     return (folder / COMPLETE).is_file()
 
 
 def path_of(root: Path, step: int) -> Path:
-    """The checkpoint of a step, there or not."""
+    """Where the checkpoint of a step is, if it exists."""
     return root / f"step-{step:06d}"
 
 
-def find(root: Path, step: int) -> Path:
+def find_checkpoint(root: Path, step: int) -> Path:
     """The complete checkpoint of a step. Raises ConfigError that names the steps that there are."""
-    steps = [int(p.name.removeprefix("step-")) for p in complete(root)]
+    steps = [int(p.name.removeprefix("step-")) for p in complete_checkpoints(root)]
     if step not in steps:
         known = f"there are those of step {', '.join(map(str, steps))}" if steps else "there is none (run.save_every=N)"
-        raise ConfigError("--step", step, f"{root} has no complete checkpoint of it; {known}")
+        raise ConfigError("--step", step, f"{root} has no complete checkpoint of this step; {known}")
     return path_of(root, step)
 
 
 def latest(root: Path) -> Path | None:
     """The newest complete checkpoint."""
-    return found[-1] if (found := complete(root)) else None
+    return found[-1] if (found := complete_checkpoints(root)) else None
 
 
 def prune(root: Path, keep: int, spare: Collection[int] = ()) -> None:
-    """Remove all but the ``keep`` newest complete checkpoints, those of the steps ``spare``, and any newest one; what
-    was never completed goes too.
+    """Remove old and incomplete checkpoints. The ``keep`` newest complete ones stay (at least one), and those of the
+    steps ``spare``.
     """
-    kept = {*complete(root)[-max(1, keep) :], *(path_of(root, step) for step in spare)}
+    kept = {*complete_checkpoints(root)[-max(1, keep) :], *(path_of(root, step) for step in spare)}
     for path in _all(root):
         if path not in kept:
             (path / COMPLETE).unlink(missing_ok=True)  # first: half a checkpoint must not count

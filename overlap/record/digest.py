@@ -1,4 +1,4 @@
-"""Is it the same data? A digest of prompts and of the problems that they carry, equal wherever the file lies."""
+"""A digest of prompts and of the problems that they carry, by which a resumed run knows that its data is the same."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _DEEPEST = 40  # an object that holds itself has no end
 
 
 def data_digest(prompts: Iterable[Prompt]) -> str:
-    """Hex digest of what is asked, in its order, and of all data that the prompts carry (tests, reference answers).
+    """Hex digest of the prompts, in their order, and of all data that they carry (tests, reference answers).
 
-    The same in every process: of an object whose contents are not known (no dataclass, no container, no plain value)
-    only the type counts.
+    It is the same in every process, and wherever the file is: of an object with unknown contents (no dataclass,
+    container or plain value), only the type counts.
     """
     digest = hashlib.sha256()
     for prompt in prompts:

@@ -1,4 +1,4 @@
-"""The terminal is ours; what engine and libraries say goes to the log file.
+"""The terminal is for the run's own lines; output of the engine and of libraries goes to the log file.
 
 :func:`quiet` points the file descriptors 1 and 2 at the log, so that Python's logging, warnings, prints, C++ code and
 child processes all land there, and gives a :class:`Console` that still writes to the real terminal.
@@ -29,7 +29,7 @@ class Bar(Protocol):
 
 
 class Console:
-    """What a person reads. A terminal that has gone away (closed pipe, lost session) is ignored: the run goes on."""
+    """Prints lines for a person. A terminal that has gone (closed pipe, lost session) is ignored: the run goes on."""
 
     def __init__(self, stream: TextIO | None = None, log: TextIO | None = None) -> None:
         self.stream = stream if stream is not None else sys.stderr
@@ -66,7 +66,7 @@ class Console:
 
 
 class _Chatter(io.TextIOWrapper):
-    """Text to a file descriptor, unbuffered. A full disk loses chatter; it must not bring down who chatters."""
+    """Text to a file descriptor, unbuffered. On a full disk, output is lost without an error: libraries print here."""
 
     def __init__(self, fd: int) -> None:
         # TextIOWrapper drops what a failed write left behind; a BufferedWriter would try it again at exit.

@@ -1,4 +1,4 @@
-"""How late the driver's event loop runs what is due: the proof that nothing heavy runs on it."""
+"""How late the driver's event loop runs callbacks that are due: late ones show that something blocks the loop."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class LoopLag:
         self._step.clear()
         self._run.clear()
 
-    def take_step(self) -> Lag:
+    def pop_step(self) -> Lag:
         """Lag since the last call."""
         lag = self._step.lag()
         self._step.clear()

@@ -1,4 +1,4 @@
-"""What a person reads of a run: a banner, one bar (without a terminal: one line per step), a final table."""
+"""What a run prints: its plan, a progress bar (without a terminal: a line per step), a table at the end."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ class Progress:
         self.close()
 
     def phase(self, text: str) -> None:
-        """Say what the run does outside of steps: a line, or the bar's note."""
+        """Show what the run does outside of steps: a line, or a note beside the bar."""
         if self._bar is None:
             self.console.print(text)
             return
         self.console.note(text)
         self._show(text)
 
-    def say(self, text: str) -> None:
-        """A line for the person, above the bar if there is one."""
+    def report_line(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
         self.console.print(text)
 
     def live(self, text: str) -> None:
-        """Something that moves within a step, e.g. "verified 31/64". Shown on a terminal only; cheap to call often."""
+        """Show progress within a step, e.g. "verified 31/64": on a terminal only, and cheap to call often."""
         if self._bar is not None and self._clock() - self._shown_s >= self.LIVE_S:
             self._show(text)
 
     def restart(self) -> None:
-        """Begin the clock of the steps here: what came before (start-up, evaluation) says nothing about time left."""
+        """Start the clock of the steps here: start-up and evaluation say nothing about the time left."""
         self._marks.clear()
         self._marks.append(self._clock())
 
@@ -83,7 +83,7 @@ class Progress:
         return (self._marks[-1] - self._marks[0]) / (len(self._marks) - 1) * (self.steps - self.done)
 
     def close(self) -> None:
-        """Leave the bar as it stands and go to the next line; safe to call twice."""
+        """Leave the bar as it is and go to the next line; safe to call twice."""
         if self._bar is not None:
             self._bar.close()
             self._bar = self.console.bar = None
@@ -107,7 +107,7 @@ def figures(row: Mapping[str, float]) -> str:
 
 
 def nothing_learned(row: Mapping[str, float]) -> str:
-    """Why a step taught nothing; "" where it did."""
+    """Why nothing was learned in a step; "" where something was."""
     if row.get("rollout/groups_kept", 1):
         return ""
     if row.get("rollout/truncated_share") == 1:
@@ -116,14 +116,14 @@ def nothing_learned(row: Mapping[str, float]) -> str:
 
 
 def stall_line(pending: Sequence[Pending], stall_s: float, given_up: bool) -> str:
-    """That no sample ended for ``stall_s`` seconds, which ones stand, and what is done about them."""
+    """A line that says that no sample ended for ``stall_s`` seconds, which ones hang, and what is done about them."""
     names = ", ".join(f"{p.id} ({p.stage} for {p.age_s:.0f} s)" for p in pending[:8])
     more = f" and {len(pending) - 8} more" if len(pending) > 8 else ""
-    return f"no sample ended for {stall_s:g} s; {'given up' if given_up else 'begun again'}: {names}{more}"
+    return f"no sample ended for {stall_s:g} s; {'given up' if given_up else 'started again'}: {names}{more}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds for a person: "48 s", "17 min", "2 h 05 min"."""
+    """Seconds as text: "48 s", "17 min", "2 h 05 min"."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 90:
@@ -133,7 +133,7 @@ def duration(seconds: float) -> str:
 
 
 def banner(console: Console, title: str, plan: Iterable[tuple[str, str]]) -> None:
-    """The plan of the run before it starts: a title and aligned lines "what  value"."""
+    """Print the plan of the run before it starts: a title and aligned lines "what  value"."""
     rows = list(plan)
     width = max((len(name) for name, _ in rows), default=0)
     console.print(title)
@@ -160,11 +160,11 @@ def final_table(summary: Mapping[str, Any]) -> str:
         *(("not written", line) for line in summary.get("not_written") or ()),
         ("run directory", str(summary["run_dir"])),
     ]  # fmt: skip
-    return table(rows)
+    return framed_table(rows)
 
 
 def _outage_rows(seconds: Sequence[float]) -> list[tuple[str, str]]:
-    """How long generation stood still for dead engines."""
+    """How long no response came because an engine had died."""
     if not seconds:
         return []
     return [("engine died", f"{', '.join(f'{s:.1f}' for s in seconds)} s until the next response")]
@@ -181,7 +181,7 @@ def _policy_rows(policy: Mapping[str, Any], run_dir: str) -> list[tuple[str, str
     return [("policy", f"not saved: {policy['failure']}{instead}")]
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
+def framed_table(rows: Sequence[tuple[str, str]]) -> str:
     """Aligned lines "what  value" between two rules."""
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:<{width}}  {value}" for name, value in rows]

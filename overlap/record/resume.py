@@ -1,4 +1,4 @@
-"""Going on with a run: only with the same run, unless the caller wants it changed; then it is written down."""
+"""Resumes a run from its newest checkpoint: the same run, or one with changes that the caller allows."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 
 from overlap.config import Change, Config, changes
 from overlap.errors import ConfigError
-from overlap.record.carried import Carried
+from overlap.record.carryover import Carryover
 from overlap.record.checkpoint import RunState, latest, load_state
-from overlap.record.files import read_rows
-from overlap.record.metrics import Row
-from overlap.record.place import read_history, resolve
+from overlap.record.json_lines import read_json_lines
+from overlap.record.ownership import find_run_file, read_history
+from overlap.record.run_files import RunFile
 from overlap.record.rundir import RunDir
+from overlap.record.timing import Row
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where a run goes on: after ``state``, with the checkpoint in ``folder`` (None: from the beginning)."""
+    """Where a run is resumed: after ``state``, from the checkpoint in ``folder`` (None: from the beginning)."""
 
     state: RunState
     folder: Path | None = None
     rows: tuple[Row, ...] = ()
     """Metrics of the steps until there."""
-    carried: Carried = field(default_factory=Carried)
-    """Results that no step had taken."""
+    carried: Carryover = field(default_factory=Carryover)
+    """Samples that no step had taken."""
     given_up: int = 0
-    """How many of them another run's ``carried`` would have been: they are made again."""
+    """Samples of the checkpoint that are generated again, because the run was changed."""
 
 
 BEGINNING = Resumed(RunState(step=0, version=0))
@@ -38,39 +39,27 @@ def stored_config(template: str) -> Path:
     """The ``config.yaml`` of the run that is to be resumed. Raises ConfigError."""
     if "{time}" in template:
         raise ConfigError("run.dir", template, "a run is resumed by its own name: write the time that it began")
-    path = resolve(template) / "config.yaml"
-    try:
-        there = path.is_file()
-    except OSError as exc:
-        raise ConfigError("run.dir", template, f"cannot be read ({exc.strerror}); name a run of yours") from exc
-    if not there:
-        raise ConfigError("run.dir", template, f"holds no run to go on with: {path} is missing")
-    return path
+    return find_run_file(template, RunFile.CONFIG, way_out="name the directory of a run that has a checkpoint")
 
 
 def reopen(
     cfg: Config, data: str, *, fits: Callable[[Path], None], with_changes: bool = False
 ) -> tuple[RunDir, Resumed]:
-    """Open the run in ``cfg.run.dir`` to go on from its newest checkpoint; ``data`` is the digest of its prompts.
+    """Open the run in ``cfg.run.dir`` to resume it from its newest checkpoint; ``data`` is the digest of its prompts.
 
     ``fits`` raises ConfigError for a checkpoint that this run's learner could not load, changes or not.
 
-    What came after the checkpoint is cut off, and the history in ``config.yaml`` grows by an entry.
+    What came after the checkpoint is cut off, and the history in ``config.yaml`` gets an entry.
 
     Raises:
-        ConfigError: there is nothing to go on with, another run writes there, or it would not be the same run (and not
-            ``with_changes``). Nothing was changed.
+        ConfigError: there is no run or no checkpoint, another process writes there, or configuration or data differ
+            (without ``with_changes``). Nothing was changed.
         RunDirError: the directory cannot be written.
     """
     run, resumed, found = _open(cfg, data, fits, with_changes)
     try:
         run.remember(cfg.to_dict(), resumed.state.step, {c.field: {"was": c.was, "is": c.now} for c in found})
-        run.rewind(
-            step=resumed.state.step,
-            metrics=resumed.state.metrics_offset,
-            trajectories=resumed.state.trajectories_offset,
-            rollouts=resumed.state.rollouts_offset,
-        )
+        run.rewind(resumed.state)
     except BaseException:
         run.close()
         raise
@@ -86,15 +75,15 @@ def check_reopen(cfg: Config, data: str, *, fits: Callable[[Path], None], with_c
 def _open(
     cfg: Config, data: str, fits: Callable[[Path], None], with_changes: bool
 ) -> tuple[RunDir, Resumed, Sequence[Change]]:
-    """The run, unless it may not be gone on with; nothing of it is changed."""
+    """Open the run where it may be resumed; change nothing in it."""
     run = RunDir.reopen(stored_config(cfg.run.dir).parent, seed=cfg.run.seed)
     try:
         resumed, found = _compare(run, cfg, data)
         if blocked := [str(c) for c in found if not c.allowed and not with_changes]:
-            way_out = "go on with what it had, or let it change by --resume-with-changes"
+            way_out = "resume it with its own values, or allow the changes by --resume-with-changes"
             raise ConfigError("run.dir", cfg.run.dir, f"is not the same run: {'; '.join(blocked)}; {way_out}")
         if any(not c.allowed for c in found):
-            resumed = replace(resumed, carried=Carried(), given_up=len(resumed.carried))
+            resumed = replace(resumed, carried=Carryover(), given_up=len(resumed.carried))
         if resumed.folder is not None:
             fits(resumed.folder)
         read_history(run.path)
@@ -119,31 +108,26 @@ def _compare(run: RunDir, cfg: Config, data: str) -> tuple[Resumed, Sequence[Cha
 
 
 def go_back(run: RunDir, cfg: Config) -> Resumed:
-    """An open run goes back to its newest checkpoint, or to its beginning where there is none; what came after is cut
-    off, and the history in ``config.yaml`` grows by an entry. Raises ConfigError, RunDirError.
+    """Take an open run back to its newest checkpoint, or to its beginning where there is none.
+
+    What came after is cut off, and the history in ``config.yaml`` gets an entry. Raises ConfigError, RunDirError.
     """
     folder = latest(run.checkpoints)
     resumed = BEGINNING if folder is None else _at(run, load_state(folder), folder)
-    state = resumed.state
-    with run.losses.spared("config.yaml"):
-        run.remember(cfg.to_dict(), state.step, {})
-    run.rewind(
-        step=state.step,
-        metrics=state.metrics_offset,
-        trajectories=state.trajectories_offset,
-        rollouts=state.rollouts_offset,
-    )
+    with run.failures.tolerate_write_errors(RunFile.CONFIG):
+        run.remember(cfg.to_dict(), resumed.state.step, {})
+    run.rewind(resumed.state)
     return resumed
 
 
 def _at(run: RunDir, state: RunState, folder: Path) -> Resumed:
-    carried = Carried.load(folder) if state.carried else Carried()
+    carried = Carryover.load(folder) if state.carried else Carryover()
     return Resumed(state, folder, _rows(run.metrics, state.metrics_offset), carried)
 
 
 def _rows(metrics: Path, size: int) -> tuple[Row, ...]:
     try:
-        return tuple(_numbers(row) for row in read_rows(metrics, size=size))
+        return tuple(_numbers(row) for row in read_json_lines(metrics, size=size))
     except (OSError, ValueError) as exc:
         raise ConfigError("run.dir", str(metrics), f"cannot be read ({exc}); mend it or move it away") from exc
 

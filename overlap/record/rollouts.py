@@ -1,53 +1,55 @@
-"""Every sample that the steps of a run took, to train from again without an engine: JSON lines, a sample in each.
+"""All samples that the steps of a run took, to train from again without an engine: JSON lines, one each.
 
 rollouts.jsonl   {"rollouts": 1, "data": "1f6c..."}
                  {"step": 1, "group": 0, "sample": 0, "prompt": "p4", "token_ids": "...", "reward": 1.0, ...}
                  {"step": 1, "group": 0, ...}
 
-A sample stands as in ``carried.jsonl``; its times are seconds before its step was learned. ``data`` is the digest of
-all prompts of the run.
+A sample is written as in ``carried.jsonl``; its times are seconds before its step was learned. ``data`` is the digest
+of all prompts of the run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.core import Prompt, Request, Scored
 from overlap.errors import ConfigError
-from overlap.record.carried import sample_of, sample_row
+from overlap.record.carryover import sample_of, sample_row, unreadable
+from overlap.record.json_lines import whole_lines
 
-ROLLOUTS = "rollouts.jsonl"
 FORMAT = 1
 MARK = '{"rollouts": '
 """How the file begins."""
-Place = tuple[int, int]
+SampleKey = tuple[int, int]
 """Group and sample."""
 
 
-def head(data: str) -> dict[str, Any]:
+def rollouts_header(data: str) -> dict[str, Any]:
     """The first line; ``data`` is the digest of the prompts."""
     return {"rollouts": FORMAT, "data": data}
 
 
-def rollout_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
+def kept_sample_row(step: int, scored: Scored, at_s: float) -> dict[str, Any]:
     """The line of a sample; ``at_s`` is when ``step`` was learned."""
     return {"step": step, **sample_row(scored, at_s)}
 
 
 def write_rollouts(path: Path, data: str, samples: Iterable[Scored], at_s: float) -> None:
-    """A whole file, of samples that no step took. Raises RunDirError."""
-    rows = (head(data), *(rollout_row(0, scored, at_s) for scored in samples))
+    """Write a whole file of samples that no step took. Raises RunDirError."""
+    rows = (rollouts_header(data), *(kept_sample_row(0, scored, at_s) for scored in samples))
     write_atomic(path, "".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 class Rollouts:
-    """Such a file. What is long, tokens and log-probs, stays in it until it is asked for."""
+    """A file of kept samples. Tokens and log-probs stay on the disk until a sample is asked for."""
 
-    def __init__(self, path: Path, data: str, known: Mapping[Place, Scored], lines: Mapping[Place, int]) -> None:
+    def __init__(
+        self, path: Path, data: str, known: Mapping[SampleKey, Scored], lines: Mapping[SampleKey, int]
+    ) -> None:
         """Use ``load``. ``lines`` is where the line of each sample begins, in bytes."""
         self.path, self.data = path, data
         self.known = known
@@ -57,17 +59,18 @@ class Rollouts:
     @classmethod
     def load(cls, path: Path) -> Rollouts:
         """Raises ConfigError. A last line that was torn is left out."""
-        known, lines, offset = dict[Place, Scored](), dict[Place, int](), 0
+        known, lines, offset = dict[SampleKey, Scored](), dict[SampleKey, int](), 0
         try:
             with path.open("rb") as file:
                 first = json.loads(line := file.readline())
                 if first["rollouts"] != FORMAT:
                     raise ConfigError("--from-rollouts", str(path), f"has another format than {FORMAT}; make it again")
-                for offset, row in _rows(file, len(line)):
+                for offset, text in whole_lines(file, len(line)):
+                    row = json.loads(text)
                     scored = sample_of(row | _SHORT, Prompt(row["prompt"], ()), 0.0)
                     place = row["group"], row["sample"]
                     if place in known:
-                        raise ValueError(f"{scored.id} stands there twice")
+                        raise ValueError(f"{scored.id} is in the file twice")
                     known[place], lines[place] = scored, offset
             return cls(path, str(first["data"]), known, lines)
         except (OSError, KeyError, TypeError, ValueError, OverflowError) as exc:
@@ -86,16 +89,5 @@ class Rollouts:
 _SHORT = {"token_ids": "", "logprobs": "", "text": "", "judgement": None}
 
 
-def _rows(file: Iterable[bytes], offset: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line in file:
-        if line.endswith(b"\n"):
-            yield offset, json.loads(line)
-        offset += len(line)
-
-
 def _unreadable(path: Path, exc: Exception) -> ConfigError:
-    if isinstance(exc, ConfigError):
-        return exc
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else f"{type(exc).__name__}: {exc}"
-    reason = " ".join(reason.split())[:200]
-    return ConfigError("--from-rollouts", str(path), f"cannot be read ({reason}); name what run.keep_rollouts has kept")
+    return unreadable("--from-rollouts", path, exc, "name what run.keep_rollouts has kept")

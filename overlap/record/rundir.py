@@ -1,16 +1,7 @@
-"""The run directory: everything that a run leaves for a person or a tool to look at.
+"""The run directory: everything that a run leaves for a person or a tool to look at. ``run_files`` lists it.
 
-    config.yaml         the resolved configuration, its history  trace.json     timeline for Perfetto
-    metrics.jsonl       one row per step                         summary.json   figures of the whole run
-    events/             the same rows for TensorBoard            picture.png    reward and time per step
-    trajectories.jsonl  sampled answers with their verdicts      run.log        chatter of engine and libraries
-    rollouts.jsonl      all samples, whole (run.keep_rollouts)   ctl            socket of ``overlap ctl``, while it runs
-    nodes.jsonl         nodes that did worst (cluster.address)
-    checkpoints/        what a resume needs (run.save_every)     policy/        final Hugging Face checkpoint
-    engines/            chatter of each of several engines       policy-best/   the best evaluated one (run.eval_every)
-
-Where the directory may lie is in ``place``. Once the run has begun, no failed write ends it: ``losses`` has what is
-missing, and no half-written file or line is left.
+``ownership`` decides where the directory may lie. Once the run has begun, no failed write ends it: ``failures`` has
+what is missing, and no half-written file or line is left.
 """
 
 from __future__ import annotations
@@ -26,12 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import settle, write_atomic
 from overlap.errors import ConfigError
-from overlap.record import place
-from overlap.record.events import Events
-from overlap.record.files import Lines, plain, size_until
-from overlap.record.losses import Losses
-from overlap.record.node_metrics import nodes_line
-from overlap.record.rollouts import ROLLOUTS, head, rollout_row
+from overlap.record import ownership
+from overlap.record.checkpoint import RunState
+from overlap.record.json_lines import JsonLines, file_size, size_until, to_json_types
+from overlap.record.metrics import worst_nodes_line
+from overlap.record.metrics_writers import METRICS_WRITERS, MetricsWriter
+from overlap.record.rollouts import kept_sample_row, rollouts_header
+from overlap.record.run_files import RunFile
+from overlap.record.write_failures import WriteFailures
 
 if TYPE_CHECKING:
     from overlap.core import Batch, Prompt, Scored, Trajectory
@@ -44,27 +37,26 @@ class RunDir:
     def __init__(self, path: Path, lock: int, *, share: float = 0.1, seed: int = 0) -> None:
         """Use ``create`` or ``reopen``. ``lock`` is the descriptor that keeps other runs out; ``close`` closes it."""
         self.path = path
-        self.config = path / "config.yaml"
-        self.metrics = path / "metrics.jsonl"
-        self.events = path / "events"
-        self.trajectories = path / "trajectories.jsonl"
-        self.rollouts = path / ROLLOUTS
-        self.nodes = path / "nodes.jsonl"
-        self.trace = path / "trace.json"
-        self.summary = path / "summary.json"
-        self.picture = path / "picture.png"
-        self.log = path / "run.log"
-        self.ctl = path / place.SOCKET
-        self.checkpoints = path / "checkpoints"
-        self.policy = path / "policy"
-        self.best = path / "policy-best"
-        self.losses = Losses()
+        self.config = RunFile.CONFIG.of(path)
+        self.metrics = RunFile.METRICS.of(path)
+        self.events = RunFile.EVENTS.of(path)
+        self.trajectories = RunFile.TRAJECTORIES.of(path)
+        self.rollouts = RunFile.ROLLOUTS.of(path)
+        self.nodes = RunFile.NODES.of(path)
+        self.trace = RunFile.TRACE.of(path)
+        self.summary = RunFile.SUMMARY.of(path)
+        self.picture = RunFile.PICTURE.of(path)
+        self.log = RunFile.LOG.of(path)
+        self.ctl = RunFile.SOCKET.of(path)
+        self.checkpoints = RunFile.CHECKPOINTS.of(path)
+        self.policy = RunFile.POLICY.of(path)
+        self.best = RunFile.BEST.of(path)
+        self.failures = WriteFailures()
         self._share, self._seed, self._lock = share, seed, lock
-        self._rows = Lines(self.metrics, keep=True)
-        self._samples = Lines(self.trajectories)
-        self._kept = Lines(self.rollouts)
-        self._nodes = Lines(self.nodes)
-        self._events = Events(self.events)
+        self._writers = [make(path) for make in METRICS_WRITERS]
+        self._samples = JsonLines(self.trajectories)
+        self._kept = JsonLines(self.rollouts)
+        self._nodes = JsonLines(self.nodes)
 
     @classmethod
     def create(cls, template: str, cfg: Mapping[str, Any], *, share: float = 0.1) -> RunDir:
@@ -75,9 +67,9 @@ class RunDir:
         """
         if not 0 <= share <= 1:
             raise ConfigError("share", share, "give a number from 0 to 1")
-        path, lock = place.claim(template)
+        path, lock = ownership.claim_run_dir(template)
         try:
-            place.write_config(path, cfg, [_entry(0)])
+            ownership.write_config(path, cfg, [_entry(0)])
         except BaseException:
             os.close(lock)
             raise
@@ -89,26 +81,23 @@ class RunDir:
 
         Raises ConfigError where there is no run or another one writes.
         """
-        if not (path / "config.yaml").is_file():
-            raise ConfigError("run.dir", str(path), "holds no run to go on with: config.yaml is missing")
-        return cls(path, place.take_lock(path, str(path)), share=share, seed=seed)
+        ownership.find_run_file(str(path), RunFile.CONFIG, way_out="name the directory of a run")
+        return cls(path, ownership.take_lock(path, str(path)), share=share, seed=seed)
 
-    def rewind(self, *, step: int, metrics: int, trajectories: int, rollouts: int = 0) -> None:
-        """Cut off what came after a checkpoint: ``step``, ``offsets``, ``kept`` as they were then. Raises RunDirError.
+    def rewind(self, state: RunState) -> None:
+        """Cut off what came after a checkpoint. Raises RunDirError.
 
-        A kill in the moment in which a new policy took its place has left the former one under another name.
+        Also repairs what a kill left while a policy was being replaced.
         """
         self.settle()
-        with self.losses.spared("events"):
-            self._events.close()
-        self._events = Events(self.events, purge_from=step + 1)
-        self._rows.rewind(metrics)
-        self._samples.rewind(trajectories)
-        self._kept.rewind(rollouts)
-        self._nodes.rewind(size_until(self.nodes, step))
+        for writer in self._writers:
+            writer.rewind(state.step)
+        self._samples.rewind(state.trajectories_offset)
+        self._kept.rewind(state.rollouts_offset)
+        self._nodes.rewind(size_until(self.nodes, state.step))
 
     def settle(self) -> None:
-        """End what a kill, or a save that was cut off, has left of the policies. Raises RunDirError."""
+        """Repair policies that a kill or an interrupted save left between two names. Raises RunDirError."""
         for policy in (self.policy, self.best):
             settle(policy)
 
@@ -116,31 +105,32 @@ class RunDir:
         """Write into ``config.yaml`` that the run goes on after ``step`` with ``cfg``, and what of it is changed:
         field -> {was, is}. Raises ConfigError when its history cannot be read, RunDirError.
         """
-        place.write_config(self.path, cfg, [*place.read_history(self.path), _entry(step, changes)])
+        ownership.write_config(self.path, cfg, [*ownership.read_history(self.path), _entry(step, changes)])
 
     @property
-    def offsets(self) -> tuple[int, int]:
-        """Bytes in metrics.jsonl and trajectories.jsonl, for a checkpoint."""
-        return self._rows.offset, self._samples.offset
-
-    @property
-    def kept(self) -> int:
-        """Bytes in rollouts.jsonl, for a checkpoint."""
-        return self._kept.offset
+    def offsets(self) -> dict[str, int]:
+        """Bytes in the files of lines, as the fields of a RunState."""
+        return {
+            "metrics_offset": file_size(self.metrics),
+            "trajectories_offset": file_size(self.trajectories),
+            "rollouts_offset": file_size(self.rollouts),
+        }
 
     def step(self, row: Mapping[str, Any]) -> None:
-        """Write the row of a step (``row["step"]``) to metrics.jsonl and TensorBoard."""
-        self.losses.step = int(row["step"])
-        with self.losses.spared("metrics.jsonl"):
-            self._rows.append(row)
-            self.losses.made_good("metrics.jsonl")
-        with self.losses.spared("events"):
-            self._events.add(int(row["step"]), {name: value for name, value in row.items() if name != "step"})
+        """Give the row of a step (``row["step"]``) to all writers of metrics."""
+        self.failures.step = int(row["step"])
+        self._each_writer(lambda writer: writer.write(row))
+
+    def _each_writer(self, act: Callable[[MetricsWriter], bool]) -> None:
+        for writer in self._writers:
+            with self.failures.tolerate_write_errors(writer.name):
+                if act(writer):
+                    self.failures.recovered(writer.name)
 
     def nodes_of(self, step: int, figures: ClusterFigures) -> None:
         """Write what the nodes of a cluster did in a step to nodes.jsonl, those that did worst by name."""
-        with self.losses.spared("nodes.jsonl"):
-            self._nodes.append(nodes_line(step, figures))
+        with self.failures.tolerate_write_errors(RunFile.NODES):
+            self._nodes.append(worst_nodes_line(step, figures))
 
     def sample(self, batch: Batch, decode: Callable[[Prompt], str] | None = None) -> None:
         """Write a share of the batch's samples, those of dropped groups too. ``decode`` gives a prompt's text."""
@@ -149,7 +139,7 @@ class RunDir:
             return
         rng = random.Random(f"{self._seed}/{batch.step}")
         count = max(1, round(self._share * len(groups)))
-        with self.losses.spared("trajectories.jsonl"):
+        with self.failures.tolerate_write_errors(RunFile.TRAJECTORIES):
             for index in sorted(rng.sample(range(len(groups)), count)):
                 group, scored = groups[index]
                 text = decode(group.prompt) if decode else ""
@@ -161,35 +151,25 @@ class RunDir:
         the batch was learned.
         """
         samples = sorted(batch.all_samples, key=lambda s: s.trajectory.request.place)
-        with self.losses.spared(ROLLOUTS):
+        with self.failures.tolerate_write_errors(RunFile.ROLLOUTS):
             if not self._kept.offset:
-                self._kept.append(head(data))
+                self._kept.append(rollouts_header(data))
             for scored in samples:
-                self._kept.append(rollout_row(batch.step, scored, at_s))
+                self._kept.append(kept_sample_row(batch.step, scored, at_s))
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, and rows of metrics that could not be written before."""
-        self._catch_up()
-        with self.losses.spared("summary.json"):
-            write_atomic(self.summary, json.dumps(plain(summary), indent=2, ensure_ascii=False) + "\n")
-
-    def _catch_up(self) -> None:
-        with self.losses.spared("metrics.jsonl"):
-            if self._rows.catch_up():
-                self.losses.made_good("metrics.jsonl")
+        self._each_writer(lambda writer: writer.flush())
+        with self.failures.tolerate_write_errors(RunFile.SUMMARY):
+            write_atomic(self.summary, json.dumps(to_json_types(summary), indent=2, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        self._catch_up()
-        parts: dict[str, Lines | Events] = {
-            "metrics.jsonl": self._rows,
-            "trajectories.jsonl": self._samples,
-            ROLLOUTS: self._kept,
-            "nodes.jsonl": self._nodes,
-            "events": self._events,
-        }
-        for name, part in parts.items():
-            with self.losses.spared(name):
+        self._each_writer(lambda writer: writer.flush())
+        parts: list[tuple[object, JsonLines | MetricsWriter]] = [(writer.name, writer) for writer in self._writers]
+        parts += [(RunFile.TRAJECTORIES, self._samples), (RunFile.ROLLOUTS, self._kept), (RunFile.NODES, self._nodes)]
+        for name, part in parts:
+            with self.failures.tolerate_write_errors(name):
                 part.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -202,7 +182,7 @@ def _entry(step: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any
 
 
 def dialog_of(trajectory: Trajectory, decode: Callable[[Prompt], str]) -> str:
-    """Of an episode, all that the policy saw and said on the branch of its answer; "" where rollouts have one turn."""
+    """All that the policy saw and wrote on the branch of an episode's last answer; "" where rollouts have one turn."""
     if trajectory.used is None:
         return ""
     return decode(replace(trajectory.request.prompt, token_ids=(*trajectory.prompt_ids, *trajectory.token_ids)))

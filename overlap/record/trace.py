@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from overlap.atomic import guarded
 from overlap.errors import RunDirError
-from overlap.record.files import plain
-from overlap.record.metrics import judged, run_span
+from overlap.record.json_lines import to_json_types
+from overlap.record.timing import judged, run_span
 
 if TYPE_CHECKING:
     from overlap.core import Group, Scored, Trajectory
@@ -83,7 +83,7 @@ class Tracer:
             with guarded(self._path):
                 os.ftruncate(self._fd, (self._end or 1) + len(_CLOSE))
         except RunDirError:
-            with suppress(OSError):  # the first error is the one to tell
+            with suppress(OSError):  # the first error is the one to report
                 os.ftruncate(self._fd, self._end)
             os.close(self._fd)
             self._fd = -1
@@ -199,7 +199,9 @@ class Tracer:
         self._event(ph="M", name=what, tid=lane * ROWS + row, args=args)
 
     def _event(self, *, tid: int, **event: Any) -> None:
-        self._pending.append(json.dumps({**event, "pid": tid // ROWS, "tid": tid, "args": plain(event["args"])}))
+        self._pending.append(
+            json.dumps({**event, "pid": tid // ROWS, "tid": tid, "args": to_json_types(event["args"])})
+        )
         if len(self._pending) >= self._flush_every:
             self.flush()
 
@@ -213,7 +215,7 @@ class Tracer:
                     written = os.pwrite(self._fd, left, at)
                     at, left = at + written, left[written:]
             except OSError:
-                with suppress(OSError):  # the first error is the one to tell
+                with suppress(OSError):  # the first error is the one to report
                     os.pwrite(self._fd, _CLOSE, self._end)
                     os.ftruncate(self._fd, self._end + len(_CLOSE))
                 raise

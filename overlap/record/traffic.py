@@ -1,4 +1,4 @@
-"""Doors that count what passes through them: how many samples are on their way, and when the engine was busy."""
+"""Counts samples on their way through generator and verifier, and when the engine was busy."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class BusyClock:
         if self._open == 0:
             self._spans.append((self._since, at_s))
 
-    def take(self, now_s: float) -> list[Span]:
-        """Busy spans since the last ``take``; one that is still open is cut at ``now_s``."""
+    def pop_spans(self, now_s: float) -> list[Span]:
+        """Busy spans since the last ``pop_spans``; one that is still open is cut at ``now_s``."""
         spans, self._spans = self._spans, []
         if self._open:
             spans.append((self._since, now_s))
@@ -43,7 +43,7 @@ class BusyClock:
 
 
 class Traffic:
-    """Wraps the doors of a pipeline. Each wrapped door behaves as the one inside it, with all of its other methods."""
+    """Wraps generator and verifier; each keeps all of its other methods."""
 
     def __init__(self, on_change: Callable[[Traffic], None] | None = None) -> None:
         """``on_change`` is called after each generated and each verified sample; it must be quick."""
@@ -53,20 +53,20 @@ class Traffic:
         self._on_change = on_change
         self._take_nodes: Callable[[], ClusterFigures | None] = lambda: None
         self._moved: Callable[[], int] = lambda: 0
-        self._told = 0
+        self._moved_before = 0
 
-    def engine_spans(self) -> list[Span]:
+    def pop_engine_spans(self) -> list[Span]:
         """When the engine had requests, since the last call."""
-        return self._busy.take(time.monotonic())
+        return self._busy.pop_spans(time.monotonic())
 
-    def nodes(self) -> ClusterFigures | None:
+    def pop_nodes(self) -> ClusterFigures | None:
         """What the nodes of a cluster did since the last call; None where none judges."""
         return self._take_nodes()
 
-    def moved(self) -> int:
+    def pop_moved(self) -> int:
         """Episodes that went from one engine to another, since the last call."""
-        before, self._told = self._told, self._moved()
-        return self._told - before
+        before, self._moved_before = self._moved_before, self._moved()
+        return self._moved_before - before
 
     def generator(self, inner: Generator) -> Generator:
         """``inner``, counted."""
@@ -87,7 +87,7 @@ class Traffic:
             self._on_change(self)
 
 
-class _Door:
+class _Counted:
     def __init__(self, traffic: Traffic, inner: Any) -> None:
         self._traffic, self._inner = traffic, inner
 
@@ -95,7 +95,7 @@ class _Door:
         return getattr(self._inner, name)
 
 
-class _Generator(_Door):
+class _Generator(_Counted):
     async def generate(self, request: Request) -> Trajectory:
         traffic = self._traffic
         traffic.generating += 1
@@ -111,7 +111,7 @@ class _Generator(_Door):
         return trajectory
 
 
-class _Verifier(_Door):
+class _Verifier(_Counted):
     async def score(self, trajectory: Trajectory) -> Scored:
         traffic = self._traffic
         traffic.verifying += 1

@@ -6,7 +6,14 @@ Starts no engine and no verifier.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overlap.replay.kept_rollouts import NEEDS, SavedGenerator, SavedVerifier, Unsent, check_rollouts, rollouts_in
+    from overlap.replay.kept_rollouts import (
+        NEEDS,
+        SavedGenerator,
+        SavedVerifier,
+        UnpublishedLearner,
+        check_rollouts,
+        rollouts_in,
+    )
     from overlap.replay.simulate import replay
 else:
     from sandbox.lazy import names
@@ -18,7 +25,7 @@ else:
                 "NEEDS",
                 "SavedGenerator",
                 "SavedVerifier",
-                "Unsent",
+                "UnpublishedLearner",
                 "check_rollouts",
                 "rollouts_in",
             ),
@@ -30,7 +37,7 @@ __all__ = [
     "NEEDS",
     "SavedGenerator",
     "SavedVerifier",
-    "Unsent",
+    "UnpublishedLearner",
     "check_rollouts",
     "replay",
     "rollouts_in",

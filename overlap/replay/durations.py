@@ -1,10 +1,10 @@
-"""What the parts of a run took, read back from its directory: the durations that ``replay`` lets the fakes have.
+"""Reads from a run directory how long each part took, for ``simulate``.
 
 RUN/trace.json ──▶ generation, verification and reward of each sample; learning, load and parity of each step
 
-A sample's generation is counted from when the engine had room for it, without the loads in which the engine stood
-still: so it is what the same sample would take in another schedule, as long as the parts have resources of their own.
-Where they shared cores, it holds by how much they slowed each other then.
+A sample's generation counts from the moment the engine had room for it, without the loads of weights during which the
+engine paused: this is what the sample would take in another schedule, as long as each part has resources of its own.
+Where parts shared cores, their durations include how much they slowed each other.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import Config, load_config
-from overlap.errors import ConfigError
-from overlap.record import read_rows, resolve
+from overlap.errors import ConfigError, one_line
+from overlap.record import RunFile, find_run_file, read_json_lines
 
 Span = tuple[float, float]
 _WORKERS = "verify.workers"
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What one sample took, s, and what came of it."""
+class SampleTimes:
+    """How long one sample took, s, and its result."""
 
     generate_s: float
     verify_s: float = 0.0
@@ -39,13 +39,13 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedRun:
     """The durations of a run. ``learned`` is by step: seconds, and the groups that were learned from. ``cfg`` has the
     steps that were taken, not those that the run was asked for.
     """
 
     cfg: Config
-    groups: Mapping[int, Mapping[int, Taken]]
+    groups: Mapping[int, Mapping[int, SampleTimes]]
     learned: Mapping[int, tuple[float, int]]
     loads: Mapping[int, float]
     """By version: publish to loaded, s; what ``drain`` waited for is no part of it."""
@@ -64,11 +64,11 @@ class _Spans:
     parity: dict[int, Span] = field(default_factory=dict)
 
 
-def configured(run: str, overrides: Iterable[str] = ()) -> Config:
+def config_of_run(run: str, overrides: Iterable[str] = ()) -> Config:
     """The configuration of a run directory, with overrides. What it simulates needs no cores: ``verify.workers`` may
     be more than this machine has. Raises ConfigError.
     """
-    path = _file(run, "config.yaml")
+    path = _file(run, RunFile.CONFIG)
     stored = load_config(path, [f"{_WORKERS}=1"])  # whatever it asked of its machine
     other, asked = list[str](), _stored_workers(path, stored)
     for word in overrides:
@@ -90,23 +90,23 @@ def _stored_workers(path: Path, stored: Config) -> str:
     return str((tree.get("verify") or {}).get("workers", stored.verify.workers))
 
 
-def recorded(run: str) -> Recorded:
+def read_recorded_run(run: str) -> RecordedRun:
     """Read what the run in the directory ``run`` took. Raises ConfigError where that is no run, or has no step."""
-    trace = _file(run, "trace.json")
+    trace = _file(run, RunFile.TRACE)
     try:
-        rows = [_numbers(row) for row in read_rows(_file(run, "metrics.jsonl"))]
+        rows = [_numbers(row) for row in read_json_lines(_file(run, RunFile.METRICS))]
     except (OSError, AttributeError, ValueError) as exc:
         raise ConfigError("RUN", run, f"its metrics.jsonl cannot be read ({exc}); name another run") from exc
     try:
         spans = _sorted_out(json.loads(trace.read_text(encoding="utf-8")))
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as exc:
-        reason = " ".join(f"{type(exc).__name__}: {exc}".split())[:120]
+        reason = one_line(f"{type(exc).__name__}: {exc}", 120)
         raise ConfigError("RUN", run, f"its trace.json is no trace of a run ({reason}); name another run") from exc
     if not (rows and spans.generate and spans.learn and spans.load):
         raise ConfigError("RUN", run, "holds no step that was learned; name a run that has taken some")
-    cfg = configured(run, [f"run.steps={len(rows)}"])
+    cfg = config_of_run(run, [f"run.steps={len(rows)}"])
     loads = _loads(spans, cfg)
-    return Recorded(
+    return RecordedRun(
         cfg,
         _samples(spans, cfg, sorted(loads.values())),
         {step: (end - start, groups) for step, ((start, end), groups) in spans.learn.items()},
@@ -116,15 +116,8 @@ def recorded(run: str) -> Recorded:
     )
 
 
-def _file(run: str, name: str) -> Path:
-    path = resolve(run) / name
-    try:
-        there = path.is_file()
-    except OSError as exc:
-        raise ConfigError("RUN", run, f"cannot be read ({exc.strerror}); name a run directory of yours") from exc
-    if not there:
-        raise ConfigError("RUN", run, f"is no run directory with a recorded step: {path} is missing")
-    return path
+def _file(run: str, file: RunFile) -> Path:
+    return find_run_file(run, file, field="RUN", way_out="name the directory of a run that has taken a step")
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float | None]:
@@ -175,14 +168,14 @@ def _loads(spans: _Spans, cfg: Config) -> dict[int, Span]:
     return loads
 
 
-def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, Taken]]:
+def _samples(spans: _Spans, cfg: Config, loads: Sequence[Span]) -> dict[int, dict[int, SampleTimes]]:
     begun = decoding_since({place: span for place, (span, _) in spans.generate.items()}, cfg.rollout.sequences)
     held = held_s({place: span for place, (span, _) in spans.verify.items()}, cfg.verify.workers)
-    groups: dict[int, dict[int, Taken]] = {}
+    groups: dict[int, dict[int, SampleTimes]] = {}
     for place, ((_, end), args) in spans.generate.items():
         generate_s = end - begun[place] - _within(loads, (begun[place], end))
         _, verdict = spans.verify.get(place, (None, {}))
-        groups.setdefault(place[0], {})[place[1]] = Taken(
+        groups.setdefault(place[0], {})[place[1]] = SampleTimes(
             max(0.0, generate_s),
             held.get(place, 0.0),
             None if verdict.get("reward") is None else float(verdict["reward"]),

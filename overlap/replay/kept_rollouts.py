@@ -1,6 +1,6 @@
-"""Doors that give back what a run has kept: a learner is trained from its samples, and no engine or verifier starts.
+"""Trains a learner from the samples that a run has kept; no engine and no verifier is started.
 
-rollouts.jsonl ──▶ generator, verifier ──▶ the same loop ──▶ learner ──▶ weights, which nobody wants
+rollouts.jsonl ──▶ SavedGenerator, SavedVerifier ──▶ the same loop ──▶ learner; its weights are sent nowhere
 
 What is learned depends on the file and the configuration alone. No engine serves the weights, so there is no parity to
 check: where the loop compares log-probs, both sides give the same number.
@@ -8,6 +8,7 @@ check: where the loop compares log-probs, both sides give the same number.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,26 +19,22 @@ from overlap.config import Config
 from overlap.core import Learner, Processless, ProcesslessEngine, Prompt, Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.pipeline import Assembler, PromptStream
-from overlap.record import ROLLOUTS, Rollouts, resolve
+from overlap.record import Rollouts, RunFile, find_run_file, resolve
 
 NEEDS = ("run.eval_samples=0", "run.eval_every=0", "run.keep_rollouts=false", "verify.workers=1")
-"""What a run without engine and verifier is asked for, whatever the one that made its samples was."""
+"""Settings of a run without engine and verifier, whatever those of the run that kept the samples were."""
 
 
 def rollouts_in(where: str) -> tuple[Path, Path | None]:
     """The file of kept samples that ``where``, a run directory or the file itself, names; and the ``config.yaml`` that
     lies beside it, if one does. Raises ConfigError.
     """
-    path = resolve(where)
-    try:
-        folder, named = path.is_dir(), path.is_file()
-        file = path / ROLLOUTS if folder else path
-        if not named and not file.is_file():
-            raise ConfigError("--from-rollouts", where, f"{file} is missing; keep samples by run.keep_rollouts=true")
-        config = file.parent / "config.yaml"
-        return file, config if config.is_file() else None
-    except OSError as exc:
-        raise ConfigError("--from-rollouts", where, f"cannot be read ({exc.strerror}); name a run of yours") from exc
+    named = resolve(where)
+    if not os.path.isfile(named):
+        way_out = "keep samples by run.keep_rollouts=true"
+        named = find_run_file(where, RunFile.ROLLOUTS, field="--from-rollouts", way_out=way_out)
+    config = RunFile.CONFIG.of(named.parent)
+    return named, config if config.is_file() else None
 
 
 def check_rollouts(rollouts: Rollouts, cfg: Config, data: str, prompts: Sequence[Prompt]) -> None:
@@ -103,7 +100,7 @@ class SavedGenerator(ProcesslessEngine):
         self._rollouts = rollouts
 
     async def generate(self, request: Request) -> Trajectory:
-        """One that was not kept, as the loop's parity probe or what it has in reserve, comes back empty: cut off."""
+        """The kept response; an empty one with finish "abort" for others, such as the loop's parity probe."""
         began = now()
         if request.place not in self._rollouts.known:
             return Trajectory(request, (), (), "", "abort", (), began, began)
@@ -132,8 +129,8 @@ class SavedVerifier(Processless):
         return Scored(trajectory, kept.reward, kept.judgement, kept.failure, began, began, now())
 
 
-class Unsent:
-    """A learner whose weights go nowhere; in all else the one inside it."""
+class UnpublishedLearner:
+    """Wraps a learner, so that its weights are sent nowhere."""
 
     def __init__(self, inner: Learner) -> None:
         self._inner = inner

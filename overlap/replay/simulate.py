@@ -21,12 +21,12 @@ from overlap.config import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
-from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge, result_timing
-from overlap.replay.durations import Recorded, Taken, configured, recorded
+from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge_spans, result_timing
+from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
 T = TypeVar("T")
 CAVEAT = (
-    "every part takes as long as it did in the run: what shared cores there slowed the others as much as it did then"
+    "every part takes as long as it did in the run; where parts shared cores, this includes how they slowed each other"
 )
 Span = tuple[float, float]
 LONGEST = 1 << 16
@@ -49,7 +49,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class Simulation:
     """The steps of a simulation, on its virtual clock."""
 
     cfg: Config
@@ -65,8 +65,8 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
     """
     if trace is not None:
         check_out(trace, field="--trace")
-    found = recorded(run)
-    asked = configured(run, [f"run.steps={found.cfg.run.steps}", *overrides])
+    found = read_recorded_run(run)
+    asked = config_of_run(run, [f"run.steps={found.cfg.run.steps}", *overrides])
     own = simulate(found, found.cfg)
     schedules = {"recorded": measured(found), "simulated": schedule(own)}
     last = own
@@ -81,10 +81,10 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
         f"rollout.max_staleness={rollout.max_staleness}, {rollout.sequences} sequences at once, "
         f"{found.cfg.verify.workers} verifier(s)"
     ]
-    return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *table(schedules), CAVEAT]
+    return [*lines, *([f"asked: {' '.join(overrides)}"] if overrides else []), *comparison_table(schedules), CAVEAT]
 
 
-def simulate(found: Recorded, cfg: Config) -> Simulated:
+def simulate(found: RecordedRun, cfg: Config) -> Simulation:
     """The loop by ``cfg`` with the durations of a run. Raises what the loop raises, as EmptyBatchesError."""
     generator = _Generator(found, cfg)
     doors = Doors(generator, _Verifier(found, cfg), _Learner(found, cfg))
@@ -97,10 +97,10 @@ def simulate(found: Recorded, cfg: Config) -> Simulated:
         results.append(result)
 
     run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(1), 0), on_step, on_ready=on_ready))
-    return Simulated(cfg, began[0], merge(generator.spans), results)
+    return Simulation(cfg, began[0], merge_spans(generator.spans), results)
 
 
-def schedule(simulated: Simulated) -> Schedule:
+def schedule(simulated: Simulation) -> Schedule:
     """The figures of a simulation, by the definitions of a run's ``metrics.jsonl``."""
     rows, began, busy_s = list[tuple[StepTiming, tuple[int, ...]]](), simulated.began_s, 0.0
     for result in simulated.results:
@@ -127,7 +127,7 @@ def schedule(simulated: Simulated) -> Schedule:
     )
 
 
-def measured(found: Recorded) -> Schedule:
+def measured(found: RecordedRun) -> Schedule:
     """The figures of the run itself."""
     busy_s = math.fsum(taken.verify_s for group in found.groups.values() for taken in group.values())
     return _schedule(found.rows, busy_s, found.cfg)
@@ -172,7 +172,7 @@ LINES: tuple[tuple[str, Callable[[Schedule], float], str], ...] = (
 )
 
 
-def table(schedules: Mapping[str, Schedule]) -> list[str]:
+def comparison_table(schedules: Mapping[str, Schedule]) -> list[str]:
     """Schedules beside each other; the speed-up is over the one that is called "simulated"."""
     base = schedules["simulated"].step_s
     lines: list[tuple[str, Callable[[Schedule], float], str]] = list(LINES)
@@ -185,7 +185,7 @@ def _shown(value: float, spec: str) -> str:
     return format(value, spec) if math.isfinite(value) else "-"
 
 
-def write_trace(simulated: Simulated, path: Path) -> None:
+def write_trace(simulated: Simulation, path: Path) -> None:
     """The simulated schedule, as the trace of a run. Raises RunDirError."""
     tracer = Tracer(path, origin_s=0.0)
     try:
@@ -195,14 +195,14 @@ def write_trace(simulated: Simulated, path: Path) -> None:
         tracer.close()
 
 
-class _Lots:
-    """The run's own durations; of what it has none, one of them, always the same for the same place and seed."""
+class _Durations:
+    """The durations of the run; where it has none, one drawn from them, the same for equal place and seed."""
 
-    def __init__(self, found: Recorded, cfg: Config) -> None:
+    def __init__(self, found: RecordedRun, cfg: Config) -> None:
         self._found, self._seed = found, cfg.run.seed
         self._groups = dict(found.groups)
 
-    def sample(self, request: Request) -> Taken:
+    def sample(self, request: Request) -> SampleTimes:
         if request.group not in self._groups:
             self._groups[request.group] = _own_or_drawn(self._found.groups, request.group, f"{self._seed}/group")
         return _own_or_drawn(self._groups[request.group], request.sample, f"{self._seed}/sample/{request.group}")
@@ -229,9 +229,9 @@ def _own_or_drawn(table: Mapping[int, T], key: int, of: str) -> T:
 class _Generator(FakeGenerator):
     """Decodes for as long as the engine did. ``spans`` are the times at which it had a sample."""
 
-    def __init__(self, found: Recorded, cfg: Config) -> None:
+    def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__(slots=cfg.rollout.sequences, landing=cfg.rollout.in_flight)
-        self._lots = _Lots(found, cfg)
+        self._durations = _Durations(found, cfg)
         self._blank = {1: (Packed("i", (0,)), Packed("f", (0.0,)))}
         self.spans: list[Span] = []
 
@@ -241,41 +241,41 @@ class _Generator(FakeGenerator):
         return trajectory
 
     def _seconds_of(self, request: Request, rng: random.Random) -> float:
-        return self._lots.sample(request).generate_s if request.group >= 0 else 0.0
+        return self._durations.sample(request).generate_s if request.group >= 0 else 0.0
 
     def _answer(self, request: Request, rng: random.Random) -> tuple[Packed[int], Packed[float], Finish]:
         """As many tokens as there were; those of equal length share their memory."""
-        taken = self._lots.sample(request) if request.group >= 0 else Taken(0.0)
+        taken = self._durations.sample(request) if request.group >= 0 else SampleTimes(0.0)
         count = min(taken.tokens, LONGEST)
         if count not in self._blank:
             self._blank[count] = Packed("i", (0,) * count), Packed("f", (0.0,) * count)
         return *self._blank[count], cast(Finish, taken.finish)
 
     async def load(self, update: WeightUpdate) -> None:
-        self._load_s = self._lots.load_s(update.version) if update.version else 0.0
+        self._load_s = self._durations.load_s(update.version) if update.version else 0.0
         await super().load(update)
 
 
 class _Verifier(FakeVerifier):
     """Judges for as long as the verifiers did, and as they did."""
 
-    def __init__(self, found: Recorded, cfg: Config) -> None:
+    def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__(workers=cfg.verify.workers)
-        self._lots = _Lots(found, cfg)
+        self._durations = _Durations(found, cfg)
 
     def _seconds_of(self, request: Request, rng: random.Random) -> float:
-        return self._lots.sample(request).verify_s
+        return self._durations.sample(request).verify_s
 
     def _judged(self, request: Request, rng: random.Random) -> float | None:
-        return self._lots.sample(request).reward
+        return self._durations.sample(request).reward
 
 
 class _Learner(FakeLearner):
     """Learns for as long as the learner did; the parity check has its time from here, too."""
 
-    def __init__(self, found: Recorded, cfg: Config) -> None:
+    def __init__(self, found: RecordedRun, cfg: Config) -> None:
         super().__init__()
-        self._lots = _Lots(found, cfg)
+        self._durations = _Durations(found, cfg)
 
     async def step(self, batch: Batch):  # type: ignore[no-untyped-def]
         report = await super().step(batch)
@@ -283,9 +283,9 @@ class _Learner(FakeLearner):
         return report
 
     def _seconds_of(self, batch: Batch) -> float:
-        return self._lots.learn_s(batch)
+        return self._durations.learn_s(batch)
 
     async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         if self.version:
-            await asyncio.sleep(self._lots.parity_s(self.version))
+            await asyncio.sleep(self._durations.parity_s(self.version))
         return await super().logprobs(token_ids)

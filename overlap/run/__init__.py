@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from overlap.run import restarts, training
     from overlap.run.control_socket import ask
     from overlap.run.handle import Run, start
-    from overlap.run.open_close import Door, open_doors, start_set_aside
-    from overlap.run.parts import rolling, sandbox_verifier, serving_engines
+    from overlap.run.open_close import Component, gc_frozen, open_components
+    from overlap.run.parts import PartFactory
     from overlap.run.session import ALL_SOLVED
     from overlap.run.training import check_resume, open_rollouts, train
 else:
@@ -20,43 +20,26 @@ else:
         __name__,
         {
             "control_socket": ("ask",),
-            "handle": (
-                "Run",
-                "start",
-            ),
-            "open_close": (
-                "Door",
-                "open_doors",
-                "start_set_aside",
-            ),
-            "parts": (
-                "rolling",
-                "sandbox_verifier",
-                "serving_engines",
-            ),
+            "handle": ("Run", "start"),
+            "open_close": ("Component", "gc_frozen", "open_components"),
+            "parts": ("PartFactory",),
             "session": ("ALL_SOLVED",),
-            "training": (
-                "check_resume",
-                "open_rollouts",
-                "train",
-            ),
+            "training": ("check_resume", "open_rollouts", "train"),
         },
     )
 
 __all__ = [
     "ALL_SOLVED",
-    "Door",
+    "Component",
+    "PartFactory",
     "Run",
     "ask",
     "check_resume",
-    "open_doors",
+    "gc_frozen",
+    "open_components",
     "open_rollouts",
     "restarts",
-    "rolling",
-    "sandbox_verifier",
-    "serving_engines",
     "start",
-    "start_set_aside",
     "train",
     "training",
 ]

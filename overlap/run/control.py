@@ -1,14 +1,14 @@
-"""A hand on a run, in every moment of its life: pause, resume, drain, save, status, stop.
+"""Commands to a run at any moment of its life: pause, resume, drain, save, status, stop.
 
-    overlap ctl RUN pause  ──▶ RUN/ctl, see ``ctl`` ──▶ Steering ──▶ Control (the loop's)
+    overlap ctl RUN pause  ──▶ RUN/ctl ──▶ RunControl ──▶ Control (of the pipeline's loop)
     run = overlap.start(cfg); run.pause()  ──────────────┘
 
     preparing ──▶ starting ──▶ running ──▶ ending ──▶ ended
                                  ▲ │
                 restarting: 1 of 2 ◀┘
 
-What is asked before the run has started, or while it restarts, is kept until it runs. What can no longer be done is
-refused. All methods of ``Steering`` may be called from any thread, but those that are the session's.
+A command that comes before the run has started, or while it restarts, is kept until it runs. One that can no longer be
+obeyed is refused. All methods of ``RunControl`` may be called from any thread, except those marked "for the session".
 """
 
 from __future__ import annotations
@@ -29,62 +29,63 @@ Command = Literal["pause", "resume", "drain", "save", "status", "stop"]
 COMMANDS: tuple[Command, ...] = get_args(Command)
 Phase = Literal["preparing", "starting", "restarting", "running", "ending", "ended"]
 Answer = dict[str, Any]
-"""``done``, what a command has brought about; or ``error``, why it is refused; or a status."""
+"""``done``, the effect of a command; or ``error``, why it is refused; or a status."""
 ANSWER_S = 5.0
-"""A loop has so long to obey; what it has not begun by then is taken back."""
-_AT_ONCE = {
-    "pause": "pausing: what is underway is finished, no further step is learned",
-    "resume": "going on",
-    "drain": "draining: complete steps are learned, then the run ends",
+"""Time for the loop to obey, s; a command that it has not begun by then is withdrawn."""
+_DONE = {
+    "pause": "pausing: samples in flight are finished, and no further step is learned",
+    "resume": "resumed",
+    "drain": "draining: no further prompts are admitted; the run ends when all complete steps are learned",
     "save": "saving between two steps",
-    "stop": "stopping: what was learned is kept",
+    "stop": "stopping: the policy is saved",
 }
 _WHEN_IT_RUNS = {
-    "pause": "it pauses when it has come up, before it takes a step",
-    "resume": "it does not pause when it has come up",
-    "drain": "it ends when it has come up, and takes no step",
-    "save": "it saves when it has come up, before it takes a step",
-    "stop": "it stops",
+    "pause": "it will pause once it has started, before it takes a step",
+    "resume": "it will not pause once it has started",
+    "drain": "it will end once it has started, without taking a step",
+    "save": "it will save once it has started, before it takes a step",
+    "stop": "it will stop",
 }
 _LAST = ("stopping", "finishing", "ending", "ended")
-"""States in which no step comes any more."""
+"""States after the last step."""
 
 
-class Steering:
-    """What is asked of a run, and what the run is doing."""
+class RunControl:
+    """Takes commands for a run, and knows what the run is doing."""
 
     def __init__(self) -> None:
-        self.control = Control()
+        self.loop_control = Control()
         self.stopped = False
-        """An end was asked for."""
+        """Whether ``stop`` was called."""
         self._phase: Phase = "preparing"
         self._note = ""
-        self._about: Callable[[], dict[str, Any]] = dict
+        self._session_status: Callable[[], dict[str, Any]] = dict
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._lock = threading.RLock()
 
     def pause(self) -> None:
-        """Finish what is underway, and begin nothing, until ``resume``.
+        """Finish the samples in flight, and begin nothing, until ``resume``.
 
-        As the others but ``stop`` it raises OverlapError when the run is about to end, or does not answer in time.
+        Like ``resume``, ``drain``, ``save`` and ``status`` it raises OverlapError when the run is about to end, or does
+        not answer in time.
         """
-        self._have("pause")
+        self._request("pause")
 
     def resume(self) -> None:
-        """Go on after a pause."""
-        self._have("resume")
+        """Continue after a pause."""
+        self._request("resume")
 
     def drain(self) -> None:
-        """Admit nothing more; the run ends when all complete steps are learned."""
-        self._have("drain")
+        """Admit no further prompts; the run ends when all complete steps are learned."""
+        self._request("drain")
 
     def save(self) -> None:
-        """Write a checkpoint between two steps, at once where the run is paused."""
-        self._have("save")
+        """Write a checkpoint between two steps; immediately, if the run is paused."""
+        self._request("save")
 
     def stop(self) -> None:
-        """End the run as Ctrl-C does: the policy is kept. Raises nothing; a run that has ended stays as it is."""
+        """End the run as Ctrl-C does: the policy is saved. Raises nothing; no effect on a run that has ended."""
         with self._lock:
             if self._phase in ("ending", "ended"):
                 return
@@ -95,26 +96,26 @@ class Steering:
 
     def status(self) -> dict[str, Any]:
         """What the run is doing (``state``), where it stands, and how full it is."""
-        return self._have("status")
+        return self._request("status")
 
     @property
     def phase(self) -> Phase:
-        """What the run is doing, whatever is asked of it."""
+        """What the run is doing, whatever command is pending."""
         return self._phase
 
     @property
     def state(self) -> str:
-        """The phase, "restarting: 1 of 2" for one, or what is asked of a run that is in it."""
+        """The phase with its note ("restarting: 1 of 2"), or what a command has made of it ("stopping", "paused")."""
         if self._phase in ("ending", "ended"):
             return self._phase
         if self.stopped:
             return "stopping"
         if self._phase != "running":
             return f"{self._phase}: {self._note}" if self._note else self._phase
-        return self.control.doing
+        return self.loop_control.doing
 
     def ask(self, asked: object) -> Future[Answer]:
-        """Have a command obeyed, in the run's loop if it has one."""
+        """Obey a command, in the run's event loop if it has one. The future gets the answer."""
         answer: Future[Answer] = Future()
 
         def work() -> None:
@@ -132,46 +133,47 @@ class Steering:
         return answer
 
     def enter(self, phase: Phase, note: str = "") -> None:
-        """The run's: what it is doing from here on."""
+        """For the run: what it is doing from here on."""
         with self._lock:
             self._phase, self._note = phase, note
 
     def end(self, **more: object) -> None:
-        """The run's: it is over. A status is as it was then, and ``more``; the run is let go of."""
+        """For the run: it has ended. Later statuses are the last one with ``more``; no reference to the run is kept."""
         with self._lock:
-            last = self._about() | more
-            self._about, self._phase = lambda: last, "ended"
+            last = self._session_status() | more
+            self._session_status, self._phase = lambda: last, "ended"
 
-    def refuse_stopped(self) -> None:
-        """The run's: raises StoppedError where there is nothing yet that could be kept, and an end was asked for."""
+    def raise_if_stopped(self) -> None:
+        """For the run, before it has anything to save: raise StoppedError if ``stop`` was called."""
         if self.stopped:
             raise StoppedError("the run was stopped before it began")
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T], why: str) -> T:
-        """The session's: ``work``, which a ``stop`` cancels. Raises StoppedError, with ``why``, then."""
+        """For the session: do ``work``, which ``stop`` cancels. Raises StoppedError with ``why`` then."""
         if self.stopped:
             work.close()
             raise StoppedError(why)
-        doing, _ = await race(work, self.wanted_end())
+        doing, _ = await race(work, self.wait_stopped())
         if doing.cancelled():
             raise StoppedError(why)
         result: T = doing.result()
         return result
 
-    async def wanted_end(self) -> None:
-        """The session's: until ``stop``."""
+    async def wait_stopped(self) -> None:
+        """For the session: wait until ``stop`` is called."""
         assert self._stop is not None
         await self._stop.wait()
 
     @asynccontextmanager
     async def attached(
-        self, about: Callable[[], dict[str, Any]], on_save: OnSave, say: Callable[[str], None]
+        self, status: Callable[[], dict[str, Any]], on_save: OnSave, report_line: Callable[[str], None]
     ) -> AsyncIterator[None]:
-        """The session's: inside, its loop obeys; behind it the run ends. ``about`` is what it adds to a status,
-        ``on_save`` writes a checkpoint, ``say`` is told of one that was asked for in vain.
+        """For the session: inside, its event loop obeys commands; afterwards the run ends. ``status`` returns what the
+        session adds to a status, ``on_save`` writes a checkpoint, ``report_line`` gets a line if a requested checkpoint
+        was not written.
         """
         with self._lock:
-            self._about, self.control.on_save = about, on_save
+            self._session_status, self.loop_control.on_save = status, on_save
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
             if self.stopped:
                 self._stop.set()
@@ -179,11 +181,11 @@ class Steering:
             yield
         finally:
             with self._lock:
-                self._loop, self._phase, self.control.on_save = None, "ending", None
-            if self.control.saves:
-                say("the run ended before it came to the save that was asked for")
+                self._loop, self._phase, self.loop_control.on_save = None, "ending", None
+            if self.loop_control.saves:
+                report_line("the run ended before it wrote the checkpoint that was requested")
 
-    def _have(self, command: Command) -> Answer:
+    def _request(self, command: Command) -> Answer:
         asked = self.ask(command)
         wait([asked], ANSWER_S)
         if asked.cancel():
@@ -195,32 +197,32 @@ class Steering:
 
     def _answer(self, asked: object) -> Answer:
         if asked not in COMMANDS:
-            return {"error": f"{asked!r} is no command: use {', '.join(COMMANDS)}"}
+            return {"error": f"{asked!r} is not a command: use {', '.join(COMMANDS)}"}
         if asked == "status":
-            return {"state": self.state, **self._about(), **self.control.status()}
+            return {"state": self.state, **self._session_status(), **self.loop_control.status()}
         return self._obey(str(asked))
 
     def _obey(self, command: str) -> Answer:
-        state, control = self.state, self.control
+        state, loop = self.state, self.loop_control
         if command == "stop" and state in ("stopping", "ending", "ended"):
             return {"done": f"nothing to do: the run {_is(state)}"}
         if command != "stop" and state in _LAST:
             return {"error": f"{command} comes too late: the run {_is(state)}"}
-        paused = control.paused
-        if command == "resume" and control.draining and not paused:
-            return {"error": "resume comes too late: the run is draining, and ends when complete steps are learned"}
+        paused = loop.paused
+        if command == "resume" and loop.draining and not paused:
+            return {"error": "resume comes too late: the run is draining, and ends when all complete steps are learned"}
         up = self._phase == "running"
-        needless = {"pause": up and paused, "resume": not paused, "drain": up and control.draining and not paused}
+        needless = {"pause": up and paused, "resume": not paused, "drain": up and loop.draining and not paused}
         if needless.get(command):
             return {"done": f"nothing to do: the run {_is(state)}"}
         if command == "stop":
             self._end()
         else:
-            getattr(control, command)()
+            getattr(loop, command)()
         if not up:
             return {"done": f"the run {_is(state)}: {_WHEN_IT_RUNS[command]}"}
-        lost = "; the save that was asked for is not made" if command == "stop" and control.saves else ""
-        return {"done": _AT_ONCE[command] + lost}
+        lost = "; the requested checkpoint is not written" if command == "stop" and loop.saves else ""
+        return {"done": _DONE[command] + lost}
 
     def _end(self) -> None:
         self.stopped = True
@@ -229,8 +231,8 @@ class Steering:
 
 
 def busy(command: object) -> str:
-    """What a run says that does not come to it."""
-    return f"the run did not come to {command!r} within {ANSWER_S:g} s, and will not do it: ask again"
+    """The error of a run that did not obey in time."""
+    return f"the run was too busy to obey {command!r} within {ANSWER_S:g} s and has dropped it: try again"
 
 
 def _is(state: str) -> str:

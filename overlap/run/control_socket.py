@@ -1,6 +1,6 @@
 """The socket in a run's directory: ``listening`` is the run's end of it, ``ask`` the end of ``overlap ctl``.
 
-    ask ── {"command": "pause"} ──▶ RUN/ctl ──▶ Steering
+    ask ── {"command": "pause"} ──▶ RUN/ctl ──▶ RunControl
         ◀── {"done": "pausing"} ──
 
 A request and its answer are a line of JSON each. The run answers from a thread of its own, so also while it is set up
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
-from overlap.record import SOCKET, has_owner, how_it_ended
-from overlap.run.control import ANSWER_S, Answer, Command, Steering, busy
+from overlap.record import RunFile, has_owner, how_it_ended
+from overlap.run.control import ANSWER_S, Answer, Command, RunControl, busy
 
 LINE_BYTES = 4096
 """A request is no longer."""
@@ -41,20 +41,20 @@ _ENDED: Answer = {"error": "the run has ended"}
 
 
 @contextmanager
-def listening(steering: Steering, path: Path) -> Iterator[None]:
+def listening(control: RunControl, path: Path) -> Iterator[None]:
     """Inside, the socket ``path`` takes commands of this user; behind it the run has ended.
 
     Raises OSError where no socket can be made there. For the one that holds the directory's lock: a socket that an
     earlier run left there goes.
     """
     ours = _bound(path)
-    server = _Server(steering, ours)
+    server = _Server(control, ours)
     try:
         server.start()
         try:
             yield
         finally:
-            steering.end()
+            control.end()
     finally:
         server.close()
         ours.close()
@@ -81,8 +81,8 @@ def _bound(path: Path) -> socket.socket:
 class _Server:
     """A thread with a loop of its own that answers what comes in on a socket."""
 
-    def __init__(self, steering: Steering, ours: socket.socket) -> None:
-        self._steering, self._ours = steering, ours
+    def __init__(self, control: RunControl, ours: socket.socket) -> None:
+        self._steering, self._ours = control, ours
         self._clients: set[asyncio.Task[None]] = set()
         self._up, self._over = threading.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -216,7 +216,7 @@ def _read(run: str, line: bytes) -> dict[str, Any]:
 def _exchange(folder: Path, request: bytes) -> bytes:
     with _directory(folder) as short, socket.socket(socket.AF_UNIX) as link:
         link.settimeout(ASK_S)
-        link.connect(f"{short}/{SOCKET}")
+        link.connect(f"{short}/{RunFile.SOCKET}")
         with suppress(ConnectionError):  # it may have said why
             link.sendall(request)
         with link.makefile("rb") as answers, suppress(ConnectionError):
@@ -241,7 +241,7 @@ def _silence(run: str, folder: Path) -> OverlapError:
     """Why nobody listens in a directory."""
     if has_owner(folder):
         return OverlapError(f"the run in {run} does not listen: it begins, ends, or could make no socket (see run.log)")
-    if not (folder / "config.yaml").is_file():
+    if not RunFile.CONFIG.of(folder).is_file():
         return ConfigError("RUN", run, "holds no run: name the directory of one (run.dir)")
     return ConfigError("RUN", run, f"no run goes on there: {how_it_ended(folder)}")
 

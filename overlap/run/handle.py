@@ -24,8 +24,8 @@ from typing import Any
 
 from overlap.config import Config
 from overlap.core import Task
-from overlap.errors import StoppedError
-from overlap.run.control import Steering
+from overlap.errors import StoppedError, one_line
+from overlap.run.control import RunControl
 from overlap.run.training import train
 
 LOOK_S = 0.5
@@ -34,7 +34,7 @@ BEGIN_S = 5.0
 """A thread that has not begun by then was never there."""
 
 
-class Run(Steering):
+class Run(RunControl):
     """A run that goes on. Leaving its ``with`` block stops it, in order, if it has not ended; an error of the run that
     ``wait`` has not raised is raised there.
     """
@@ -51,7 +51,7 @@ class Run(Steering):
         def work() -> None:
             self._begun.set()
             try:
-                self._figures = train(cfg, task, resume=resume, with_changes=with_changes, steering=self)
+                self._figures = train(cfg, task, resume=resume, with_changes=with_changes, control=self)
                 self.end(exit=self._figures.get("exit"))
             except BaseException as error:  # it is raised where somebody waits
                 self._error = error
@@ -118,7 +118,7 @@ class Run(Steering):
         self._await_end()
         if self._error is not None and not self._seen and not isinstance(self._error, StoppedError):
             self._seen = True
-            line = " ".join(f"{type(self._error).__name__}: {self._error}".split())
+            line = one_line(f"{type(self._error).__name__}: {self._error}")
             with contextlib.suppress(OSError, ValueError, AttributeError):  # the terminal has gone
                 print(f"overlap: the run in {self._name} failed: {line}", file=sys.stderr)
 

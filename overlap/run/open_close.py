@@ -1,6 +1,6 @@
-"""Doors are opened side by side and closed in reverse order, and the reaper knows their processes at every moment.
+"""Starts components side by side and closes them in reverse order; the reaper always knows their processes.
 
-made ──▶ start, all at once but those that wait ──▶ [work] ──▶ close, the last one first, each within CLOSE_S
+made ──▶ start, together unless one waits for another ──▶ [work] ──▶ close, the last one first, each within CLOSE_S
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from overlap.aio import unwrapped
 from overlap.errors import OverlapError
 from overlap.process import Reaper
 
-CLOSE_S = 25.0  # a door that has not closed by then is left to the reaper, which kills
+CLOSE_S = 25.0
+"""A component that has not closed by then is left to the reaper, which kills its processes."""
 
 
-class Door(Protocol):
+class Component(Protocol):
     """Engine, verifier or learner. One that can die by itself also has ``wait_dead``."""
 
     async def start(self) -> None: ...
@@ -32,85 +33,85 @@ Waits = Mapping[str, Callable[[], Awaitable[None]]]
 NOTHING: Waits = {}
 
 
-async def open_doors(
-    doors: Mapping[str, Door],
+async def open_components(
+    components: Mapping[str, Component],
     stack: AsyncExitStack,
     reaper: Reaper,
-    say: Callable[[str], None],
+    report_line: Callable[[str], None],
     waits: Waits = NOTHING,
 ) -> None:
-    """Start ``doors`` (by the names that messages call them), have ``stack`` close them, and ``reaper`` watch them.
-    ``waits``: what has to be done before a door of that name starts.
+    """Start ``components``, by the names that messages call them; have ``stack`` close them and ``reaper`` watch them.
+    ``waits``: what has to be done before the component of that name starts.
 
-    They are closed, and their processes watched, also where the start fails or is cancelled; ``say`` is told of one
-    that does not close, or not in time. Until then what their start made is set aside.
+    They are closed, and their processes watched, also where the start fails or is cancelled; ``report_line`` gets a
+    line for each that does not close in time. Until ``stack`` ends, garbage collection skips what their start made.
 
-    Raises the first error of a door, and OverlapError where the machine has no room for one.
+    Raises the first error of a component, and OverlapError where the machine lacks memory, disk space or processes.
     """
-    for name, door in doors.items():
-        stack.push_async_callback(_close, name, door.close, say)
+    for name, component in components.items():
+        stack.push_async_callback(_close, name, component.close, report_line)
     try:
         with unwrapped():
-            await _start(doors, waits)
+            await _start(components, waits)
     finally:
-        for door in doors.values():
-            for pid in door.pids():
+        for component in components.values():
+            for pid in component.pids():
                 reaper.watch_pid(pid)
-    stack.enter_context(start_set_aside())
+    stack.enter_context(gc_frozen())
 
 
 @contextmanager
-def start_set_aside() -> Iterator[None]:
-    """Whatever there is now is not looked through for garbage inside: of modules and tokenizers that are some 370,000
-    objects, and on a slow machine a full collection of them stops the event loop for 215 to 360 ms.
+def gc_frozen() -> Iterator[None]:
+    """Inside, garbage collection leaves out all objects that exist now: modules and tokenizers are some 370,000 of
+    them, and on a slow machine a full collection stops the event loop for 215 to 360 ms.
     """
     before = gc.get_freeze_count()
     gc.freeze()
     try:
         yield
     finally:
-        if not before:  # else somebody has set things aside who is still there
+        if not before:  # else an outer caller still relies on it
             gc.unfreeze()
 
 
-async def _start(doors: Mapping[str, Door], waits: Waits) -> None:
-    """One that dies while another still starts ends it at once."""
-    left, watchers = len(doors), list[asyncio.Task[None]]()
+async def _start(components: Mapping[str, Component], waits: Waits) -> None:
+    """Start all; the death of one while another still starts is raised at once."""
+    left, watchers = len(components), list[asyncio.Task[None]]()
 
-    async def start(name: str, door: Door) -> None:
+    async def start(name: str, component: Component) -> None:
         nonlocal left
-        with _telling(name):
+        with _naming_in_errors(name):
             if name in waits:
                 await waits[name]()
-            await door.start()
+            await component.start()
         left -= 1
-        if left and hasattr(door, "wait_dead"):
-            watchers.append(tasks.create_task(door.wait_dead()))
+        if left and hasattr(component, "wait_dead"):
+            watchers.append(tasks.create_task(component.wait_dead()))
         for watcher in watchers if not left else ():
             watcher.cancel()
 
     async with asyncio.TaskGroup() as tasks:
-        for name, door in doors.items():
-            tasks.create_task(start(name, door))
+        for name, component in components.items():
+            tasks.create_task(start(name, component))
 
 
 @contextmanager
-def _telling(name: str) -> Iterator[None]:
+def _naming_in_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OverlapError:
         raise
-    except OSError as error:  # no process, descriptor or space is left
+    except OSError as error:  # out of processes, descriptors or space
         where = f"{error.filename}: " if error.filename else ""
-        way_out = "free memory, disk space or processes, and begin again"
+        way_out = "free memory, disk space or processes, and start again"
         raise OverlapError(f"the {name} cannot be started ({where}{error.strerror or error}); {way_out}") from error
 
 
-async def _close(name: str, close: Callable[[], Awaitable[None]], say: Callable[[str], None]) -> None:
+async def _close(name: str, close: Callable[[], Awaitable[None]], report_line: Callable[[str], None]) -> None:
     try:
         async with asyncio.timeout(CLOSE_S):
             await close()
     except TimeoutError:
-        say(f"the {name} did not close within {CLOSE_S:g} s; its processes are killed")
-    except Exception as error:  # whatever it is, it hides no error of the work, and costs no work that is done
-        say(f"the {name} did not close in order ({type(error).__name__}: {error}); its processes are killed")
+        report_line(f"the {name} did not close within {CLOSE_S:g} s; its processes are killed")
+    except Exception as error:  # whatever it is, it must neither hide an error of the work nor end it
+        report_line(f"the {name} did not close in order ({type(error).__name__}: {error}); its processes are killed")

@@ -1,191 +1,201 @@
-"""The real parts of a run: as many engines behind one door as its placement has seats for, and the verifier."""
+"""Makes the parts of a run: engines, learner and verifier, on this machine or on the nodes of a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from overlap.config import Config
 from overlap.core import Generator
 from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
-from overlap.prepare import Prepared, cluster_of
+from overlap.prepare import RunInputs, cluster_of
+from overlap.record import RunFile
 
 if TYPE_CHECKING:
     from overlap.cluster import Berths, ClusterPool, RankSite, RayFleet
-    from overlap.generate import Site
-    from overlap.learner import DeepSpeedLearner
+    from overlap.generate import EngineSite
+    from overlap.learner import ProcessLearner
     from overlap.server import HarnessTask
     from overlap.verify import SandboxVerifier
 
 
-def steady_engines(
-    prepared: Prepared,
-    placement: Placement,
-    scratch: Path,
-    *,
-    log: Path,
-    tell: Callable[[str], None],
-    watch: Callable[[int], None],
-    went_on: Callable[[float], None],
-    sites: Sites | None = None,
-) -> Generator:
-    """Engines for a trainer, each of which comes up again after a death; see ``SteadyGenerator`` for the rest."""
-    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+def _nothing(value: object) -> None:
+    pass
 
-    cfg, policy, where = prepared.cfg, prepared.policy, sites or Sites(prepared, placement, tell)
 
-    def steady(engine: int, alone: bool) -> Generator:
-        own, site = engine_log(log, engine, alone), where.of_engine(engine)
-        return SteadyGenerator(
-            lambda: VllmGenerator(cfg, policy, scratch, log=own, placement=placement, engine=engine, site=site),
-            alone=alone,
-            sleeps=placement.sleeps,
-            tell=tell,
-            watch=watch,
-            went_on=went_on,
+@dataclass
+class PartFactory:
+    """Makes parts; none of them is started. Engines and learner ranks on other nodes share one connection to the
+    cluster and know of each other's places.
+    """
+
+    inputs: RunInputs
+    placement: Placement
+    scratch: Path
+    log: Path
+    """Where the parts' processes print."""
+    report_line: Callable[[str], None] = print
+    watch_pid: Callable[[int], None] = _nothing
+    """Told of each process that is started after the parts are up."""
+
+    def training_engines(self, on_recovered: Callable[[float], None] = _nothing) -> Generator:
+        """Engines beside a learner. Each is started again after a death; ``on_recovered`` gets the seconds without."""
+        from overlap.generate import Engines
+
+        return Engines(
+            self._engine_makers(standalone=False),
+            sleeps=self.placement.sleeps,
+            notify=self.report_line,
+            watch=self.watch_pid,
+            on_recovered=on_recovered,
         )
 
-    count = len(placement.engines)
-    if count == 1:
-        return steady(0, True)
-    return Replicas([steady(engine, False) for engine in range(count)], sleeps=placement.sleeps)
+    def serving_engines(self) -> Generator:
+        """Engines that serve the policy's own weights, without a learner. On the nodes of a cluster, which may be lost,
+        each is started again after a death.
+        """
+        from overlap.generate import RESTARTS, Engines
 
+        return Engines(
+            self._engine_makers(standalone=True),
+            policy=RESTARTS if self.placement.nodes else None,
+            serving=True,
+            notify=self.report_line,
+            watch=self.watch_pid,
+        )
 
-def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """Where they take turns on their GPUs, the engines have theirs first, and sleep before the learner begins."""
+    def _engine_makers(self, *, standalone: bool) -> list[Callable[[], Generator]]:
+        """One function for each seat, which makes an engine there."""
+        from overlap.generate import EngineClient
 
-    async def asleep() -> None:
-        await generator.start()
-        await generator.sleep()
-
-    return {"learner": asleep} if placement.sleeps else {}
-
-
-def serving_engines(
-    prepared: Prepared,
-    placement: Placement,
-    scratch: Path,
-    *,
-    log: Path,
-    tell: Callable[[str], None] = print,
-    watch: Callable[[int], None] = lambda pid: None,
-) -> Generator:
-    """Engines that serve the policy's own weights, without a trainer. Over nodes, which may be lost, each comes up
-    again after a death; ``tell`` and ``watch``: see ``SteadyGenerator``.
-    """
-    from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
-
-    cfg, policy, where = prepared.cfg, prepared.policy, Sites(prepared, placement, tell)
-
-    def serving(engine: int, alone: bool) -> Generator:
-        own, site = engine_log(log, engine, alone), where.of_engine(engine)
-
-        def make() -> Generator:
-            return VllmGenerator(
-                cfg, policy, scratch, standalone=True, log=own, placement=placement, engine=engine, site=site
+        return [
+            partial(
+                EngineClient,
+                self.inputs.cfg,
+                self.inputs.policy,
+                self.scratch,
+                standalone=standalone,
+                log=self._engine_log(engine),
+                placement=self.placement,
+                engine=engine,
+                site=self.engine_site(engine),
             )
+            for engine in range(len(self.placement.engines))
+        ]
 
-        return SteadyGenerator(make, alone=alone, serving=True, tell=tell, watch=watch) if placement.nodes else make()
+    def _engine_log(self, engine: int) -> Path:
+        """The output of a single engine goes to the log of the run, that of each of several to a file of its own."""
+        if len(self.placement.engines) == 1:
+            return self.log
+        folder = RunFile.ENGINES.of(self.log.parent)
+        folder.mkdir(exist_ok=True)
+        return folder / f"{engine}.log"
 
-    count = len(placement.engines)
-    if count == 1:
-        return serving(0, True)
-    return Replicas([serving(engine, False) for engine in range(count)], serving=True)
+    def learner(self) -> ProcessLearner:
+        from overlap.learner import ProcessLearner
 
+        cfg = self.inputs.cfg
+        return ProcessLearner(
+            cfg,
+            self.inputs.policy,
+            self.scratch,
+            critic=self.inputs.critic,
+            log=self.log,
+            total_updates=cfg.run.steps * cfg.learn.updates_per_step,
+            placement=self.placement,
+            site=self.rank_site(),
+        )
 
-class Sites:
-    """Where the engines and learner ranks of a run live, and go on living when a node is gone."""
+    def verifier(self) -> SandboxVerifier:
+        """The pool of sandboxes; with a cluster, over its nodes, beside the engines there."""
+        from overlap.verify import SandboxVerifier
 
-    def __init__(self, prepared: Prepared, placement: Placement, tell: Callable[[str], None]) -> None:
-        self._prepared, self._placement, self._tell = prepared, placement, tell
+        cfg, task = self.inputs.cfg, self.inputs.task
+        pool = self._cluster_pool if cfg.cluster.address else None
+        return SandboxVerifier(cfg, task, log=self.log, scratch=self.scratch, notify=self.report_line, pool=pool)
 
-    def of_engine(self, engine: int) -> Site | None:
-        """None: on this machine."""
-        if not self._placement.engines[engine].node:
+    def _cluster_pool(self) -> ClusterPool:
+        from overlap.cluster import ClusterPool, RayMembers  # imports Ray
+
+        cfg = self.inputs.cfg
+        members = RayMembers(
+            cluster_of(cfg),
+            isolation=cfg.verify.isolation,
+            packages=tuple(self.inputs.task.packages),
+            workers=cfg.verify.workers,
+            bound=lambda node: bound_cores(self.placement, node.name),
+        )
+        return ClusterPool(members, tell=self.report_line)
+
+    def with_episodes(self, engines: Generator, verifier: SandboxVerifier) -> Generator:
+        """The engines themselves, or, for a task with rollouts of several turns, what runs its episodes on them."""
+        cfg, task, tokenizer = self.inputs.cfg, self.inputs.task, self.inputs.tokenizer
+        rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
+        command = cfg.episode.command
+        if rollout is None and not command:
+            return engines
+        from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
+
+        if command:
+            gateway, name = Gateway(), "episode.command"
+            harness_task = cast("HarnessTask", task)
+            rollout = HarnessRollout(
+                command, harness_task, gateway, self.scratch, lambda prompt: tokenizer.decode(list(prompt.token_ids))
+            )
+        return episodes(
+            cfg, engines, ChatTemplate(tokenizer), rollout, name, verifier.judge, gateway, tuple(task.packages)
+        )
+
+    def engine_site(self, engine: int) -> EngineSite | None:
+        """Where an engine's process is started; None: on this machine."""
+        if not self.placement.engines[engine].node:
             return None
         from overlap.cluster import FarSite
 
-        return FarSite(self._fleet, self._berths)
+        return FarSite(self._engine_fleet, self._berths)
 
-    def of_ranks(self) -> RankSite | None:
-        """None: all of them are on this machine."""
-        if not self._placement.rank_nodes:
+    def rank_site(self) -> RankSite | None:
+        """Where the processes of the learner ranks are started; None: all of them on this machine."""
+        if not self.placement.rank_nodes:
             return None
         from overlap.cluster import RankSite
 
-        critic = [self._prepared.critic] if self._prepared.critic else []
-        return RankSite(self._made(*critic), self._berths, self._tell)
+        critic = [self.inputs.critic] if self.inputs.critic else []
+        return RankSite(self._fleet(*critic), self._berths, self.report_line)
 
-    def _made(self, *more: Path) -> RayFleet:
+    def _fleet(self, *checkpoints: Path) -> RayFleet:
         from overlap.cluster import RayFleet  # imports Ray
 
-        cfg = self._prepared.cfg
-        return RayFleet(cluster_of(cfg), cfg.run.device, self._prepared.policy, *more)
+        cfg = self.inputs.cfg
+        return RayFleet(cluster_of(cfg), cfg.run.device, self.inputs.policy, *checkpoints)
 
     @cached_property
-    def _fleet(self) -> RayFleet:
-        return self._made()
+    def _engine_fleet(self) -> RayFleet:
+        return self._fleet()
 
     @cached_property
     def _berths(self) -> Berths:
         from overlap.cluster import Berths
 
-        return Berths(self._prepared.cfg, self._fleet, self._tell, self._fits)
+        return Berths(self.inputs.cfg, self._engine_fleet, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
-        asked = Asked(self._prepared.cfg, read_shape(self._prepared.policy))
-        return fits_on(asked, self._placement, seat, node)
+        asked = Asked(self.inputs.cfg, read_shape(self.inputs.policy))
+        return fits_on(asked, self.placement, seat, node)
 
 
-def learner_of(prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, sites: Sites) -> DeepSpeedLearner:
-    """The learner of a run."""
-    from overlap.learner import DeepSpeedLearner
-
-    cfg = prepared.cfg
-    return DeepSpeedLearner(
-        cfg,
-        prepared.policy,
-        scratch,
-        critic=prepared.critic,
-        log=log,
-        total_updates=cfg.run.steps * cfg.learn.updates_per_step,
-        placement=placement,
-        site=sites.of_ranks(),
-    )
-
-
-def rolling(prepared: Prepared, engines: Generator, verifier: SandboxVerifier, scratch: Path) -> Generator:
-    """The engines themselves, or, for a task of episodes, behind what rolls them out."""
-    cfg, task = prepared.cfg, prepared.task
-    rollout, gateway, name = getattr(task, "rollout", None), None, f"{type(task).__qualname__}.rollout"
-    if rollout is None and not cfg.episode.command:
-        return engines
-    from overlap.server import ChatTemplate, Gateway, HarnessRollout, episodes  # imports a web server
-
-    if cfg.episode.command:
-        gateway, name = Gateway(), "episode.command"
-        decode = prepared.tokenizer.decode
-        owing = cast("HarnessTask", task)
-        rollout = HarnessRollout(
-            cfg.episode.command, owing, gateway, scratch, lambda prompt: decode(list(prompt.token_ids))
-        )
-    template, packages = ChatTemplate(prepared.tokenizer), tuple(task.packages)
-    return episodes(cfg, engines, template, rollout, name, verifier.judge, gateway, packages)
-
-
-def sandbox_verifier(
-    prepared: Prepared, placement: Placement, scratch: Path, *, log: Path, tell: Callable[[str], None]
-) -> SandboxVerifier:
-    """The pool of sandboxes for the task of a run, on this machine or on the nodes of its cluster, beside its engines
-    there.
+def before_starts(generator: Generator, placement: Placement) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """What has to be done before a part of that name starts: where engines and learner take turns on their GPUs, the
+    engines start first, and sleep before the learner starts.
     """
-    from overlap.verify import SandboxVerifier
 
-    cfg, task = prepared.cfg, prepared.task
-    pool = cluster_pool(cfg, placement, tuple(task.packages), tell) if cfg.cluster.address else None
-    return SandboxVerifier(cfg, task, log=log, scratch=scratch, notify=tell, pool=pool)
+    async def start_and_sleep() -> None:
+        await generator.start()
+        await generator.sleep()
+
+    return {"learner": start_and_sleep} if placement.sleeps else {}
 
 
 def bound_cores(placement: Placement, node: str) -> int:
@@ -193,33 +203,3 @@ def bound_cores(placement: Placement, node: str) -> int:
     has more while it takes a step.
     """
     return sum(len(worker) for seat in placement.on(node) for worker in seat.cores) + len(placement.ranks_on(node))
-
-
-def cluster_pool(
-    cfg: Config, placement: Placement, packages: tuple[str, ...], tell: Callable[[str], None]
-) -> Callable[[], ClusterPool]:
-    """Makes a pool over the nodes at ``cluster.address``."""
-
-    def make() -> ClusterPool:
-        from overlap.cluster import ClusterPool, RayMembers  # imports Ray
-
-        verify = cfg.verify
-        members = RayMembers(
-            cluster_of(cfg),
-            isolation=verify.isolation,
-            packages=packages,
-            workers=verify.workers,
-            bound=lambda place: bound_cores(placement, place.name),
-        )
-        return ClusterPool(members, tell=tell)
-
-    return make
-
-
-def engine_log(log: Path, engine: int, alone: bool) -> Path:
-    """Where what an engine prints goes: into the log of the run, or, one of several, into a file of its own."""
-    if alone:
-        return log
-    folder = log.parent / "engines"
-    folder.mkdir(exist_ok=True)
-    return folder / f"{engine}.log"

@@ -1,6 +1,6 @@
 """A run whose learner died goes back to its newest checkpoint by itself, a bounded number of times.
 
-death ──▶ doors close ──▶ a pause ──▶ the directory goes back, as for --resume ──▶ doors open ──▶ on from there
+death ──▶ parts close ──▶ a pause ──▶ the directory goes back, as for --resume ──▶ parts start ──▶ on from there
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from overlap.aio import shielded_thread
 from overlap.config import Config
-from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError
-from overlap.record import Resumed, RunDir, go_back, latest
+from overlap.errors import LearnerDiedError, OverlapError, RunDirError, StoppedError, one_line
+from overlap.record import Resumed, RunDir, latest
+from overlap.record import go_back as rewind
 
 PAUSE_S = 5.0
 """Before the first restart, twice as long before each further one: what killed the learner may still be there."""
@@ -25,48 +26,56 @@ def death_in(error: BaseException | None) -> LearnerDiedError | None:
 
 
 class Restarts:
-    """Belongs to a session. ``begun`` is whether its doors were open once: a learner that cannot start is no death."""
+    """Counts and bounds the restarts of a session. ``begun`` is whether its parts were up once: a learner that cannot
+    start at all is not restarted.
+    """
 
-    def __init__(self, run: RunDir, cfg: Config, say: Callable[[str], None]) -> None:
+    def __init__(self, run: RunDir, cfg: Config, report_line: Callable[[str], None]) -> None:
         self.begun = False
-        self.told: list[str] = []
+        self.lines: list[str] = []
         """A line for each restart."""
-        self._run, self._cfg, self._say = run, cfg, say
+        self._run, self._cfg, self._report_line = run, cfg, report_line
 
     def possible(self, taken: int) -> bool:
-        """``taken`` steps by this session are lost unless there is a checkpoint."""
-        return self.begun and len(self.told) < self._cfg.run.restarts and (taken == 0 or self.goal is not None)
+        """Whether the run may go back: ``taken`` steps of this session would be lost without a checkpoint."""
+        return (
+            self.begun
+            and len(self.lines) < self._cfg.run.restarts
+            and (taken == 0 or self.newest_checkpoint is not None)
+        )
 
     def count(self, coming: int = 0) -> str:
-        """How many there were, with those to come, of how many there may be: "1 of 2"."""
-        return f"{len(self.told) + coming} of {self._cfg.run.restarts}"
+        """Restarts so far and ``coming``, of those allowed: "1 of 2"."""
+        return f"{len(self.lines) + coming} of {self._cfg.run.restarts}"
 
     def refuse(self) -> None:
-        """Say why the run does not go back after a death, unless it was not asked to."""
+        """Report why the run does not go back after a death, unless run.restarts is 0."""
         allowed = self._cfg.run.restarts
         if not self.begun or not allowed:
             return
-        if len(self.told) >= allowed:
-            self._say(f"the learner died once more than run.restarts={allowed} allows: the run does not go back again")
+        if len(self.lines) >= allowed:
+            self._report_line(
+                f"the learner died once more than run.restarts={allowed} allows: the run does not go back again"
+            )
         else:
-            self._say("there is no checkpoint that the run could go back to (run.save_every=N makes them)")
+            self._report_line("there is no checkpoint that the run could go back to (run.save_every=N makes them)")
 
-    async def back(self, death: LearnerDiedError) -> Resumed:
-        """Wait, then rewind the directory; returns where the run goes on. Raises ``death`` when that cannot be done."""
-        pause_s = PAUSE_S * 2 ** len(self.told)
-        goal = f"checkpoint {self.goal}" if self.goal else "its beginning"
-        times = f"{len(self.told) + 1} of run.restarts={self._cfg.run.restarts}"
-        self.told.append(f"{' '.join(str(death).split())}; the run goes back to {goal} ({times})")
-        self._say(f"{self.told[-1]} in {pause_s:g} s")
+    async def go_back(self, death: LearnerDiedError) -> Resumed:
+        """Wait, then rewind the directory. Returns where the run goes on; raises ``death`` when that cannot be done."""
+        pause_s = PAUSE_S * 2 ** len(self.lines)
+        target = f"checkpoint {self.newest_checkpoint}" if self.newest_checkpoint else "its beginning"
+        times = f"{len(self.lines) + 1} of run.restarts={self._cfg.run.restarts}"
+        self.lines.append(f"{one_line(death)}; the run goes back to {target} ({times})")
+        self._report_line(f"{self.lines[-1]} in {pause_s:g} s")
         await asyncio.sleep(pause_s)
         try:
-            return await shielded_thread(go_back, self._run, self._cfg)
+            return await shielded_thread(rewind, self._run, self._cfg)
         except OverlapError as second:
-            self._say(f"the run cannot go back: {second}")
+            self._report_line(f"the run cannot go back: {second}")
             raise death from second
 
     @property
-    def goal(self) -> str | None:
+    def newest_checkpoint(self) -> str | None:
         """Name of the newest checkpoint."""
         try:
             newest = latest(self._run.checkpoints)

@@ -13,10 +13,10 @@ from typing import Any
 from overlap.config import Config
 from overlap.core import Task
 from overlap.errors import ConfigError
-from overlap.prepare import Prepared, asked_for, check_place, plan_lines, prepare, seat
+from overlap.prepare import RunInputs, asked_for, check_place, plan_lines, prepare, seat
 from overlap.process import Interrupts, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, Rollouts, RunDir, quiet
-from overlap.run.control import Steering
+from overlap.run.control import RunControl
 from overlap.run.control_socket import listening
 from overlap.run.session import Session
 
@@ -29,7 +29,7 @@ def train(
     *,
     resume: bool = False,
     with_changes: bool = False,
-    steering: Steering | None = None,
+    control: RunControl | None = None,
     rollouts: str = "",
 ) -> dict[str, Any]:
     """Train a policy; returns the summary that is also in ``summary.json``.
@@ -39,7 +39,7 @@ def train(
         task: what is learned; default: the class that ``cfg.data.task`` names.
         resume: go on with the run in ``cfg.run.dir`` from its newest checkpoint.
         with_changes: also where ``cfg`` makes it another run than it was; ``config.yaml`` keeps what was changed.
-        steering: a hand on the run; ``overlap.start`` gives its own.
+        control: a hand on the run; ``overlap.start`` gives its own.
         rollouts: a run directory (or file) whose kept samples are learned from; no engine and no verifier is started.
 
     Raises:
@@ -51,36 +51,36 @@ def train(
     May be called from a script, a notebook (inside its running event loop) or a thread; it blocks until the run has
     ended. Signals go to the main thread: a run in another one is not ended by Ctrl-C there.
     """
-    began, steering = time.monotonic(), steering or Steering()
-    steering.refuse_stopped()
+    began, control = time.monotonic(), control or RunControl()
+    control.raise_if_stopped()
     check_place(cfg, resume=resume)
     with alone(cfg), handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
-        prepared = prepare(cfg, task, scratch)
-        seated = seat(cfg, engine=not rollouts)
-        kept = open_rollouts(prepared, rollouts, resume=resume) if rollouts else None
-        asked = asked_for(prepared, kept)
-        memory = seated.check(asked)
-        steering.refuse_stopped()
-        run, session_args = open_run(prepared, resume=resume, with_changes=with_changes)
+        inputs = prepare(cfg, task, scratch)
+        placed = seat(cfg, engine=not rollouts)
+        kept = open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
+        asked = asked_for(inputs, kept)
+        memory = placed.check(asked)
+        control.raise_if_stopped()
+        run, session_args = open_run(inputs, resume=resume, with_changes=with_changes)
         with ExitStack() as stack:
             stack.callback(run.close)
             console = stack.enter_context(quiet(run.log))
-            steering.enter("starting")
-            with run.losses.spared("ctl (overlap ctl cannot reach this run)"):
-                stack.enter_context(listening(steering, run.ctl))
+            control.enter("starting")
+            with run.failures.tolerate_write_errors("ctl (overlap ctl cannot reach this run)"):
+                stack.enter_context(listening(control, run.ctl))
                 reaper.watch_file(run.ctl)
             session = Session(
-                prepared,
-                seated.placement,
+                inputs,
+                placed.placement,
                 run,
                 scratch,
                 console,
                 reaper,
-                steering=steering,
+                control=control,
                 rollouts=kept,
                 **session_args,
             )
-            announce(console, run, plan_lines(prepared, asked, seated.seating(cfg), memory, kept) + seated.lines())
+            announce(console, run, plan_lines(inputs, asked, placed.seating(cfg), memory, kept) + placed.lines())
             return _conduct(session, interrupts, console, began)
 
 
@@ -98,7 +98,7 @@ def alone(cfg: Config) -> Iterator[None]:
 
 def _conduct(session: Session, interrupts: Interrupts, console: Console, began: float) -> dict[str, Any]:
     try:
-        run_to_end(session, interrupts, session.keeper.skip)
+        run_to_end(session, interrupts, session.policy_saver.skip)
     except BaseException as error:
         session.ended_by(error)
         try:
@@ -118,24 +118,24 @@ def _conclude(session: Session, console: Console, began: float) -> dict[str, Any
     return figures
 
 
-def open_run(prepared: Prepared, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
+def open_run(inputs: RunInputs, *, resume: bool, with_changes: bool = False) -> tuple[RunDir, dict[str, Any]]:
     """Make the run directory, or open the one to be resumed; returns it with what a Session needs to know."""
     from overlap.record import data_digest, reopen
 
-    cfg = prepared.cfg
-    data = data_digest(prepared.train) if resume or cfg.run.save_every or cfg.run.keep_rollouts else ""
+    cfg = inputs.cfg
+    data = data_digest(inputs.train) if resume or cfg.run.save_every or cfg.run.keep_rollouts else ""
     if not resume:
         return RunDir.create(cfg.run.dir, cfg.to_dict()), {"data": data}
     run, resumed = reopen(cfg, data, with_changes=with_changes, fits=partial(_fits, cfg))
     return run, {"data": data, "resumed": resumed}
 
 
-def check_resume(prepared: Prepared, *, with_changes: bool = False) -> None:
+def check_resume(inputs: RunInputs, *, with_changes: bool = False) -> None:
     """Refuse what ``open_run`` would refuse of a run that goes on, and change nothing. Raises ConfigError."""
     from overlap.record import check_reopen, data_digest
 
-    cfg = prepared.cfg
-    check_reopen(cfg, data_digest(prepared.train), with_changes=with_changes, fits=partial(_fits, cfg))
+    cfg = inputs.cfg
+    check_reopen(cfg, data_digest(inputs.train), with_changes=with_changes, fits=partial(_fits, cfg))
 
 
 def _fits(cfg: Config, checkpoint: Path) -> None:
@@ -145,7 +145,7 @@ def _fits(cfg: Config, checkpoint: Path) -> None:
     read_state(checkpoint / LEARNER, cfg)
 
 
-def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Rollouts:
+def open_rollouts(inputs: RunInputs, where: str, *, resume: bool = False) -> Rollouts:
     """The kept samples that a run shall learn from. Raises ConfigError where it could not."""
     from overlap.record import data_digest
     from overlap.replay import check_rollouts, rollouts_in
@@ -153,7 +153,7 @@ def open_rollouts(prepared: Prepared, where: str, *, resume: bool = False) -> Ro
     if resume:
         raise ConfigError("--from-rollouts", where, "begins a new run: leave --resume out")
     rollouts = Rollouts.load(rollouts_in(where)[0])
-    check_rollouts(rollouts, prepared.cfg, data_digest(prepared.train), prepared.train)
+    check_rollouts(rollouts, inputs.cfg, data_digest(inputs.train), inputs.train)
     return rollouts
 
 

@@ -34,8 +34,8 @@ from overlap.server.slots import EpisodeSlot
 from overlap.server.template import ChatTemplate
 from sandbox.core import Judgement, Limits, Problem, Program
 from sandbox.errors import SandboxError
-from sandbox.pool import Places
-from sandbox.session import Finished, Output, Session, Sessions
+from sandbox.pool import Slots
+from sandbox.session import Finished, Output, ProgramSession, Sessions
 
 TRIES = 2
 """Number of rollouts of an episode that meets faults of ours."""
@@ -67,7 +67,7 @@ class EpisodeSandbox:
 
     _judge: Judges
     _group: int
-    _session: Session
+    _session: ProgramSession
 
     async def run(self, problem: Problem, program: Program) -> Judgement:
         """Judge a program by the cases of ``problem``, in the pool that judges answers: use only cases that the policy
@@ -113,7 +113,7 @@ class Episodes:
     ) -> None:
         self._cfg, self._engine, self._template = cfg, engine, template
         self._rollout, self._name, self._judge = rollout, name, judge
-        self._places = Places(cfg.rollout.sequences)
+        self._places = Slots(cfg.rollout.sequences)
         self._gateway, self._opened = gateway, AsyncExitStack()
         self._sessions = Sessions(
             min(cfg.rollout.sequences, STATES),

@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sandbox.pool import Places
+from sandbox.pool import Slots
 
 
 class EpisodeSlot:
     """The slot of one episode. Of the episodes that wait, the lowest ``rank`` is next. Close it when that ends."""
 
-    def __init__(self, places: Places, rank: tuple[int, ...], idle_s: float) -> None:
+    def __init__(self, places: Slots, rank: tuple[int, ...], idle_s: float) -> None:
         self._places, self._rank, self._idle_s = places, rank, idle_s
         self._held: AsyncExitStack | None = None
         self._taking = asyncio.Lock()

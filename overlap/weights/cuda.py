@@ -26,13 +26,13 @@ from vllm.distributed.weight_transfer.packed_tensor import packed_ipc_producer
 from vllm.utils.network_utils import get_open_port
 
 from overlap.errors import LearnerError
-from overlap.weights.full import FullTensors, Sender
+from overlap.weights.full import FullTensors, WeightSender
 
 CHUNK_BYTES = 1 << 30
 """Of the buffer that ipc goes through, unless a single tensor is larger: then that is its size."""
 
 
-class Source(WeightSource):
+class TensorSource(WeightSource):
     """vLLM's view of :class:`~overlap.weights.full.FullTensors`."""
 
     def __init__(self, tensors: FullTensors) -> None:
@@ -61,7 +61,7 @@ class SilentClient:
         """The driver finishes them."""
 
 
-def open_cuda_sender(backend: str, *, rank: int, engine_devices: int, address: str, port: int) -> Sender:
+def open_cuda_sender(backend: str, *, rank: int, engine_devices: int, address: str, port: int) -> WeightSender:
     """Raises LearnerError for a backend that is not known."""
     if backend == "nccl":
         return NcclSender(rank, 1 + engine_devices, address, port)
@@ -102,7 +102,7 @@ class NcclSender:
         """Another group is met after one in which this failed."""
         if self._tensors is None:
             raise LearnerError("nothing was prepared to be sent")
-        source = Source(self._tensors)
+        source = TensorSource(self._tensors)
         try:
             if self._engine is None:
                 meeting = NCCLTrainerInitInfo(rank=self._rank, **self._meeting)

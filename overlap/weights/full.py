@@ -143,7 +143,7 @@ def full_tensors(module: Any, zero_stage: int, adapters: Mapping[str, LowRank] |
     return FullTensors(list(module.named_parameters()), zero_stage, adapters)
 
 
-class Sender(Protocol):
+class WeightSender(Protocol):
     """One rank's end of the transfer. See the top of this file for who calls what when."""
 
     def prepare(self, named_tensors: FullTensors, version: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from overlap.errors import LearnerError
-from overlap.weights.full import FullTensors, TensorMeta
+from overlap.weights.full import FullTensors, TensorMeta, WeightSender
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,3 +81,17 @@ class ShmSender:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def open_sender(
+    backend: str, *, rank: int, engine_devices: int = 1, address: str = "127.0.0.1", port: int = 0
+) -> WeightSender:
+    """The sending end of ``backend``; nccl meets the engine's devices at ``address`` and ``port`` (0: a free one).
+
+    Imports nothing of the engine for ``shm``. Raises LearnerError for a backend that is not known.
+    """
+    if backend == "shm":
+        return ShmSender(rank)
+    from overlap.weights.cuda import open_cuda_sender
+
+    return open_cuda_sender(backend, rank=rank, engine_devices=engine_devices, address=address, port=port)

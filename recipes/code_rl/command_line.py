@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from datetime import date
 from typing import NoReturn
 
+from overlap.errors import one_line
+
 
 class Parser(argparse.ArgumentParser):
     """Tells what is wrong in one line. Overrides (section.field=value) may stand anywhere."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"overlap: bad input: {' '.join(message.split())} (--help tells more)", file=sys.stderr)
+        print(f"overlap: bad input: {one_line(message)} (--help tells more)", file=sys.stderr)
         raise SystemExit(2)
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Problems from public formats: rows ──▶ CodeProblem, the format told by the columns (``FORMATS``).
+"""Problems from public formats: rows ──▶ CodeProblem. The format is recognised by the columns (``FORMATS``).
 
 A row that cannot be used never ends a run: it is left out, with its place and the reason. What raises is a source that
 cannot be read, or that holds nothing to train on.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from overlap.core import LeftOut
 from overlap.errors import ConfigError
@@ -26,31 +27,47 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import DUPLICATE, CodeProblem, Row, Unusable
 from recipes.code_rl.sources import read_rows
 
-__all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "load_problems", "reader_of"]
+__all__ = ["FORMATS", "CodeProblem", "Judging", "ProblemSet", "format_of", "load_problems"]
 
 Reader = Callable[[Row, Judging], CodeProblem]
 
-FORMATS: tuple[tuple[str, Set[str], Reader], ...] = (
-    ("our own", formats_own.COLUMNS, formats_own.read),
-    ("DeepCoder", formats_contest.DEEPCODER, formats_contest.read_deepcoder),
-    ("APPS, TACO", formats_contest.APPS, formats_contest.read_apps),
-    ("SYNTHETIC-1, SYNTHETIC-2", formats_contest.SYNTHETIC, formats_contest.read_synthetic),
-    ("verl", formats_contest.VERL, formats_contest.read_verl),
-    ("rStar-Coder", formats_contest.RSTAR, formats_contest.read_rstar),
-    ("LiveCodeBench", formats_judge.LIVECODEBENCH, formats_judge.read_livecodebench),
-    ("CodeContests", formats_judge.CODECONTESTS, formats_judge.read_codecontests),
-    ("CodeContests+", formats_judge.CODECONTESTS_PLUS, formats_judge.read_codecontests_plus),
-    ("Codeforces", formats_judge.CODEFORCES, formats_judge.read_codeforces),
-    ("BigCodeBench", formats_assert.BIGCODEBENCH, formats_assert.read_bigcodebench),
-    ("HumanEval, HumanEval+, LeetCode", formats_assert.HUMANEVAL, formats_assert.read_humaneval),
-    ("EvalPlus' releases", formats_evalplus.COLUMNS, formats_evalplus.read),
-    ("HumanEval-X", formats_assert.HUMANEVAL_X, formats_assert.read_humaneval_x),
-    ("KodCode", formats_assert.KODCODE, formats_assert.read_kodcode),
-    ("KodCode", formats_assert.KODCODE_CODE, formats_assert.read_kodcode),
-    ("SandboxFusion", formats_fusion.COLUMNS, formats_fusion.read),
-    ("MBPP, MBPP+", formats_assert.MBPP, formats_assert.read_mbpp),
+
+class Format(NamedTuple):
+    """A public format of problems."""
+
+    name: str
+    columns: str
+    """The columns that tell it from the others, separated by ", "."""
+    read: Reader
+
+    def fits(self, row: Row) -> bool:
+        return {*self.columns.split(", ")} <= row.values.keys()
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("our own", "statement, tests, kind", formats_own.read),
+    Format("DeepCoder", "problem, tests", formats_contest.read_deepcoder),
+    Format("APPS, TACO", "question, input_output", formats_contest.read_apps),
+    Format("SYNTHETIC-1, SYNTHETIC-2", "prompt, verification_info", formats_contest.read_synthetic),
+    Format("verl", "prompt, reward_model", formats_contest.read_verl),
+    Format("rStar-Coder", "question, inputs, outputs", formats_contest.read_rstar),
+    Format("LiveCodeBench", "question_content, public_test_cases", formats_judge.read_livecodebench),
+    Format("CodeContests", "description, public_tests", formats_judge.read_codecontests),
+    Format("CodeContests+", "description, test_cases", formats_judge.read_codecontests_plus),
+    Format("Codeforces", "description, official_tests", formats_judge.read_codeforces),
+    Format("BigCodeBench", "instruct_prompt, test, entry_point", formats_assert.read_bigcodebench),
+    Format("HumanEval, HumanEval+, LeetCode", "prompt, test, entry_point", formats_assert.read_humaneval),
+    Format(
+        "EvalPlus' releases", "prompt, entry_point, canonical_solution, base_input, plus_input", formats_evalplus.read
+    ),
+    Format("HumanEval-X", "prompt, test, declaration", formats_assert.read_humaneval_x),
+    Format("KodCode", "question, solution, test", formats_assert.read_kodcode),
+    Format("KodCode's test_code", "question, solution, test_code", formats_assert.read_kodcode),
+    Format("SandboxFusion", "content, labels", formats_fusion.read),
+    Format("MBPP, MBPP+", "test_list", formats_assert.read_mbpp),
 )
-"""Name, columns that a row of it has, reader. The first that fits is taken."""
+"""The first format whose columns a row has is taken. A new format needs an entry here, a line in docs/data.md, and a
+sample in tests/support/samples.py; a test names what is missing."""
 
 
 _UNFORESEEN = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
@@ -128,7 +145,7 @@ def read_problems(
         try:
             if not wanted(row):
                 continue
-            problem = reader_of(row)(row, judging)
+            problem = format_of(row).read(row, judging)
             _check_text(row, problem)
             if problem.id in places:
                 raise row.fault(problem.id, f"was already used at {places[problem.id]}; ids must be unique", DUPLICATE)
@@ -154,10 +171,10 @@ def _check_text(row: Row, problem: CodeProblem) -> None:
         raise row.fault(error.object[error.start : error.end], "is no Unicode text (a lone surrogate)") from error
 
 
-def reader_of(row: Row) -> Reader:
-    """The reader for this row's columns; an Unusable that names the known formats where none fits."""
-    for _, columns, reader in FORMATS:
-        if columns <= row.values.keys():
-            return reader
-    known = "; ".join(f"{name}: {', '.join(sorted(columns))}" for name, columns, _ in FORMATS)
-    raise row.fault(sorted(map(str, row.values)), f"these columns are of no known format; needed are ({known})")
+def format_of(row: Row) -> Format:
+    """The format with this row's columns; an Unusable that names the known formats where none fits."""
+    for known_format in FORMATS:
+        if known_format.fits(row):
+            return known_format
+    known = "; ".join(f"{known.name}: {known.columns}" for known in FORMATS)
+    raise row.fault(sorted(map(str, row.values)), f"no known format has these columns; known are ({known})")

@@ -20,16 +20,16 @@ from typing import Any
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, show
-from overlap.commands import Parts, check_engines, run_standalone
+from overlap.commands import ServingParts, check_engines, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
-from overlap.evaluation import AnswerFile, Draw, complete
+from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
 from overlap.pipeline import Intake, check_intake, take_in
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
-from overlap.prepare import Prepared, check_device, load_tokenizer
-from overlap.record import Progress, plain, quiet
+from overlap.prepare import RunInputs, check_device, load_tokenizer
+from overlap.record import Progress, quiet, to_json_types
 from recipes.code_rl import evaluation_report as report
 from recipes.code_rl.command_line import Parser, counts, day, positive
 from recipes.code_rl.evaluation_sets import (
@@ -56,7 +56,7 @@ class Evaluation:
 
     cfg: Config
     sets: tuple[Asked, ...]
-    draw: Draw
+    draw: SamplingOptions
     ks: tuple[int, ...]
     out: Path | None
     limit: int | None
@@ -65,7 +65,7 @@ class Evaluation:
     file: AnswerFile | None = None
     seconds: float = 0.0
 
-    def prepare(self, scratch: Path, *, read_only: bool = False) -> Prepared:
+    def prepare(self, scratch: Path, *, read_only: bool = False) -> RunInputs:
         """Load policy, tokenizer and problems; open the file of answers. Raises ConfigError, RunDirError."""
         cfg = self.cfg
         with quiet(scratch / "prepare.log"):
@@ -89,7 +89,7 @@ class Evaluation:
         self.file = AnswerFile.read(path, law) if read_only else AnswerFile.open(path, law)
         # What an engine draws follows from its seed: one that goes on must not draw the same answers again.
         cfg = replace(cfg, run=replace(cfg.run, seed=cfg.run.seed + len(self.file.known)))
-        return Prepared(cfg, task, policy, tokenizer, (), prompts, self.intakes)
+        return RunInputs(cfg, task, policy, tokenizer, (), prompts, self.intakes)
 
     def wanted(self) -> tuple[str, ...]:
         """The doors that are needed: none where every answer is there, and judged."""
@@ -98,10 +98,10 @@ class Evaluation:
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
         return (*(("engine",) if undrawn else ()), *(("verifier",) if undrawn or unjudged else ()))
 
-    async def work(self, parts: Parts) -> None:
-        """Draw and judge what the file lacks."""
+    async def work(self, parts: ServingParts) -> None:
+        """SamplingOptions and judge what the file lacks."""
         assert self.file is not None
-        prompts, began = parts.prepared.heldout, time.monotonic()
+        prompts, began = parts.inputs.heldout, time.monotonic()
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
         parts.console.print(
             f"{len(prompts)} problems x {self.draw.samples} answers: {undrawn} to draw, {unjudged} more to judge; "
@@ -114,9 +114,9 @@ class Evaluation:
             told = _Told(progress, parts.console.tty)
             try:
                 doors, stall_s = (parts.generator, parts.verifier), self.cfg.run.stall_s
-                await complete(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
+                await complete_answers(*doors, prompts, self.draw, self.file, progress=told, stall_s=stall_s)
             except (asyncio.CancelledError, KeyboardInterrupt):
-                progress.say("stopped: the same command goes on from here")
+                progress.report_line("stopped: the same command goes on from here")
                 raise
             finally:
                 self.seconds = time.monotonic() - began
@@ -128,7 +128,7 @@ class Evaluation:
             report.set_figures(found, self.intakes[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
             for found in self.read
         ]
-        return report.evaluation(self.cfg.model.policy, self.file.law, self.draw.samples, sets, self.seconds)
+        return report.evaluation(self.cfg.model.policy, self.file.settings, self.draw.samples, sets, self.seconds)
 
 
 class _Told:
@@ -141,10 +141,10 @@ class _Told:
         self._progress.live(f"judged {done}/{of}")
         if not self._live and done * 10 // of > self._tenth:
             self._tenth = done * 10 // of
-            self._progress.say(f"judged {done}/{of}")
+            self._progress.report_line(f"judged {done}/{of}")
 
 
-def law_of(cfg: Config, policy: Path, draw: Draw) -> dict[str, Any]:
+def law_of(cfg: Config, policy: Path, draw: SamplingOptions) -> dict[str, Any]:
     """What answers are drawn by. How many there are is no part of it."""
     return {
         "policy": policy_digest(policy),
@@ -214,7 +214,7 @@ def evaluation_of(args: argparse.Namespace) -> Evaluation:
     cfg = _with_model(cfg, policy=policy or cfg.model.policy, response_tokens=tokens)
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         raise ConfigError("--out", str(args.out), "is a file; name a folder")
-    draw = Draw(args.samples, args.temperature, args.top_p)
+    draw = SamplingOptions(args.samples, args.temperature, args.top_p)
     ks = args.k or tuple(k for k in (1, 8) if k <= draw.samples)
     if ks[-1] > draw.samples:
         raise ConfigError("--k", ks[-1], f"pass@k needs k samples: use at most --samples={draw.samples}")
@@ -272,7 +272,7 @@ def evaluate(args: argparse.Namespace) -> int:
         figures = asked.figures()
         assert asked.out is not None
         target = asked.out / "evaluation.json"
-        write_atomic(target, json.dumps(plain(figures), indent=2, ensure_ascii=False) + "\n")
+        write_atomic(target, json.dumps(to_json_types(figures), indent=2, ensure_ascii=False) + "\n")
         show(report.table(figures), f"written to {target}")
     finally:
         if asked.file is not None:
@@ -284,15 +284,15 @@ def _dry_run(asked: Evaluation) -> None:
     from overlap.process import scratch_directory
 
     with scratch_directory() as (scratch, _):
-        prepared = asked.prepare(scratch, read_only=True)
-    prompts = prepared.heldout
+        inputs = asked.prepare(scratch, read_only=True)
+    prompts = inputs.heldout
     assert asked.file is not None
     undrawn, unjudged = asked.file.missing(prompts, asked.draw.samples)
     left_out = [f"left out  {name}: {line}" for name, intake in asked.intakes.items() for line in intake.lines()]
     sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.intakes.items()]
     show(*sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}")
     if "engine" in asked.wanted():
-        show(*(f"{name:<14} {value}" for name, value in check_engines(prepared)))
+        show(*(f"{name:<14} {value}" for name, value in check_engines(inputs)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,12 +18,6 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import LANGUAGE, REFERENCES_KEPT, CodeProblem, Row
 from sandbox.core import Case
 
-HUMANEVAL = frozenset({"prompt", "test", "entry_point"})
-HUMANEVAL_X = frozenset({"prompt", "test", "declaration"})
-MBPP = frozenset({"test_list"})
-KODCODE = frozenset({"question", "solution", "test"})
-KODCODE_CODE = frozenset({"question", "solution", "test_code"})
-BIGCODEBENCH = frozenset({"instruct_prompt", "test", "entry_point"})
 _DEF = re.compile(r"^(?:async )?def (\w+)", re.MULTILINE)
 
 

@@ -20,11 +20,6 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import LANGUAGE, NO_CODE, REFERENCES_KEPT, CodeProblem, Row, Unusable
 from recipes.code_rl.shapes import function_cases, function_name, pairs_of, stdio_cases
 
-DEEPCODER = frozenset({"problem", "tests"})
-APPS = frozenset({"question", "input_output"})
-SYNTHETIC = frozenset({"prompt", "verification_info"})
-VERL = frozenset({"prompt", "reward_model"})
-RSTAR = frozenset({"question", "inputs", "outputs"})
 _LEVELS = {"introductory": 1, "easy": 1, "interview": 2, "medium": 2, "competition": 3, "hard": 3}
 _IDS = ("id", "problem_id", "task_id", "question_id")
 

@@ -15,7 +15,6 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import UNJUDGEABLE, CodeProblem, Row
 from sandbox.core import Case
 
-COLUMNS = frozenset({"prompt", "entry_point", "canonical_solution", "base_input", "plus_input"})
 _FLOAT = 1e-6
 """Tolerance where floats are expected and the row names none."""
 _TEST = """

@@ -21,7 +21,6 @@ from recipes.code_rl.formats_contest import contest, unfenced
 from recipes.code_rl.formats_judge import unpacked
 from sandbox.core import Case
 
-COLUMNS = frozenset({"content", "labels"})
 _PACKED = re.compile(r"[A-Za-z0-9+/=\s]{16,}")
 _FENCED = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -23,11 +23,6 @@ from recipes.code_rl.formats_contest import contest
 from recipes.code_rl.shapes import pairs_of, stdio_cases
 from sandbox.core import Case, Program
 
-LIVECODEBENCH = frozenset({"question_content", "public_test_cases"})
-CODECONTESTS = frozenset({"description", "public_tests"})
-CODECONTESTS_PLUS = frozenset({"description", "test_cases"})
-CODEFORCES = frozenset({"description", "official_tests"})
-
 _PYTHON3 = 3
 """How CodeContests numbers the languages of its solutions: 1 Python 2, 2 C++, 3 Python 3, 4 Java."""
 _HEADER_FOLDERS = ("/usr/include", "/usr/local/include")

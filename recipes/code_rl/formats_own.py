@@ -13,8 +13,6 @@ from recipes.code_rl.cases import Judging
 from recipes.code_rl.core import LANGUAGE, CodeProblem, Row
 from sandbox.core import Case, Kind
 
-COLUMNS = frozenset({"statement", "tests", "kind"})
-
 
 def read(row: Row, judging: Judging) -> CodeProblem:
     named = row.text("kind")

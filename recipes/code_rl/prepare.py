@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from overlap.atomic import write_atomic
 from overlap.cli import command, ending_in_order, show
-from overlap.commands import Sandbox
+from overlap.commands import SandboxComponent
 from overlap.config import Config, load_config
 from overlap.core import LeftOut, Probe, Prompt
 from overlap.errors import ConfigError
@@ -30,7 +30,7 @@ from overlap.evaluation import FAILED, check_problems, digest_of, known_referenc
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, check_out, quiet
-from overlap.run import open_doors
+from overlap.run import open_components
 from overlap.task import Task, task_options
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.command_line import Parser, positive
@@ -183,7 +183,7 @@ class Preparation:
                 pool = open_pool(self.cfg, task, scratch)
                 async with AsyncExitStack() as stack:
                     if self.references:
-                        await open_doors({"sandbox": Sandbox(pool)}, stack, reaper, console.print)
+                        await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
                     await self._choose(pool, task, filters, console)
 
             run_to_end(work, interrupts)

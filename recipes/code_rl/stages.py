@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from overlap.cli import ELSEWHERE, command, dry_run, ending_in_order, plan_elsewhere, show
-from overlap.commands import export_command
-from overlap.config import Config, load_config
+from overlap.cli import command, ending_in_order, show
+from overlap.commands import ANY_CORES, dry_run, export_command, plan_devices
+from overlap.config import Config, last_override, load_config, without_override
 from overlap.errors import ConfigError
-from overlap.record import RunDir, check_out, holds_run, latest, load_state, resolve
+from overlap.record import RunDir, RunFile, check_out, exported_policy, holds_run, latest, load_state, resolve
 from overlap.run import ALL_SOLVED, train
 from recipes.code_rl.command_line import Parser
 from recipes.code_rl.prepare import AGAINST, FEWEST_TESTS, MARK, Preparation
@@ -48,14 +48,14 @@ class Stage:
     @property
     def policy(self) -> Path:
         """What it leaves at its end."""
-        return self.folder / "policy"
+        return RunFile.POLICY.of(self.folder)
 
     @property
     def exported(self) -> Path:
         """The policy of a stage that was stopped behind its last step: of its checkpoint."""
-        checkpoint = latest(self.folder / "checkpoints")
+        checkpoint = latest(RunFile.CHECKPOINTS.of(self.folder))
         step = load_state(checkpoint).step if checkpoint is not None else self.cfg.run.steps
-        return self.folder / f"policy-step-{step:06d}"
+        return exported_policy(self.folder, step)
 
     def beginning_with(self, policy: Path) -> Stage:
         """This stage, from a policy."""
@@ -68,14 +68,14 @@ class Stage:
         Raises ConfigError for one that has ended, and left neither a policy nor a checkpoint to make it of.
         """
         try:
-            summary = json.loads((self.folder / "summary.json").read_bytes())
+            summary = json.loads(RunFile.SUMMARY.of(self.folder).read_bytes())
             enough = summary["exit"] == ALL_SOLVED or summary["steps"] >= self.cfg.run.steps
             ended = summary["exit"] in _DONE and enough
         except (OSError, ValueError, KeyError, TypeError):
             ended = False
         if ended and (self.policy / "config.json").is_file():
             return "finished"
-        checkpoint = latest(self.folder / "checkpoints")
+        checkpoint = latest(RunFile.CHECKPOINTS.of(self.folder))
         if checkpoint is None and ended:
             way_out = "holds a finished stage without its policy/: put that back, or give the folder another name"
             raise ConfigError("run.dir", str(self.folder), way_out)
@@ -89,8 +89,7 @@ def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, .
 
     Raises ConfigError.
     """
-    where = [word.partition("=")[2] for word in overrides if word.partition("=")[0].strip() == "run.dir"]
-    given = [word for word in overrides if word.partition("=")[0].strip() != "run.dir"]
+    where, given = last_override(overrides, "run.dir"), without_override(overrides, "run.dir")
     stages: list[Stage] = []
     for file in files:
         cfg = load_config(file, given)
@@ -98,13 +97,13 @@ def stages_of(files: Sequence[Path], overrides: Sequence[str]) -> tuple[Stage, .
             raise ConfigError(
                 "run.dir", folder, f"a stage is found again by its directory: take {{time}} out of {file}"
             )
-        if where:
-            cfg = replace(cfg, run=replace(cfg.run, dir=str(Path(where[-1]) / Path(folder).name)))
+        if where is not None:
+            cfg = replace(cfg, run=replace(cfg.run, dir=str(Path(where) / Path(folder).name)))
         if cfg.run.dir in (stage.cfg.run.dir for stage in stages):
             raise ConfigError("run.dir", cfg.run.dir, "two stages would write there: give each another one")
         stage = Stage(file, cfg)
         stages.append(stage.beginning_with(stages[-1].policy) if stages else stage)
-    _check_order(files, [word for word in given if word.partition("=")[0].strip() != "model.policy"])
+    _check_order(files, without_override(given, "model.policy"))
     return tuple(stages)
 
 
@@ -113,7 +112,7 @@ def _check_order(files: Sequence[Path], overrides: Sequence[str]) -> None:
     ConfigError.
     """
     named = [load_config(file, overrides) for file in files]
-    made = [resolve(cfg.run.dir) / "policy" for cfg in named]
+    made = [RunFile.POLICY.of(resolve(cfg.run.dir)) for cfg in named]
     for number, cfg in enumerate(named):
         wanted = Path(cfg.model.policy).absolute()
         if wanted in made and made.index(wanted) != number - 1:
@@ -187,16 +186,15 @@ def show_stages(stages: Sequence[Stage], devices: str = "") -> int:
             continue
         if number > 1 and not Path(cfg.model.policy).is_dir():
             cfg = replace(cfg, model=replace(cfg.model, policy=stages[0].cfg.model.policy))
-        if devices:
-            plan_elsewhere(cfg, devices)
-        else:
-            dry_run(cfg, "", resume=state == "begun", with_changes=False)
+        resume = state == "begun"
+        for line in plan_devices(cfg, devices) if devices else dry_run(cfg, "", resume=resume, with_changes=False):
+            show(line)
     return 0
 
 
 def prepared(args: argparse.Namespace) -> list[str]:
     """The overrides, with ``data.train`` for the data that ``--prepare`` names, which is made where it is missing."""
-    own = any(word.partition("=")[0].strip() == "data.train" for word in args.overrides)
+    own = last_override(args.overrides, "data.train") is not None
     if args.prepare is None or own:
         return list(args.overrides)
     if not args.prepare.is_file():
@@ -231,7 +229,7 @@ def staged(args: argparse.Namespace) -> int:
             raise ConfigError(
                 "--devices", args.devices, "memory of other hardware is only planned: use it with --dry-run"
             )
-        return show_stages(stages_of(args.stages, [*args.overrides, *ELSEWHERE]), args.devices)
+        return show_stages(stages_of(args.stages, [*args.overrides, *ANY_CORES]), args.devices)
     stages_of(args.stages, args.overrides)  # wrong words are told before anything is prepared
     stages = stages_of(args.stages, prepared(args))
     return show_stages(stages) if args.dry_run else run_stages(stages)

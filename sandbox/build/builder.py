@@ -18,18 +18,18 @@ from sandbox.build.headers import Headers
 from sandbox.build.units import Unit
 from sandbox.core import MIB
 from sandbox.errors import SandboxError, not_started
-from sandbox.jail import Jail, Run, RunResult
+from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.languages import toolchain
 
 LOG_BYTES_MAX: Final = 64 << 10
 KEPT_BYTES_MAX: Final = 1024 * MIB
-_SHARE: Final = 16  # between two looks at its size, a worker adds no more than such a share of what may be kept
+_SHARE: Final = 16  # share of the cap that one worker may add between two checks of the directory's size
 _ELF: Final = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An artefact, or the log that says why there is none."""
+    """An artefact, or the log that says why compilation failed."""
 
     artefact: bytes | None
     log: str
@@ -37,7 +37,7 @@ class Build:
 
 
 class Builder:
-    """Compiles in a jail, into `directory` (removed by its owner), where only `shared` is for other uids to read."""
+    """Compiles in a jail, into `directory` (removed by its owner); only `shared` is readable by other uids."""
 
     def __init__(self, directory: str | Path, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         """Raises SandboxError when `directory` cannot be made."""
@@ -52,7 +52,7 @@ class Builder:
         self._added = 0
 
     def build(self, jail: Jail, unit: Unit, *, cancel_fd: int | None = None) -> Build:
-        """Raises SandboxError for our faults only; what the compiler objects to is in the log."""
+        """Compile a unit. Raises SandboxError for failures of the sandbox; the compiler's complaints are in the log."""
         try:
             return self._build(jail, unit, cancel_fd)
         except OSError as error:
@@ -69,12 +69,12 @@ class Builder:
                 os.utime(path)
             return found
         ahead = self.headers.flags(jail, language, cancel_fd=cancel_fd) if unit.wants_header else ()
-        run = Run(
+        run = JailedRun(
             language.compile_limits,
             argv=(*unit.argv, *ahead),
             files=unit.files,
             collect=unit.artifact,
-            environment=units.environment(language, language.compile_limits),
+            environment=units.environment_variables(language, language.compile_limits),
             runtime=language.compile_runtime,
             with_tools=True,
         )
@@ -82,14 +82,14 @@ class Builder:
         text_log = done.stderr[:LOG_BYTES_MAX].decode("utf-8", "replace")
         if done.collected is None:
             return Build(None, _objection(done) + text_log)
-        if units.is_native(language) and not done.collected.startswith(_ELF):
+        if units.is_native_language(language) and not done.collected.startswith(_ELF):
             return Build(None, "the compiler made no program that can be run, but a library or nothing\n" + text_log)
         self._keep(log, text_log.encode())
         self._keep(binary, done.collected)
         return Build(done.collected, text_log)
 
     def _keep(self, path: Path, content: bytes) -> None:
-        """Atomically, so that a second worker that builds the same sees all of it or nothing."""
+        """Write atomically: a second worker that builds the same unit sees the whole artefact or none."""
         part = path.with_name(f"{path.name}.{os.getpid()}")
         try:
             part.touch(mode=0o600)
@@ -104,9 +104,9 @@ class Builder:
             raise
 
     def _make_room(self) -> None:
-        """Remove what was used longest ago, until what is left is half of what may be kept.
+        """Remove the least recently used artefacts until half of the cap is left.
 
-        Other workers add to it too, so that with n of them it may be n sixteenths above that for a while.
+        With n workers the directory may exceed the cap by n sixteenths for a while.
         """
         files = []
         for entry in os.scandir(self.directory):

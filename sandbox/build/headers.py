@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.languages import Language, toolchain
 
 _BYTES_MAX: Final = 256 * MIB
@@ -24,7 +24,7 @@ _SOURCE, _ARTIFACT = "ahead.hpp", "ahead.gch"
 
 
 class Headers:
-    """Holds `directory`, which programs' compilers read and nobody but us writes."""
+    """Precompiled headers in `directory`, which compilers read and only the sandbox writes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -32,7 +32,9 @@ class Headers:
         directory.chmod(0o755)
 
     def flags(self, jail: Jail, language: Language, *, cancel_fd: int | None = None) -> tuple[str, ...]:
-        """What lets the compiler in `jail` find the header, made now if need be; () where there is none."""
+        """Return the compiler flags that make `jail` find the header, compiling it if needed; () where it cannot be
+        made.
+        """
         if jail.shared is None or jail.shared_from != str(self.directory):
             return ()
         argv = toolchain.fill(language, language.precompile, {"source": _SOURCE, "artifact": _ARTIFACT})
@@ -48,25 +50,25 @@ class Headers:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return  # another worker is at it
+                return  # another worker compiles it
             lock.seek(0)
             if lock.read() or ready.exists():
-                return  # tried before, without success, or made in this moment
+                return  # failed before, or finished in this moment
             content = self._compile(jail, language, argv, cancel_fd)
             if content is None:
                 lock.write("failed")
                 return
             ready.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            # The compiler comes here for the header itself where the compiled one does not apply.
+            # The compiler reads the header itself where the compiled one does not apply.
             (ready.parent / os.path.basename(language.header)).write_text(f"#include_next <{language.header}>\n")
             part.write_bytes(content)
             part.chmod(0o644)
             part.replace(ready)
 
     def _compile(self, jail: Jail, language: Language, argv: tuple[str, ...], cancel_fd: int | None) -> bytes | None:
-        """In a jail of its own, for the work directory of the others is too small for it."""
+        """Compile in a jail of its own: the work directory of the others is too small."""
         limits = replace(language.compile_limits, cpu_s=60.0, wall_s=180.0, file_bytes=_BYTES_MAX)
-        run = Run(
+        run = JailedRun(
             limits,
             argv=argv,
             files=((_SOURCE, f"#include <{language.header}>\n".encode()),),

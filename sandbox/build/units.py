@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.core import MIB, Case, Limits, Problem, Program
-from sandbox.jail import Run
-from sandbox.languages import Harness, Language, Layout, argument_types, lay_out, toolchain
+from sandbox.jail import JailedRun
+from sandbox.languages import Language, LanguageHarness, ProgramLayout, argument_types, lay_out, toolchain
 
-_RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects before it is ended
-_YOUNG_BYTES: Final = 64 * MIB  # of a heap are for young objects at most, so that a large array has room in the rest
+_RUNTIME_BYTES: Final = 96 * MIB  # left to a managed runtime beside its heap, so that it collects in time
+_YOUNG_BYTES: Final = 64 * MIB  # most that young objects get of a heap, so that a large array fits into the rest
 _FILES: Final = Path(__file__).parents[1] / "languages" / "harness"
 # C++'s comments and texts are passed over, so that only a class Solution of the program's own is found.
 _CPP_SOLUTION: Final = re.compile(
@@ -38,10 +38,10 @@ _GO_MAIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is compiled in the work directory, and how that is started."""
+    """A compilation in the work directory, and how its result is started."""
 
     language: Language
-    harness: Harness
+    harness: LanguageHarness
     files: tuple[tuple[str, bytes], ...]
     argv: tuple[str, ...]
     wants_header: bool
@@ -54,17 +54,17 @@ class Unit:
         return self.language.reports or self.harness is not _PLAIN
 
 
-_PLAIN: Final = Harness("its process has ended with exit code 0")
+_PLAIN: Final = LanguageHarness("its process has ended with exit code 0")
 
 
 class Misnamed(Exception):
-    """A program's file is called as one of ours."""
+    """A file of the program has the name of a file of the harness."""
 
 
-def compose(language: Language, problem: Problem, program: str | Layout, case: Case) -> Unit:
-    """A compilation of a program for a problem; of its cases only an assert's is part of it.
+def compose(language: Language, problem: Problem, program: str | ProgramLayout, case: Case) -> Unit:
+    """Compose the compilation of a program for a problem (of the cases only an assert's is part of it).
 
-    Raises ToolchainMissing, and Misnamed for the program's fault.
+    Raises ToolchainMissing, and Misnamed where the program is at fault.
     """
     layout = lay_out(language, Program(program)) if isinstance(program, str) else program
     source = layout.source
@@ -82,7 +82,10 @@ def compose(language: Language, problem: Problem, program: str | Layout, case: C
         text = rename_main(text, harness.rename_main)
     ours = _read((*language.compile_files, *harness.files))
     files = {name: encode_text(text) for name, text in layout.files} | {layout.main: encode_text(text)}
-    kept = {*dict(ours), *([] if is_native(language) or language.artifact == language.source else [language.artifact])}
+    kept = {
+        *dict(ours),
+        *([] if is_native_language(language) or language.artifact == language.source else [language.artifact]),
+    }
     if taken := {name.partition("/")[0] for name in files} & kept:
         raise Misnamed(f"{min(taken)!r} is the name of a file of the judge; give yours another")
     texts = [text] if len(layout.compiled) == 1 else [text for name, text in layout.files if name in layout.compiled]
@@ -94,46 +97,46 @@ def compose(language: Language, problem: Problem, program: str | Layout, case: C
     return Unit(language, harness, (*files.items(), *ours), argv, wants_header, artifact)
 
 
-def _parts(language: Language, harness: Harness, layout: Layout) -> list[str]:
+def _parts(language: Language, harness: LanguageHarness, layout: ProgramLayout) -> list[str]:
     """The compiler's argv, with one part for each source and for each part of {start}."""
     more = {"{source}": layout.compiled, "{start}": ("-start", layout.start) if layout.start else ()}
     return [piece for part in (*language.compile, *harness.compile) for piece in more.get(part, (part,))]
 
 
 def encode_text(text: str) -> bytes:
-    """A source as bytes: as it came, where it was no UTF-8."""
+    """Return the source as bytes, including bytes that were not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 
 
-def start(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> Run:
-    """The run of a built unit: `artefact` is a descriptor to execute, or the file that its runtime loads."""
+def start_unit(unit: Unit, limits: Limits, stdin: bytes, artefact: bytes | int, job: bytes) -> JailedRun:
+    """Return the run of a built unit. `artefact`: a descriptor to execute, or the file that its runtime loads."""
     language = unit.language
     names = {"artifact": unit.artifact, **_sizes(language, limits)}
     argv = toolchain.fill(language, unit.harness.run or language.run, names)
     files = _read(unit.harness.run_files)
     native = isinstance(artefact, int)
-    return Run(
+    return JailedRun(
         limits,
         stdin,
         job=job if unit.reports else None,
         argv=argv,
         program=artefact if isinstance(artefact, int) else None,
         files=files if isinstance(artefact, int) else ((unit.artifact, artefact), *files),
-        environment=environment(language, limits),
+        environment=environment_variables(language, limits),
         runtime=language.runtime,
         with_tools=not native,
     )
 
 
-def is_native(language: Language) -> bool:
+def is_native_language(language: Language) -> bool:
     """The artefact is executed itself, not loaded by a runtime."""
     return language.run[:1] == ("./{artifact}",)
 
 
-def environment(language: Language, limits: Limits) -> tuple[tuple[str, str], ...]:
+def environment_variables(language: Language, limits: Limits) -> tuple[tuple[str, str], ...]:
     sizes = _sizes(language, limits)
     return tuple((name, value.format_map(sizes)) for name, value in language.environment)
 
@@ -162,10 +165,10 @@ def _file(name: str) -> bytes:
 
 
 def callee(fn_name: str, source: str) -> dict[str, str]:
-    """How C++ names a function, and calls it with arguments whose types it is to work out.
+    """Return how C++ names and calls the function, deducing argument types from the cases.
 
-    A name without a class is a method where there is a class Solution, as in Python. A function is named by `::`, for
-    `using namespace std` may have brought another of that name.
+    A name without a class is a method where the program has a class Solution, as in Python. The `::` prefix avoids
+    names from `using namespace std`.
     """
     cls, _, name = fn_name.rpartition(".")
     if not cls and any(found["found"] for found in _CPP_SOLUTION.finditer(source)):

@@ -1,9 +1,8 @@
-"""Sets and dicts of what a program chose, in time that grows with its length.
+"""Build sets and dicts of values that a program chose, in linear time.
 
-Integers, floats and tuples have a hash that anybody can work out: n of them with one hash take n² comparisons, and half
-a million fit into a result. So their hashes are counted before a table is made of them, and what would take more than
-`PER_ITEM` comparisons an item is refused. (The powers of two, the worst of what is honest, take 95 in the largest
-result.)
+Hashes of integers, floats and tuples are predictable: n of them with one hash take n² comparisons, and half a million
+fit into a result. So hashes are counted before a table is built, and anything that would take more than `PER_ITEM`
+comparisons per item is refused. (The worst honest input, the powers of two, takes 95 in the largest result.)
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Crowded(ValueError):
 def make_set(items: Iterable[Any] = ()) -> set[Any]:
     """set(items). Raises Crowded, and TypeError as `set` does."""
     items = list(items)
-    check(items)
+    check_hashing_cost(items)
     return set(items)
 
 
@@ -35,16 +34,16 @@ def make_dict(items: Any = (), **named: Any) -> dict[Any, Any]:
     """dict(items, **named). Raises Crowded, and what `dict` raises."""
     if not isinstance(items, dict):
         items = [(key, value) for key, value in items]
-        check([key for key, _ in items])
+        check_hashing_cost([key for key, _ in items])
     return dict(items, **named)
 
 
-def check(items: Sequence[Hashable]) -> None:
+def check_hashing_cost(items: Sequence[Hashable]) -> None:
     """Raises Crowded for what would take too many comparisons in one table."""
     budget = PER_ITEM * len(items)
     if len(items) <= 2 * PER_ITEM:
         return
-    crowds = Counter(map(str, map(hash, items)))  # texts, whose own hash has a secret
+    crowds = Counter(map(str, map(hash, items)))  # texts, whose hashes are randomized
     if sum(size * size for size in crowds.values()) <= 2 * budget:
         return
     known: dict[str, list[Hashable]] = {}

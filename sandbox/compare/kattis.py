@@ -47,12 +47,12 @@ class Flags:
         return self.absolute is not None or self.relative is not None
 
 
-def parse(mode: str) -> Callable[[bytes, bytes], bool] | None:
+def kattis_comparison(mode: str) -> Callable[[bytes, bytes], bool] | None:
     """The comparison of a mode `kattis(...)`; None for another mode. Raises InvalidProblem for its arguments."""
     if not (found := _MODE.fullmatch(mode)):
         return None
     flags = read_flags((found[1] or "").split())
-    return lambda output, expected: matches(output, expected, flags)
+    return lambda output, expected: kattis_equal(output, expected, flags)
 
 
 def read_flags(arguments: Sequence[str]) -> Flags:
@@ -81,7 +81,7 @@ def _eps(name: str, text: str) -> float:
     return number
 
 
-def matches(output: bytes, expected: bytes, flags: Flags) -> bool:
+def kattis_equal(output: bytes, expected: bytes, flags: Flags) -> bool:
     """Runs and tokens are taken one at a time: an output may be 16 MB of either."""
     if output == expected:
         return True

@@ -13,7 +13,7 @@
 A number is ASCII decimal: sign, digits, one dot, exponent of up to six digits; 0x10 and 1_000 are texts. In tokens,
 007 is not 7: integers are compared as text. In float(eps), 007 is 7 and 1e3 is 1000, however many digits there are;
 nan equals nan, and inf or infinity, in any case, one of the same sign, and nothing else. Add a mode by one entry in
-`_MODES`. Values of functions are compared with their types whatever the mode; only the eps of float(eps) reaches the
+`MODES`. Values of functions are compared with their types whatever the mode; only the eps of float(eps) reaches the
 floats in them, and lets a float stand where an integer is expected.
 
 All of it takes time that grows with the bytes compared: no pattern here can match one text in two ways.
@@ -46,13 +46,13 @@ def parse_mode(mode: str) -> Matcher:
     if base != mode and (base in ("lines", "tokens") or _eps(base)):
         matcher = parse_mode(base)
         return lambda output, expected: matcher(output.lower(), expected.lower())
-    if found := _MODES.get(mode):
+    if found := MODES.get(mode):
         return found
     if eps := _eps(mode):
         return _float_matcher(eps)
     if packaged := _packaged(mode):
         return packaged
-    names = ", ".join([*_MODES, CHECKER, "float(1e-6)", "kattis(float_tolerance 1e-6)", "tokens+ignore_case"])
+    names = ", ".join([*MODES, CHECKER, "float(1e-6)", "kattis(float_tolerance 1e-6)", "tokens+ignore_case"])
     raise InvalidProblem(f"compare={mode!r} is unknown; use one of {names}")
 
 
@@ -61,7 +61,7 @@ def _packaged(mode: str) -> Matcher | None:
         return None
     from sandbox.compare import kattis  # here, because the zygote imports this module and forks for every run
 
-    return kattis.parse(mode)
+    return kattis.kattis_comparison(mode)
 
 
 def check_mode(mode: str) -> None:
@@ -147,7 +147,7 @@ def _same_special(token: bytes, expected: bytes) -> bool:
     return bool(mine[2]) or (mine[1] == b"-") == (theirs[1] == b"-")
 
 
-_MODES: Final[dict[str, Matcher]] = {
+MODES: Final[dict[str, Matcher]] = {
     "exact": _exact,
     "lines": _lines,
     "tokens": _tokens_with(_same_number),

@@ -49,7 +49,7 @@ class Unencodable(Exception):
 Other = Callable[[Any, int], Any]
 
 
-def encode(value: Any, depth: int = 0, other: Other | None = None) -> Any:
+def encode_value(value: Any, depth: int = 0, other: Other | None = None) -> Any:
     """`value` as JSON data. `other` is asked for what has no form, with the depth. Raises Unencodable."""
     kind = type(value)
     if value is None or kind in (bool, str, float):
@@ -59,12 +59,12 @@ def encode(value: Any, depth: int = 0, other: Other | None = None) -> Any:
     if depth >= DEPTH_MAX:
         raise Unencodable(f"a value nested deeper than {DEPTH_MAX}")
     if kind is list:
-        return [encode(item, depth + 1, other) for item in value]
+        return [encode_value(item, depth + 1, other) for item in value]
     for tag, known in (("t", tuple), ("s", set), ("z", frozenset)):
         if kind is known:
-            return {tag: [encode(item, depth + 1, other) for item in value]}
+            return {tag: [encode_value(item, depth + 1, other) for item in value]}
     if kind in _DICTS:
-        return {"d": [[encode(k, depth + 1, other), encode(v, depth + 1, other)] for k, v in value.items()]}
+        return {"d": [[encode_value(k, depth + 1, other), encode_value(v, depth + 1, other)] for k, v in value.items()]}
     if kind is bytes:
         return {"b": value.hex()}
     if kind is complex:
@@ -74,18 +74,18 @@ def encode(value: Any, depth: int = 0, other: Other | None = None) -> Any:
 
 def _encode_rare(value: Any, kind: type, depth: int, other: Other | None) -> Any:
     if kind is deque:
-        return {"q": [encode(item, depth + 1, other) for item in value]}
+        return {"q": [encode_value(item, depth + 1, other) for item in value]}
     if kind is range and len(value) <= _ITEMS_MAX:
-        return {"r": [encode(part) for part in (value.start, value.stop, value.step)]}
+        return {"r": [encode_value(part) for part in (value.start, value.stop, value.step)]}
     if _is(kind, "fractions", "Fraction") and max(map(int.bit_length, value.as_integer_ratio())) <= _BITS_MAX:
-        return {"f": [encode(part) for part in value.as_integer_ratio()]}
+        return {"f": [encode_value(part) for part in value.as_integer_ratio()]}
     if _is(kind, "decimal", "Decimal") and _is_short(value):
         return {"n": str(value)}
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return {"t": [encode(item, depth + 1, other) for item in tuple.__iter__(value)]}
+        return {"t": [encode_value(item, depth + 1, other) for item in tuple.__iter__(value)]}
     plain = _scalar(value, kind)
     if type(plain) in (bool, int, float, complex, str):
-        return encode(plain, depth)
+        return encode_value(plain, depth)
     if other is not None:
         return other(value, depth)
     raise Unencodable(f"a {kind.__name__}")
@@ -113,11 +113,11 @@ def encode_lazy(value: Any, depth: int) -> Any:
     """An iterator, by all that it has still to give, or a view of a dict. Raises Unencodable."""
     kind = type(value)
     if kind in _VIEWS:
-        return {_VIEWS[kind]: [encode(item, depth + 1) for item in value]}
+        return {_VIEWS[kind]: [encode_value(item, depth + 1) for item in value]}
     if isinstance(value, Iterator):
         items = list(islice(value, _ITEMS_MAX + 1))
         if len(items) <= _ITEMS_MAX:
-            return {"g": [encode(item, depth + 1, encode_lazy) for item in items]}
+            return {"g": [encode_value(item, depth + 1, encode_lazy) for item in items]}
     raise Unencodable(f"a {kind.__name__}")
 
 
@@ -136,12 +136,12 @@ def acyclic() -> Iterator[None]:
 Known = Callable[[str, Any, int], Any]
 
 
-def decode(data: Any, depth: int = 0, other: Known | None = None) -> Any:
+def decode_value(data: Any, depth: int = 0, other: Known | None = None) -> Any:
     """The inverse of `encode`; `other` reads a tag that is not ours. Raises ValueError for anything else."""
     if depth > DEPTH_MAX:
         raise ValueError("nested too deep")
     if isinstance(data, list):
-        return [decode(item, depth + 1, other) for item in data]
+        return [decode_value(item, depth + 1, other) for item in data]
     if not isinstance(data, dict):
         return data
     if len(data) != 1:
@@ -161,12 +161,12 @@ def _decode_tagged(tag: str, body: Any, depth: int, other: Known | None) -> Any:
     if tag == "c":
         return complex(*body)
     if tag == "d":
-        pairs = [(decode(key, depth, other), decode(value, depth, other)) for key, value in body]
+        pairs = [(decode_value(key, depth, other), decode_value(value, depth, other)) for key, value in body]
         return hashed.make_dict(pairs)
     if tag in _ROWS:
-        return _ROWS[tag](decode(body, depth, other))
+        return _ROWS[tag](decode_value(body, depth, other))
     if tag in ("k", "v", "m"):
-        return _decode_view(tag, decode(body, depth, other))
+        return _decode_view(tag, decode_value(body, depth, other))
     if tag in ("r", "f", "n"):
         return _decode_number(tag, body)
     if other is not None:
@@ -191,7 +191,7 @@ def _decode_number(tag: str, body: Any) -> Any:
         if type(body) is not str or len(body) > 2 * _BITS_MAX or not _is_short(number := Decimal(body)):
             raise ValueError("not a decimal")
         return number
-    parts = decode(body)
+    parts = decode_value(body)
     if any(type(part) is not int for part in parts):
         raise ValueError("not whole numbers")
     if tag == "f":

@@ -1,9 +1,9 @@
-"""The nouns: problems, programs, judgements. They check themselves when they are made.
+"""Data types: problems, programs, limits, judgements. They validate themselves on construction.
 
-What for: what every room speaks of. Knows nothing of how a program is judged.
+Everything else in the sandbox uses them. They know nothing of how a program is judged.
 """
 
-from sandbox.core.checks import Convention, Isolation, Kind
+from sandbox.core.checks import Convention, Isolation, Kind, printable
 from sandbox.core.nouns import (
     COMPILE_LIMITS,
     MIB,
@@ -18,7 +18,6 @@ from sandbox.core.nouns import (
     Subtask,
     Verdict,
 )
-from sandbox.core.text import printable
 
 __all__ = [
     "COMPILE_LIMITS",

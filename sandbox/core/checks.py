@@ -1,7 +1,6 @@
-"""Could this problem tell a right program from a wrong one? Raises InvalidProblem, naming the field, if it could not.
+"""Check that a problem can tell a right program from a wrong one. Raises InvalidProblem that names the field.
 
-Called by the nouns when they are made and when they are read from JSON, so that "no tests" can never turn
-into "all tests passed".
+Called when a data type is constructed or read from JSON, so that "no tests" can never turn into "all tests passed".
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ Isolation = Literal["auto", "A", "B", "C"]
 FILES_MAX: Final = 1000
 NAMES_BYTES_MAX: Final = 24 << 10
 ARGUMENTS_BYTES_MAX: Final = 16 << 10
-"""As JSON: all that is said of a run is one message to its jail."""
+"""As JSON: everything about a run is one message to its jail."""
 FILES_BYTES_MAX: Final = 64 << 20
-"""Of a case: they lie in the work directory, beside those of a program."""
+"""Per case: they share the work directory with the files of a program."""
 POINTS_MAX: Final = 1e12
 _MODE_LENGTH_MAX: Final = 200
 
 
 def check_texts(where: str, noun: object, *names: str) -> None:
-    """These fields are texts. Raises InvalidProblem."""
+    """Check that these fields are texts. Raises InvalidProblem."""
     for name in names:
         value = getattr(noun, name)
         if not isinstance(value, str):
-            raise InvalidProblem(f"{where}: {name}={shown(value)}: must be text, not {type(value).__name__}")
+            raise InvalidProblem(f"{where}: {name}={quoted(value)}: must be text, not {type(value).__name__}")
 
 
-def shown(value: object) -> str:
-    """A value as a message quotes it."""
+def quoted(value: object) -> str:
+    """Return the value as a message quotes it."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of more than 4,300 digits
@@ -78,7 +77,7 @@ def check_program(program: Program) -> None:
 
 
 def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
-    """Names and texts, and every name below the directory that they lie in."""
+    """Check names and texts of files; every name must lie below the directory."""
     pairs = files if isinstance(files, tuple) else (files,)
     if not all(isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(x, str) for x in pair) for pair in pairs):
         raise error(f"{where}: files must be pairs of a name and a text")
@@ -87,7 +86,7 @@ def _check_files(where: str, files: object, error: type[SandboxError]) -> None:
         raise error(f"{where}: files: more than {FILES_MAX}, or names of more than {NAMES_BYTES_MAX} bytes as JSON")
     for name in names:
         if not _is_below(name):
-            raise error(f"{where}: files: {shown(name)} is no name below a directory; use one like 'lib/util.py'")
+            raise error(f"{where}: files: {quoted(name)} is no name below a directory; use one like 'lib/util.py'")
     folders = {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}
     if double := min(folders.intersection(names), default=None):
         raise error(f"{where}: files: {double!r} is there twice, as a file and as a folder")
@@ -108,11 +107,11 @@ def _is_below(name: str) -> bool:
 
 
 def check_keys(where: str, data: Any, known: Collection[str], required: Collection[str]) -> None:
-    """A JSON object with all `required` keys, and none but `known` ones."""
+    """Check for a JSON object with all `required` keys and no others than `known`."""
     if not isinstance(data, dict):
         raise InvalidProblem(f"{where}: must be a JSON object, not {type(data).__name__}")
     if unknown := sorted(set(data) - set(known)):
-        raise InvalidProblem(f"{where}: unknown key {shown(unknown[0])}; known keys: {', '.join(sorted(known))}")
+        raise InvalidProblem(f"{where}: unknown key {quoted(unknown[0])}; known keys: {', '.join(sorted(known))}")
     if missing := sorted(set(required) - set(data)):
         raise InvalidProblem(f"{where}: key {missing[0]!r} is missing")
 
@@ -120,7 +119,7 @@ def check_keys(where: str, data: Any, known: Collection[str], required: Collecti
 def _check_passes(where: str, problem: Problem) -> None:
     passes = problem.passes
     if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
-        raise InvalidProblem(f"{where}: passes={shown(passes)}: must be a whole number from 1 up")
+        raise InvalidProblem(f"{where}: passes={quoted(passes)}: must be a whole number from 1 up")
     if passes > 1 and (problem.convention != "kattis" or not (problem.checker or problem.interactor)):
         raise InvalidProblem(
             f"{where}: passes={passes}: only a checker or interactor of convention 'kattis' asks for more"
@@ -129,18 +128,18 @@ def _check_passes(where: str, problem: Problem) -> None:
 
 def _check_choice(where: str, field: str, value: object, known: Collection[str]) -> None:
     if value not in known:
-        raise InvalidProblem(f"{where}: {field}={shown(value)} is unknown; use one of {', '.join(known)}")
+        raise InvalidProblem(f"{where}: {field}={quoted(value)} is unknown; use one of {', '.join(known)}")
 
 
 def _check_referee(where: str, problem: Problem) -> None:
-    """A checker and an interactor are there exactly where somebody asks them."""
+    """Check that checker and interactor are given exactly where the problem uses them."""
     asked = {"checker": problem.compare == CHECKER, "interactor": problem.kind == "interactive"}
     if asked["checker"] and problem.kind != "stdio":
         raise InvalidProblem(f"{where}: compare='checker' judges the output of stdio problems, not {problem.kind!r}")
     for field, needed in asked.items():
         value = getattr(problem, field)
         if needed and not hasattr(value, "source"):
-            raise InvalidProblem(f"{where}: {field}={shown(value)}: give the {field} as a Program")
+            raise InvalidProblem(f"{where}: {field}={quoted(value)}: give the {field} as a Program")
         if needed and not (value.source or value.files):
             raise InvalidProblem(f"{where}: {field}: has neither a source nor files; give it one of them")
         if value is not None and not needed:
@@ -164,7 +163,7 @@ def _check_subtasks(where: str, problem: Problem) -> None:
         good = isinstance(points, int | float) and not isinstance(points, bool)
         if not good or not 0 <= points <= POINTS_MAX:
             raise InvalidProblem(
-                f"{where}: subtask {subtask.name!r}: points={shown(points)}: must be a number from 0 to {POINTS_MAX:g}"
+                f"{where}: subtask {subtask.name!r}: points={quoted(points)}: must be a number from 0 to {POINTS_MAX:g}"
             )
     if names and sum(subtask.points for subtask in problem.subtasks) == 0:
         raise InvalidProblem(f"{where}: subtasks: nobody can earn a point; give at least one of them points")
@@ -173,14 +172,14 @@ def _check_subtasks(where: str, problem: Problem) -> None:
 def _check_fn_name(where: str, fn_name: str | None) -> None:
     parts = (fn_name or "").split(".")
     if len(parts) > 2 or not all(part.isidentifier() for part in parts):
-        raise InvalidProblem(f"{where}: fn_name={shown(fn_name)}: a function problem needs 'name' or 'Class.method'")
+        raise InvalidProblem(f"{where}: fn_name={quoted(fn_name)}: a function problem needs 'name' or 'Class.method'")
 
 
 def _check_case(where: str, problem: Problem, case: Case) -> None:
     if not isinstance(case.input, str) or not isinstance(case.expected, str | None):
         raise InvalidProblem(f"{where}: input and expected must be text")
     if not isinstance(case.group, str | None):
-        raise InvalidProblem(f"{where}: group={shown(case.group)}: must be the name of a subtask, or null")
+        raise InvalidProblem(f"{where}: group={quoted(case.group)}: must be the name of a subtask, or null")
     for name in ("input", "expected") if problem.kind in ("stdio", "interactive") else ():  # what is sent as bytes
         _check_encodable(f"{where}.{name}", getattr(case, name) or "")
     _check_extras(where, problem, case)
@@ -211,11 +210,11 @@ def _check_encodable(where: str, text: str) -> None:
 
 
 def _check_extras(where: str, problem: Problem, case: Case) -> None:
-    """What most cases do not have."""
+    """Check the fields that most cases leave empty."""
     for field in ("arguments", "referee_arguments"):
         value = getattr(case, field)
         if not isinstance(value, tuple) or not all(isinstance(part, str) and "\0" not in part for part in value):
-            raise InvalidProblem(f"{where}: {field}={shown(value)}: must be a list of texts")
+            raise InvalidProblem(f"{where}: {field}={quoted(value)}: must be a list of texts")
         if value and len(json.dumps(value)) > ARGUMENTS_BYTES_MAX:
             raise InvalidProblem(f"{where}: {field} take more than {ARGUMENTS_BYTES_MAX} bytes as JSON; use a file")
     if case.files:
@@ -232,14 +231,14 @@ def _check_extras(where: str, problem: Problem, case: Case) -> None:
         check_texts(where, case, "compare")
         if problem.kind != "stdio" or CHECKER in (problem.compare, case.compare):
             raise InvalidProblem(
-                f"{where}: compare={shown(case.compare)}: a case of its own mode is for stdio without a checker"
+                f"{where}: compare={quoted(case.compare)}: a case of its own mode is for stdio without a checker"
             )
         _check_mode(where, case.compare)
 
 
 def _check_mode(where: str, mode: str) -> None:
     if len(mode) > _MODE_LENGTH_MAX:
-        raise InvalidProblem(f"{where}: compare={shown(mode)} is unknown")
+        raise InvalidProblem(f"{where}: compare={quoted(mode)} is unknown")
     check_mode(mode)
 
 
@@ -259,3 +258,13 @@ def _parse_json(where: str, text: str) -> Any:
         return loads(text)
     except ValueError as error:
         raise InvalidProblem(f"{where}: not JSON: {error}") from error
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""`text` with all but printable characters and those of `keep` escaped: no line, colour or cursor of its own.
+
+    The result can be encoded: a lone surrogate becomes `\udcff`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)

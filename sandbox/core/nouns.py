@@ -1,9 +1,9 @@
-"""The nouns of the sandbox: problems, programs, limits, verdicts. Frozen, typed, standard library only.
+"""Data types of the sandbox: problems, programs, limits, verdicts. Frozen, typed, standard library only.
 
     Problem × Program ──▶ judge ──▶ Judgement(CaseResult per case that ran)
 
-Bytes and seconds are in the field names. A noun checks itself when it is made: a Problem that cannot be judged
-raises InvalidProblem at once, so that "no tests" can never turn into "all tests passed".
+Units are in the field names. A Problem that cannot be judged raises InvalidProblem on construction, so that "no tests"
+can never turn into "all tests passed".
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
-from sandbox.core.checks import Convention, Kind, check_keys, check_problem, check_program, shown
+from sandbox.core.checks import Convention, Kind, check_keys, check_problem, check_program, quoted
 from sandbox.errors import InvalidProblem
 
 MIB: Final = 1 << 20
@@ -23,7 +23,7 @@ COUNT_MAX: Final = 1 << 20
 
 
 def freeze(noun: object, *names: str) -> None:
-    """Lists, as they come from JSON, are tuples in a noun."""
+    """Replace lists, which come from JSON, by tuples."""
     for name in names:
         value = getattr(noun, name)
         if isinstance(value, list) or (isinstance(value, tuple) and value):
@@ -32,7 +32,7 @@ def freeze(noun: object, *names: str) -> None:
 
 
 class Verdict(StrEnum):
-    """What a program did. Closed; values equal names."""
+    """What a program did. A closed set; values equal names."""
 
     AC = "AC"  # accepted
     WA = "WA"  # wrong answer
@@ -72,7 +72,7 @@ class Limits:
                 continue
             most = SECONDS_MAX if item.name.endswith("_s") else BYTES_MAX if item.name.endswith("_bytes") else COUNT_MAX
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-                raise InvalidProblem(f"limits.{item.name}={shown(value)}: must be a positive number, at most {most}")
+                raise InvalidProblem(f"limits.{item.name}={quoted(value)}: must be a positive number, at most {most}")
             if not item.name.endswith("_s") and not isinstance(value, int):
                 raise InvalidProblem(f"limits.{item.name}={value!r}: must be a whole number")
 
@@ -82,16 +82,11 @@ class Limits:
 
 
 COMPILE_LIMITS: Final = Limits(
-    cpu_s=15.0,
-    wall_s=40.0,
-    memory_bytes=1536 * MIB,
-    output_bytes=1 * MIB,
-    file_bytes=96 * MIB,
-    open_files=256,
+    cpu_s=15.0, wall_s=40.0, memory_bytes=1536 * MIB, output_bytes=1 * MIB, file_bytes=96 * MIB, open_files=256
 )
 
 REFEREE_LIMITS: Final = Limits(cpu_s=30.0, wall_s=120.0, memory_bytes=1024 * MIB, output_bytes=64 * MIB)
-"""Of a checker's or an interactor's run."""
+"""For one run of a checker or an interactor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +116,7 @@ class Case:
         freeze(self, "arguments", "files", "referee_arguments")
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict; what is as by default is left out, save input, expected and group."""
+        """Return a plain dict without the fields that have their default, except input, expected and group."""
         plain = {"input": self.input, "expected": self.expected, "group": self.group}
         return plain | {
             item.name: value for item in fields(self) if (value := getattr(self, item.name)) != item.default
@@ -138,15 +133,14 @@ class Subtask:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is judged: one source, or several files. Raises InvalidProgram where these cannot lie in one directory."""
+    """A program: one source, or several files. Raises InvalidProgram where the files cannot lie in one directory."""
 
     source: str = ""
     language: str = "python"
     files: tuple[tuple[str, str], ...] = ()
-    """Instead of `source`: names relative to the program's directory, and texts. All are there when it is compiled and
-    when it runs."""
+    """Instead of `source`: pairs of name and text. All files exist when the program is compiled and when it runs."""
     entry: str = ""
-    """Where it starts: a file, or Java's class. Without one, by the language's rule (see languages/layout.py)."""
+    """The file (Java: class) where the program starts. By default the language's rule (languages/layout.py)."""
 
     def __post_init__(self) -> None:
         freeze(self, "files")
@@ -155,7 +149,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a program is judged by. Raises InvalidProblem when it could not tell a right program from a wrong one."""
+    """Test cases and how to judge by them. Raises InvalidProblem if they cannot tell right from wrong."""
 
     id: str
     kind: Kind
@@ -168,20 +162,23 @@ class Problem:
     """A mode of sandbox/compare/modes.py: exact, tokens, float(1e-6), kattis(...), checker and so on."""
     limits: Limits = field(default_factory=Limits)
     language: str = "python"
-    """assert problems: the language of the tests, and so of every program."""
+    """assert problems: the language of the tests and of every program."""
     checker: Program | None = None
     """compare="checker": decides by input, output and expected answer; see sandbox/judging/referee.py."""
     interactor: Program | None = None
     """interactive problems: talks to the program and decides; see sandbox/judging/interactive.py."""
     convention: Convention = "testlib"
-    """How the checker or the interactor is called, and what its exit code says."""
+    """How checker or interactor is called, and what its exit code means."""
     referee_limits: Limits | None = None
     """Of the checker or the interactor; None means REFEREE_LIMITS."""
     passes: int = 1
-    """How often a program may run for a case. With more than one, the checker or interactor (convention kattis) that
-    accepts and leaves `nextpass.in` in its feedback directory has given the input of the next run."""
+    """Maximum number of runs per case.
+
+    With more than one, a checker or interactor (convention kattis) that accepts and writes `nextpass.in` into its
+    feedback directory provides the input of the next run.
+    """
     subtasks: tuple[Subtask, ...] = ()
-    """For a score by points; without any, the score is the share of the cases that pass."""
+    """Points per group of cases; without any, the score is the share of the cases that pass."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", tuple(self.cases))
@@ -225,7 +222,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case that ran. `message` is a short cause by whoever enforced it; it never holds the expected output."""
+    """Result of one case that ran. `message` is a short cause, and never holds the expected output."""
 
     index: int
     verdict: Verdict
@@ -243,20 +240,20 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The outcome for one program."""
+    """The result for one program."""
 
     problem_id: str
     verdict: Verdict
     """AC iff every case passed, otherwise that of the first case that failed."""
     cases: tuple[CaseResult, ...]
-    """Those that ran, in order; none when the program does not compile."""
+    """Results of the cases that ran, in order; empty when the program does not compile."""
     passed: int
     """Cases that passed. Those after an early stop did not run, and do not count as passed."""
     total: int
     weak: bool
     """True when a case was accepted on a completion token: the program could have forged it."""
     tier: str
-    """Isolation it ran under: A, B or C."""
+    """The isolation tier: A, B or C."""
     language: str
     toolchain: str
     compile_log: str
@@ -265,11 +262,11 @@ class Judgement:
     earned: float | None = None
     """0 to 1: points of the subtasks whose cases all passed, as a share of all points; None without subtasks."""
     node: str = ""
-    """Which of several machines judged it; "" where there is one."""
+    """The machine that judged, in a cluster; otherwise ""."""
 
     @property
     def score(self) -> float:
-        """0 to 1: by points where there are subtasks, otherwise the share of cases that passed."""
+        """The score from 0 to 1: by points where there are subtasks, otherwise the share of cases that passed."""
         if self.earned is not None:
             return self.earned
         return self.passed / self.total if self.total else 0.0
@@ -294,7 +291,7 @@ class Judgement:
 
 
 def _read(where: str, data: Any, cls: type[Any]) -> Any:
-    """A noun from its JSON object; null stays None."""
+    """Build a data type from its JSON object; null stays None."""
     if data is None:
         return None
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}

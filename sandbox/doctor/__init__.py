@@ -1,9 +1,6 @@
-"""What this machine can isolate, which languages work here, and how fast.
+"""What this machine can isolate, which languages work, and how fast: `sandbox doctor` and `sandbox bench`."""
 
-What for: `sandbox doctor` and `sandbox bench`. Knows nothing of any particular problem.
-"""
-
-from sandbox.doctor.bench import measure
+from sandbox.doctor.bench import measure_languages
 from sandbox.doctor.doctor import examine
 
-__all__ = ["examine", "measure"]
+__all__ = ["examine", "measure_languages"]

@@ -1,6 +1,6 @@
-"""How fast is this machine? Milliseconds per program, isolated and warm, beside the tier they were measured in.
+"""Measure milliseconds per program, isolated and warm.
 
-Each figure is the median over `rounds` programs; a machine that does other work shows more.
+Each figure is the median over `rounds` programs; a busy machine shows higher figures.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Figure:
     note: str = ""
 
 
-def measure(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
-    """{"tier", "rounds", "figures"}. Raises SandboxError when a program of ours is not accepted."""
+def measure_languages(isolation: Isolation = "auto", rounds: int = 30) -> dict[str, Any]:
+    """Return {"tier", "rounds", "figures"}. Raises SandboxError when a benchmark program is not accepted."""
     start = time.perf_counter()
     with Jail(isolation) as jail:
         figures = [Figure("start a jail", (time.perf_counter() - start) * 1e3)]

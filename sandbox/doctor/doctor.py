@@ -19,13 +19,12 @@ from subprocess import PIPE, TimeoutExpired
 from typing import Any, Final
 
 from sandbox.build import Builder
-from sandbox.core import Isolation
-from sandbox.doctor.selftest import self_test
+from sandbox.core import Isolation, Verdict
 from sandbox.errors import IsolationUnavailable, SandboxError
 from sandbox.jail import TIERS, Jail, start_process
-from sandbox.judging import Judge
+from sandbox.judging import Judge, control
 from sandbox.kernel import cgroup, landlock, linux, reserve_directory, seccomp, uids
-from sandbox.languages import LANGUAGES
+from sandbox.languages import LANGUAGES, Language
 from sandbox.zygote import namespaces
 
 _PROBE_S: Final = 30.0
@@ -51,12 +50,12 @@ class Line:
     detail: str
     repair: str = ""
     needed: bool = True
-    """False for what only makes it better, or serves one language."""
+    """False for a mechanism that is optional, or that serves one language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All lines, and the tier that `auto` would take; None when there is none."""
+    """All lines, and the tier that `auto` takes; None when there is none."""
 
     lines: tuple[Line, ...]
     tier: str | None
@@ -95,7 +94,7 @@ def _mechanisms() -> list[Line]:
 
 
 def _toolchains(tier: Isolation | None) -> list[Line]:
-    """Each language's own program, judged in the jail that `auto` gives."""
+    """Judge the sample program of each language in the jail that `auto` gives."""
     if tier is None:
         return []
     lines = []
@@ -112,7 +111,7 @@ def _toolchains(tier: Isolation | None) -> list[Line]:
 
 
 def main() -> None:
-    """In the probing process: one child per probe, as JSON on stdout. An empty text means that it works."""
+    """Probe each mechanism in a child process; print JSON in which an empty text means that it works."""
     print(json.dumps({name: _try(probe) for name, (probe, _, _) in _PROBES.items()}))
 
 
@@ -139,18 +138,18 @@ def _spaces(flags: int) -> Callable[[], None]:
 
 
 def _mount_room() -> None:
-    """The whole of tier A's room, from the maps to the new root."""
+    """Enter all namespaces of tier A, from the uid maps to the new root."""
     with tempfile.TemporaryDirectory() as root:
-        child = os.fork()  # whoever enters loses sight of `root`, and so could not remove it
+        child = os.fork()  # the child that enters can no longer see `root`, and so could not remove it
         if child == 0:
             os._exit(_build_room(root))
         if os.waitpid(child, 0)[1]:
-            raise OSError("the room cannot be built; is /proc masked?")
+            raise OSError("the new root cannot be built; is /proc masked?")
 
 
 def _build_room(root: str) -> int:
     try:
-        if pid := namespaces.enter():
+        if pid := namespaces.enter_namespaces():
             return 1 if os.waitpid(pid, 0)[1] else 0
         namespaces.build_root(root, work_bytes=1 << 20)
     except OSError as error:
@@ -161,18 +160,18 @@ def _build_room(root: str) -> int:
 
 def _filter() -> None:
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    seccomp.install()
+    seccomp.install_filter()
     try:
         linux.unshare(linux.CLONE_NEWUSER)
     except PermissionError:
         return
-    raise AssertionError("the filter was loaded, and does not filter")
+    raise AssertionError("the filter was loaded, but does not filter")
 
 
 def _listener() -> None:
-    """A forbidden call must be told by name, and its maker stay stopped until it is killed."""
+    """A forbidden call must be reported by name, and its caller stay stopped until it is killed."""
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    listener = seccomp.install(tell=True)
+    listener = seccomp.install_filter(report=True)
     if listener is None:
         raise OSError("the kernel has no listener for filters")
     child = os.fork()
@@ -184,7 +183,7 @@ def _listener() -> None:
     try:
         ready = select.select([listener], [], [], _PROBE_S / 3)[0]
         if not ready or seccomp.heard(listener) != "unshare":
-            raise AssertionError("a forbidden call was not told")
+            raise AssertionError("a forbidden call was not reported")
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -198,7 +197,7 @@ def _landlock() -> None:
         os.listdir("/etc")
     except PermissionError:
         return
-    raise AssertionError("the rules were loaded, and do not rule")
+    raise AssertionError("the rules were loaded, but have no effect")
 
 
 def _scoped() -> None:
@@ -207,7 +206,7 @@ def _scoped() -> None:
 
 
 def _second_uid() -> None:
-    if os.geteuid() == 0 and uids.claim() is None:
+    if os.geteuid() == 0 and uids.claim_uid() is None:
         raise OSError("root is the only uid in this container")
 
 
@@ -215,8 +214,8 @@ def _cgroup() -> None:
     name = f"{os.path.basename(reserve_directory())}.probe"
     group = cgroup.make(name)
     if group is None:
-        raise OSError("no cgroup with memory and pids that we may make a group in")
-    cgroup.remove(name)
+        raise OSError("no cgroup with memory and pids in which a group can be created")
+    cgroup.remove_cgroups(name)
 
 
 _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
@@ -233,3 +232,15 @@ _PROBES: Final[dict[str, tuple[Callable[[], None], str, bool]]] = {
     "landlock signal scope": (_scoped, _KERNEL, False),
     "cgroup": (_cgroup, _CGROUP, False),
 }
+
+
+def self_test(judge: Judge, language: Language) -> tuple[bool, str]:
+    """Return whether it passed, with the toolchain's version or what went wrong.
+
+    Raises SandboxError (ToolchainMissing).
+    """
+    done = judge.judge(*control.sample(language))
+    if done.verdict is Verdict.AC:
+        return True, done.toolchain
+    reason = done.compile_log or (done.cases[0].message if done.cases else "")
+    return False, f"{done.toolchain}: its self-test ended with {done.verdict}: {reason.strip()[:300]}"

@@ -1,20 +1,19 @@
-"""One confined process tree.
+"""One confined process tree, and the only interface to kernel, pyharness and zygote.
 
 Consumes  runs, with descriptors for all data; produces one RunResult each
 Waits for the control socket of the process inside
 Woken by  its answer, the end of the jail, or a limit
 
-The one face of kernel, pyharness and zygote together. The names below are imported when they are asked for: a pool's
-supervisor needs the fewest.
+Names are imported on first use: a pool's supervisor needs only a few.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.jail.jail import TIERS, Jail, find_packages
-    from sandbox.jail.run import Run, RunResult
+    from sandbox.jail.run import JailedRun, RunResult
     from sandbox.jail.spawn import start_process
-    from sandbox.zygote import WALL_STRETCH, descendants, end_children
+    from sandbox.zygote import WALL_STRETCH, descendant_pids, end_children
 else:
     from sandbox.lazy import names
 
@@ -22,9 +21,9 @@ else:
         __name__,
         {
             "jail": ("TIERS", "Jail", "find_packages"),
-            "run": ("Run", "RunResult"),
+            "run": ("JailedRun", "RunResult"),
             "spawn": ("start_process",),
-            ".zygote": ("WALL_STRETCH", "descendants", "end_children"),
+            ".zygote": ("WALL_STRETCH", "descendant_pids", "end_children"),
         },
     )
 
@@ -32,9 +31,9 @@ __all__ = [
     "TIERS",
     "WALL_STRETCH",
     "Jail",
-    "Run",
+    "JailedRun",
     "RunResult",
-    "descendants",
+    "descendant_pids",
     "end_children",
     "find_packages",
     "start_process",

@@ -22,7 +22,7 @@ from typing import Final
 
 from sandbox.core import MIB, Isolation
 from sandbox.errors import Cancelled, IsolationUnavailable, ToolchainMissing, WorkerDied
-from sandbox.jail.run import Run, RunResult, Sent
+from sandbox.jail.run import JailedRun, RunResult, Sent
 from sandbox.jail.tree import Tree
 from sandbox.kernel import uids
 from sandbox.languages import toolchain
@@ -34,7 +34,7 @@ TIERS: Final[tuple[Isolation, ...]] = ("A", "B")
 
 
 class Jail:
-    """One entered jail. Use as a context manager, or call `close`."""
+    """A started jail. Use as a context manager, or call `close`."""
 
     def __init__(
         self,
@@ -45,11 +45,12 @@ class Jail:
         packages: Packages = (),
         shared: str | None = None,
     ) -> None:
-        """Start it. Raises IsolationUnavailable when the machine cannot isolate as asked; `auto` never means C.
+        """Start the jail.
 
-        `packages` of this interpreter (("numpy",)) are imported once, for every Python program; they make each run
-        slower. Raises ToolchainMissing for one that is not installed. A mapping is what `find_packages` found.
-        `shared` is a directory of ours that every run sees, read-only: at `self.shared`, which is None where it cannot.
+        Raises IsolationUnavailable when the machine cannot isolate as requested; `auto` never means C. `packages` of
+        this interpreter (("numpy",)) are imported once, for every Python program, and make each run slower; a mapping
+        is the result of `find_packages`. Raises ToolchainMissing for a package that is not installed. `shared` is a
+        directory that every run sees read-only, at `self.shared` (None where that is not possible).
         """
         if isolation not in ("auto", *TIERS, "C"):
             raise IsolationUnavailable(f"isolation={isolation!r} is unknown; use auto, A, B or C")
@@ -77,31 +78,34 @@ class Jail:
         self.tier = self._tree.tier
         self.mechanisms = self._tree.mechanisms
         self.ahead = self._tree.ahead
-        """Runs that may be started beyond the one that is waited for."""
+        """Number of runs that may be started ahead of the one that is waited for."""
         self.shared = namespaces.SHARED if self.tier == "A" and shared else shared
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The zygote, or in tier A the one that waits for it outside."""
+        """The zygote; in tier A the process outside that waits for it."""
         assert self._tree.process is not None
         return self._tree.process
 
     @property
     def directory(self) -> str:
-        """Gone when the jail is closed."""
+        """Removed when the jail is closed."""
         return self._tree.directory
 
     @property
     def group(self) -> str:
-        """What its cgroup is called, where it has one."""
+        """Name of the jail's cgroup, if it has one."""
         return self._tree.group
 
     def pids(self) -> tuple[int, ...]:
-        """The first process of it, and of its partner; all others are below these."""
+        """The first processes of the jail and of its partner; all others descend from them."""
         return (self.process.pid, *(self._partner.pids() if self._partner is not None else ()))
 
     def partner(self) -> Jail:
-        """A second jail of the same tier, for who runs beside a program. Started on the first call, closed with us."""
+        """A second jail of the same tier, for a program that runs beside the judged one.
+
+        Started on first use, closed with this one.
+        """
         if self._partner is not None and self._partner.broken:
             self._partner.close()
             self._partner = None
@@ -115,31 +119,28 @@ class Jail:
             )
         return self._partner
 
-    def run(self, run: Run, *, cancel_fd: int | None = None) -> RunResult:
-        """Run it to its end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
+    def run(self, run: JailedRun, *, cancel_fd: int | None = None) -> RunResult:
+        """Run to the end. Raises WorkerDied when the jail fails, Cancelled when `cancel_fd` becomes readable."""
         self.start(run)
         return self.finish(cancel_fd=cancel_fd)
 
-    def start(self, run: Run) -> None:
-        """Hand a run to the jail, which does it when those before it have ended. `finish` takes the results in order.
-
-        Raises WorkerDied when the jail fails.
-        """
+    def start(self, run: JailedRun) -> None:
+        """Queue a run; `finish` returns the results in order. Raises WorkerDied when the jail fails."""
         if self.broken:
-            raise WorkerDied("the jail failed before; start another")
+            raise WorkerDied("the jail has failed; start another")
         self.runs += 1
         sent = Sent(run)
         self._under_way.append(sent)
         try:
             request, fds = sent.pack()
             self._tree.send(request, fds)
-        except (OSError, MemoryError) as error:  # whatever else is under way would be taken for this one
+        except (OSError, MemoryError) as error:  # else another result would be taken for this one
             raise self._fail(error) from error
 
     def finish(self, *, cancel_fd: int | None = None) -> RunResult:
-        """The result of the earliest run that is under way. Raises as `run` does; a cancel ends all that are."""
+        """Return the result of the earliest queued run. Raises like `run`; a cancel ends all queued runs."""
         if self.broken:
-            raise WorkerDied("the jail failed before; start another")
+            raise WorkerDied("the jail has failed; start another")
         limits = self._under_way[0].run.limits
         try:
             deadline = time.monotonic() + limits.wall_limit_s * WALL_STRETCH + _GRACE_S
@@ -159,25 +160,26 @@ class Jail:
         raise Cancelled("the run was cancelled")
 
     def drop(self, *, tell: bool = True) -> None:
-        """Cancel what is under way, and wait until it has ended. Raises WorkerDied when the jail fails."""
+        """Cancel all queued runs and wait for their end. Raises WorkerDied when the jail fails."""
         if tell and self._under_way and not self.broken:
-            with suppress(OSError):  # a dead zygote shows below
+            with suppress(OSError):  # a dead zygote is noticed below
                 self._tree.send(CANCEL)
         while self._under_way and not self.broken:
             with suppress(Cancelled):
                 self.finish()
 
     def is_running(self) -> bool:
-        """A process of the run that is under way is alive, and has not begun to end. For runs without a series."""
+        """Whether a process of the current run is alive and not yet exiting. For runs without a series."""
         return self._tree.is_running()
 
     def fileno(self) -> int:
-        """Readable when the run that is under way has ended, or the jail has."""
+        """A descriptor that becomes readable when the current run or the jail has ended."""
         return self._tree.control.fileno()
 
     def lap(self, cpu_s: float, wall_s: float) -> None:
-        """From here on the run that is under way may use so much more CPU time, and so much wall time: a program that
-        is asked many things is under limits for each. Nothing is answered. Raises WorkerDied when the jail fails.
+        """Grant the current run further CPU and wall time: a program that answers many calls has limits for each.
+
+        There is no reply. Raises WorkerDied when the jail fails.
         """
         try:
             self._tree.send(b"0 0 0\n" + json.dumps({"mode": "lap", "cpu_s": cpu_s, "wall_s": wall_s}).encode())
@@ -185,9 +187,9 @@ class Jail:
             raise self._fail(error) from error
 
     def forget(self) -> None:
-        """The program of the last series will not run again. Nothing is answered."""
+        """Announce that the program of the last series will not run again. There is no reply."""
         if not self.broken:
-            with suppress(OSError):  # a dead zygote shows in the next run
+            with suppress(OSError):  # a dead zygote is noticed in the next run
                 self._tree.send(FORGET)
 
     def _fail(self, error: Exception) -> WorkerDied:
@@ -201,7 +203,7 @@ class Jail:
                 os.close(fd)
 
     def close(self) -> None:
-        """End the jail and all that is in it; at most a few seconds. Safe to call twice."""
+        """End the jail and all its processes, within a few seconds. Safe to call twice."""
         if self._partner is not None:
             self._partner.close()
         self._tree.close()
@@ -230,6 +232,6 @@ def package_paths(name: str) -> list[str]:
         return []
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
-        raise ToolchainMissing(f"packages={name!r} is no package of {sys.executable}; install it there")
+        raise ToolchainMissing(f"packages={name!r} is not a package of {sys.executable}; install it there")
     home = os.path.realpath(spec.submodule_search_locations[0])
     return [path for path in (home, f"{home}.libs") if os.path.isdir(path)]

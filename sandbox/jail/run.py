@@ -1,4 +1,4 @@
-"""One run of a jail: what is asked, how it is sent, and what came of it. All bulk data is in memfds."""
+"""One run of a jail: request, transport and result. All bulk data is in memfds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sandbox.kernel import make_memfd, read_all
 from sandbox.languages import Runtime
 
 _NUMBERS: Final = ("cause", "exit_code", "signal", "cpu_s", "wall_s", "memory_bytes", "left_behind")
-_EXCERPT_BYTES: Final = 64 << 10  # of what nobody compares: stderr, and the output of a run that broke a limit
+_EXCERPT_BYTES: Final = 64 << 10  # of streams that are not compared: stderr, and output beyond a limit
 _FRAME_WEIGHT_MAX: Final = 150 * MIB
 _PLAIN: Final = Runtime()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class JailedRun:
     """One run of one program in a jail."""
 
     limits: Limits
@@ -33,8 +33,11 @@ class Run:
     files: tuple[tuple[str, bytes], ...] = ()
     """Files to put into the work directory first, by names relative to it."""
     pipes: tuple[int, int] | None = None
-    """Descriptors for stdin and stdout, which then is not collected: `stdin` is not used, `stdout` stays empty. The
-    jail lets go of its own when the program has them: who closes his as well sees that the program closes its."""
+    """Descriptors for stdin and stdout, which is then not collected: `stdin` is not used, `stdout` stays empty.
+
+    The jail closes its copies once the program has them, so a caller that closes its own sees when the program closes
+    its.
+    """
     code: int | None = None
     """Python harness: where the first run of a program leaves it compiled, and later ones find it (`new_memfd`)."""
     collect: str | None = None
@@ -46,10 +49,11 @@ class Run:
     runtime: Runtime = _PLAIN
     """What the runtime needs above the limits."""
     series: tuple[int, int] = (0, 0)
-    """Which program this is, and how many runs of it are expected from here on: with more than one they come faster.
-    The owner calls `Jail.forget` after the last."""
+    """Number of the program, and how many of its runs are expected from here on: with more than one they start faster.
+    The owner calls `Jail.forget` after the last.
+    """
     hold: bool = False
-    """Others are started before anybody waits for this one: its result may come with theirs, while there are any."""
+    """Further runs are queued before this result is read, so results may be sent together."""
     with_tools: bool = False
     """Native: argv[0] is a compiler or a runtime of ours, so it may read its files under a closed directory."""
 
@@ -66,7 +70,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did.
+    """Result of a run.
 
     `cause`: the limit that was enforced (cpu, wall, memory, output, disk, processes), "security: <call>", or None.
     """
@@ -87,15 +91,15 @@ class RunResult:
 
 
 def is_inside(name: str) -> bool:
-    """Does a relative name stay below the directory that it is relative to?"""
+    """Return whether a relative name stays below its directory."""
     parts = name.split("/")
     return "\0" not in name and not any(part in ("", ".", "..") for part in parts)
 
 
 class Sent:
-    """A run that is under way: its descriptors, and what they hold when it has ended."""
+    """A queued run: its descriptors, and their content when it has ended."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: JailedRun) -> None:
         self.run = run
         self.opened: list[int] = []
 
@@ -147,13 +151,15 @@ class Sent:
         return b"%d %d %d\n%b" % (*run.series, run.hold, _encode(how, run.limits, run.runtime)), fds
 
     def _young(self, program: int) -> int:
-        """It would tell each run how long ago it was compiled. What has a name is no memory of ours."""
+        """Its times would tell a run how long ago the program was compiled, so they are reset; a file with a name is
+        not touched.
+        """
         if os.fstat(program).st_nlink == 0:
             os.utime(program)
         return program
 
     def _own_copy(self, program: int) -> int:
-        """With our uid a program owns its binary, and could leave notes to its next case in times and mode."""
+        """A program with the judge's uid owns its binary and could leave notes to its next case in mode and times."""
         return self._memfd("program", read_all(program, os.fstat(program).st_size), seal=True)
 
     def _memfd(self, name: str, content: bytes = b"", *, seal: bool = False) -> int:
@@ -190,7 +196,7 @@ def _unpack(sizes: list[list[Any]], fd: int | None) -> tuple[tuple[str, bytes], 
 
 
 def _read_ends(fd: int, cap: int) -> bytes:
-    """All of it, or its beginning and its end, where a runtime says why it ends."""
+    """Return all of it, or its beginning and its end, where a runtime says why it ends."""
     size = os.fstat(fd).st_size
     if size <= cap:
         return read_all(fd, cap)
@@ -199,7 +205,7 @@ def _read_ends(fd: int, cap: int) -> bytes:
 
 @functools.lru_cache(8)
 def _encode(how: tuple[tuple[str, Any], ...], limits: Limits, runtime: Runtime) -> bytes:
-    """All of a request but its place among others: the same for most runs of a program."""
+    """The part of a request that is the same for most runs of a program."""
     return json.dumps({**dict(how), "limits": _wire_limits(limits, runtime)}).encode()
 
 
@@ -217,6 +223,6 @@ def _wire_limits(limits: Limits, runtime: Runtime) -> dict[str, Any]:
 
 
 def _weight(frame: bytes) -> int:
-    """No less than the bytes that a frame takes when it is read and its values are made: 5 MB of `[]` take 700 MB."""
+    """Estimate the memory, at least, that reading a frame and building its values takes: 5 MB of `[]` take 700 MB."""
     marks = ((b",", 48), (b"[", 144), (b"{", 300), (b'"', 28))
     return 3 * len(frame) + sum(cost * frame.count(mark) for mark, cost in marks)

@@ -1,4 +1,4 @@
-"""Start one of the sandbox's own processes by exec: no memory, environment or descriptors of the caller's go along."""
+"""Start one of the sandbox's own processes by exec, without memory, environment or descriptors of the caller."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def start_process(
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     ours = environment.current()
     theirs = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
-    theirs["LD_BIND_NOW"] = "1"  # else each fork resolves its symbols anew, and copies the tables for it
+    theirs["LD_BIND_NOW"] = "1"  # otherwise each fork resolves its symbols again, and copies the tables for it
     if seed_hashes:
-        theirs["PYTHONHASHSEED"] = "0"  # one program, one verdict: the order of a set is the same in every run
+        theirs["PYTHONHASHSEED"] = "0"  # the order of a set must be the same in every run
     theirs["SANDBOX_PATH"] = ours.get("SANDBOX_PATH", ours.get("PATH", ""))  # where tools are found
     theirs |= {name: ours[name] for name in _KEPT if name in ours}
     return Popen(

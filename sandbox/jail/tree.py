@@ -1,4 +1,4 @@
-"""The life of a jail's processes, as their owner holds it: started once, heard in time, ended with all they have.
+"""Start, supervise and end the processes of a jail, on the side of its owner.
 
     owner ── control socket ──▶ zygote (in the jail) ── fork ──▶ ...
 
@@ -23,7 +23,7 @@ from sandbox.core import Isolation
 from sandbox.errors import IsolationUnavailable, SandboxError, WorkerDied, not_started
 from sandbox.jail.spawn import start_process
 from sandbox.kernel import cgroup, group_name, linux, remove_tree, reserve_directory, uids
-from sandbox.zygote import CANCEL, descendants, is_ending
+from sandbox.zygote import CANCEL, descendant_pids, is_ending
 
 _MESSAGE_MAX: Final = 128 << 10
 _FDS_MAX: Final = 8
@@ -36,7 +36,10 @@ class Tree:
     """The processes of one jail, its directory and its cgroup."""
 
     def __init__(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> None:
-        """Start it. Raises IsolationUnavailable, WorkerDied, SandboxError when the machine has no room for it."""
+        """Start the processes.
+
+        Raises IsolationUnavailable, WorkerDied, SandboxError when the machine has no resources left.
+        """
         self.process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray(_MESSAGE_MAX)
         self._unread: deque[dict[str, Any]] = deque()
@@ -49,7 +52,7 @@ class Tree:
         self.ahead: int = ready["ahead"]
 
     def _start(self, tier: str, run_dir: str | None, work_bytes: int, show: dict[str, Any]) -> dict[str, Any]:
-        """What the zygote says when it is ready. Nothing is left of a start that fails."""
+        """Return the zygote's first message. A start that fails leaves nothing behind."""
         if run_dir and tier == "B" and os.geteuid() == 0 and not uids.may_enter(run_dir):
             run_dir = None  # its programs have another uid
         with ExitStack() as undo:
@@ -74,9 +77,9 @@ class Tree:
         socket.send_fds(self.control, [message], fds)
 
     def receive(self, deadline: float, cancel_fd: int | None = None) -> tuple[dict[str, Any], list[int]]:
-        """The zygote's next message. A zygote that is dead or silent past the deadline raises WorkerDied.
+        """Return the zygote's next message; cancels the current run when `cancel_fd` becomes readable.
 
-        It is told to cancel what it does when `cancel_fd` becomes readable.
+        Raises WorkerDied for a zygote that is dead, or silent past the deadline.
         """
         if self._unread:
             return self._unread.popleft(), []
@@ -102,20 +105,20 @@ class Tree:
             self.control.send(CANCEL)
 
     def is_running(self) -> bool:
-        """A program's process is alive, and has not begun to end."""
+        """Whether a program's process is alive and not yet exiting."""
         assert self.process is not None
         ours = self.guarded + (self.tier == "A")  # below the first process: a guard has a child, and so has a waiter
-        below = descendants(self.process.pid)[ours:]
+        below = descendant_pids(self.process.pid)[ours:]
         return not all(map(is_ending, below))
 
     def close(self) -> None:
-        """End all of it; at most a few seconds. Safe to call twice."""
+        """End all processes, within a few seconds. Safe to call twice."""
         self.control.close()
         if self.process is not None:
             try:
                 self.process.wait(_CLOSE_S)
             except subprocess.TimeoutExpired:
-                self.process.kill()  # its pid 1 dies with it
+                self.process.kill()  # the jail's pid 1 dies with it
                 self.process.wait()
-        cgroup.remove(self.group)
+        cgroup.remove_cgroups(self.group)
         remove_tree(self.directory)

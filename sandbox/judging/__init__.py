@@ -7,6 +7,6 @@ Woken by  the end of a run, whoever enforced it
 
 from sandbox.judging import control
 from sandbox.judging.judge import Judge, run_once
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.prepared import CompileError, PreparedProgram
 
-__all__ = ["CompileError", "Judge", "Prepared", "control", "run_once"]
+__all__ = ["CompileError", "Judge", "PreparedProgram", "control", "run_once"]

@@ -1,9 +1,9 @@
-"""A test in a jail of its own, beside the program's: does it hold?
+"""Run a test in a jail of its own, beside the program's jail.
 
     test's jail ──calls──▶ program's jail      one pipe each way; the test never sees the program's code, and the
-                ◀─values──                     program sees of the test what it is called with
+                ◀─values──                     program sees only the arguments of calls
 
-An end of either side is an end of file to the other, and both are under limits, so both end.
+The end of either side is an end of file for the other, and both have limits, so both end.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.jail import WALL_STRETCH, RunResult
 from sandbox.judging.assert_apart import Apart
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Prepared
+from sandbox.judging.prepared import CompileError, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision, decide_frame, decide_limits
 from sandbox.languages import Language
 
 _MEMORY_BYTES: Final = 1024 * MIB  # of the test's side, which holds what the program sends
 _FAREWELL_S: Final = 10.0
 _OWN_FAULTS: Final = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError", "SystemExit")
-"""What no value of the program's raises in a test: it was not made for a jail of its own."""
+"""Errors that a value of the program cannot cause: the test does not work in a jail of its own."""
 
 
 Talk = tuple[RunResult, Frame | None, RunResult | None, Frame | None]
 
 
-def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> Talk:
-    """How the program's run ended and then the test's: None where its text cannot be compiled.
+def run_apart(prepared: PreparedProgram, problem: Problem, case: Case, what: Apart) -> Talk:
+    """Return how the program's run ended and then the test's; None where the test cannot be compiled.
 
-    Raises CompileError for the program, SandboxError for us.
+    Raises CompileError for the program, SandboxError for the sandbox.
     """
     limits = problem.limits
     patient = replace(
@@ -41,7 +41,7 @@ def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> T
         wall_s=limits.wall_limit_s * WALL_STRETCH + _FAREWELL_S,
         memory_bytes=max(limits.memory_bytes, _MEMORY_BYTES),
     )
-    test = Prepared(
+    test = PreparedProgram(
         prepared.jail.partner(), prepared.builder, Program(case.input), problem, cancel_fd=prepared.cancel_fd
     )
     with ExitStack() as stack:
@@ -49,11 +49,7 @@ def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> T
         with ExitStack() as ends:
             program_in, test_out = _pipe(ends)
             test_in, program_out = _pipe(ends)
-            test.start(
-                patient,
-                job={"kind": "ask", **asdict(what)},
-                pipes=(test_in, test_out),
-            )
+            test.start(patient, job={"kind": "ask", **asdict(what)}, pipes=(test_in, test_out))
             prepared.start(limits, job={"kind": "serve", "classes": what.classes}, pipes=(program_in, program_out))
         done, frame = prepared.finish()
         try:
@@ -63,7 +59,7 @@ def converse(prepared: Prepared, problem: Problem, case: Case, what: Apart) -> T
 
 
 def decide(talk: Talk, what: Apart, limits: Limits, language: Language) -> Decision | None:
-    """The verdict; None where the test has to run beside the program."""
+    """Return the verdict; None where the test has to run beside the program."""
     done, frame, tested, said = talk
     if limited := decide_limits(done, limits):
         return limited
@@ -79,7 +75,7 @@ def decide(talk: Talk, what: Apart, limits: Limits, language: Language) -> Decis
 
 
 def _decide_failure(tested: RunResult, said: Frame | None, limits: Limits) -> Decision | None:
-    """Of a test that says the last word: what it says was made of the program's values."""
+    """Decide by a test whose result is final: its failures come from the program's values."""
     if limited := decide_limits(tested, limits):
         return limited
     if said is None:

@@ -1,6 +1,6 @@
-"""May a test run in a jail of its own, what does that need to know, and is it the last word?
+"""Decide whether a test can run in a jail of its own, what that needs, and whether its result is final.
 
-Asked of test and preamble alone, as all that says how strong a judgement is.
+Only test and preamble are read, as for everything that decides how strong a judgement is.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Apart:
     """What a jail of the test's own needs to know."""
 
     names: tuple[str, ...]
-    """The program's, if nothing else binds them there."""
+    """Names of the program, unless the test binds them."""
     entry: tuple[str, ...]
-    """The program's in any case."""
+    """Names of the program in any case."""
     modules: tuple[str, ...]
-    """Of the standard library, that the test uses and leaves to the program to import."""
+    """Modules of the standard library that the test uses and the program is expected to import."""
     classes: tuple[str, ...]
-    """Of the preamble: their objects cross by their attributes."""
+    """Classes of the preamble: their objects cross by their attributes."""
     decisive: bool
-    """Nothing in the test needs more than values: what it says is the verdict."""
+    """The test needs nothing but values, so its result is the verdict."""
 
 
 def root_of(node: ast.expr) -> str:
@@ -39,7 +39,7 @@ def root_of(node: ast.expr) -> str:
 
 
 def apart_of(whole: list[ast.stmt], above: list[ast.stmt], names: Names) -> Apart | None:
-    """None where the test takes the program's word for it, in a jail of its own too."""
+    """Return None where the test would rely on the program's own answer even in a jail of its own."""
     used = loaded(*whole) - names.test - vars(builtins).keys()
     modules = _modules(whole) & used - names.preamble - names.entry
     programs = (used - modules) | names.entry
@@ -69,7 +69,7 @@ _WORLDLY: Final = (
 
 
 def _is_plain_use(node: ast.AST) -> bool:
-    """Reads no output, patches nothing, and asks nothing about identity."""
+    """Return whether the test reads no output, patches nothing and does not ask about identity."""
     match node:
         case ast.Import(names=names):
             return all(alias.name.partition(".")[0] in _PLAIN_MODULES for alias in names)
@@ -84,7 +84,7 @@ def _is_plain_use(node: ast.AST) -> bool:
 
 
 def _passes_functions(nodes: list[ast.AST]) -> bool:
-    """Something that may be the program is called with a function of the test's."""
+    """Return whether something that may be the program is called with a function of the test."""
     made = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
@@ -98,7 +98,7 @@ def _passes_functions(nodes: list[ast.AST]) -> bool:
 
 
 def _tests_preamble(test: ast.expr, names: Names) -> bool:
-    """`assert gcd(4, 6) == 2` below a preamble that imports a gcd: whose is meant, we cannot tell."""
+    """Return names whose owner is ambiguous, as in `assert gcd(4, 6) == 2` below a preamble that imports a gcd."""
     calls = [node.func.id for node in ast.walk(test) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     if any(map(names.is_programs, loaded(test))):
         return False
@@ -106,7 +106,7 @@ def _tests_preamble(test: ast.expr, names: Names) -> bool:
 
 
 def _modules(body: list[ast.stmt]) -> set[str]:
-    """Of the standard library, that are used as modules: a program may be called `bisect`."""
+    """Return the modules of the standard library that are used as modules: a program may be called `bisect`."""
     nodes = [node for part in body for node in ast.walk(part)]
     owners = {node.value.id for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}

@@ -22,7 +22,7 @@ _STARS: Final = (
     *("decimal", "enum", "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numbers", "operator"),
     *("os", "queue", "random", "re", "statistics", "string", "sys", "time", "typing"),
 )
-"""Modules whose names we know, and that do nothing when they are imported."""
+"""Modules whose names are known, and whose import has no effect."""
 _DYNAMIC: Final = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr", "__import__", "importlib"})
 _BINDERS: Final = {
     ast.FunctionDef: "name", ast.AsyncFunctionDef: "name", ast.ClassDef: "name", ast.ExceptHandler: "name",
@@ -44,13 +44,13 @@ class Names:
     """More may be bound than can be seen."""
 
     def is_programs(self, name: str) -> bool:
-        """Nothing but the program's source can have bound it."""
+        """Only the program's source can have bound it."""
         if name in self.entry:
             return name not in self.test
         return not (self.opaque or name in self.test or name in self.preamble or name in vars(builtins))
 
     def is_builtin(self, name: str) -> bool:
-        """Means in the test what it means to us."""
+        """The name means in the test what it means here."""
         free = name not in self.entry and name not in self.test and name not in self.preamble
         return free and not self.opaque and name in vars(builtins)
 

@@ -1,6 +1,6 @@
-"""What the judge evaluates itself of an assert: an allow-list of literals, operators, comparisons and a few builtins.
+"""Evaluate an assert in the judge: an allow-list of literals, operators, comparisons and a few builtins.
 
-The values that come out of a run are plain data by now (`sandbox.compare.values`), so nothing here runs anybody's code.
+The values that come from a run are plain data (`sandbox.compare.values`), so no foreign code runs here.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from sandbox.judging.bounded import BOUNDED, check_operands
+from sandbox.compare import hashed
 
 SAFE: Final[dict[str, Callable[..., Any]]] = {
     kind.__name__: kind
@@ -63,7 +63,7 @@ def slot(number: int) -> ast.expr:
 
 
 def is_safe_math(func: ast.expr) -> bool:
-    """`math.f` that we evaluate."""
+    """Return whether this is a function of `math` that the judge evaluates."""
     return (
         isinstance(func, ast.Attribute)
         and isinstance(func.value, ast.Name)
@@ -73,7 +73,7 @@ def is_safe_math(func: ast.expr) -> bool:
 
 
 def holds(check: Check, values: list[Any]) -> bool:
-    """Does the assert hold for these values? What raises, does not hold."""
+    """Return whether the assert holds for these values. One that raises does not hold."""
     try:
         return bool(_evaluate(check.test, values))
     except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError, AttributeError, MemoryError):
@@ -126,7 +126,7 @@ def _operation(node: ast.expr, walk: Callable[[ast.expr], Any]) -> Any:
 def _binary(kind: type[ast.operator], left: Any, right: Any) -> Any:
     if kind is ast.Mult and not all(isinstance(side, _NUMBERS) for side in (left, right)):
         row, times = (left, right) if isinstance(right, int) else (right, left)
-        if len(row) * max(times, 0) > _REPEATED_MAX:  # 'a' * 10**12 would be the judge's own memory
+        if len(row) * max(times, 0) > _REPEATED_MAX:  # 'a' * 10**12 would take the judge's own memory
             raise MemoryError("a sequence repeated too often")
     elif kind is not ast.Add and not all(isinstance(side, (*_NUMBERS, set, frozenset)) for side in (left, right)):
         raise TypeError("only numbers and sets take this operator here")
@@ -153,3 +153,40 @@ def _compare(node: ast.Compare, walk: Callable[[ast.expr], Any]) -> bool:
             return False
         left = right
     return True
+
+
+_SUM_MAX: Final = 1 << 28  # words or items that are copied
+_PRODUCT_MAX: Final = 1 << 24  # words times words
+
+
+def total(items: Iterable[Any], start: Any = 0) -> Any:
+    """sum(items, start)."""
+    items = list(items)
+    size, work = _size(start), 0
+    for item in items:  # numbers grow to the longest of them, lists and tuples to their whole length
+        size = max(size, _size(item)) if isinstance(item, int | float | complex) else size + _size(item)
+        work += size - 1
+    if work > _SUM_MAX:
+        raise ValueError("too long a sum")
+    return sum(items, start)
+
+
+def check_operands(left: Any, right: Any) -> None:
+    """Raises ValueError where a product or a quotient of the two would take too long."""
+    if isinstance(left, int) and isinstance(right, int) and _size(left) * _size(right) > _PRODUCT_MAX:
+        raise ValueError("too long a product or quotient")
+
+
+def _size(value: Any) -> int:
+    """In words or items, at least 1."""
+    if isinstance(value, int):
+        return 1 + value.bit_length() // 64
+    return 1 + len(value) if isinstance(value, list | tuple) else 1
+
+
+BOUNDED: Final[dict[str, Callable[..., Any]]] = {
+    "dict": hashed.make_dict,
+    "frozenset": hashed.make_frozenset,
+    "set": hashed.make_set,
+    "sum": total,
+}

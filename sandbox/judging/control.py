@@ -1,8 +1,8 @@
-"""Whose fault is it that a judge dies? A control program tells: the language's own sample, judged by the same means.
+"""Decide who is at fault when judges die: a control program, the language's own sample, is judged in the same way.
 
-A program under which every judge died, before the control was judged well and after it, is what kills them: that is its
-verdict, for else it could have its failure taken for ours. Before and after it, for three deaths may be chance. How
-many there must be says `errors.Deaths`.
+If every judge dies under a program, before and after the control program was judged correctly, the program killed them
+and gets a verdict; otherwise it could pass its failure off as the sandbox's. `errors.Deaths` says how many deaths
+count.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ _PROBLEM: Final = Problem("control", "stdio", (Case("3 4\n", "7"),), limits=Limi
 
 
 def sample(language: Language) -> tuple[Problem, Program]:
-    """The control."""
+    """Return the control program and its problem."""
     return _PROBLEM, Program(language.samples.adds, language.name)
 
 
 def take_down(problem: Problem, control: Judgement, error: TookDown) -> Judgement:
-    """The judgement of a program under which judges died before the control and after it, the last by `error`.
-
-    Raises that where it may be ours.
-
-    Which case it was is not known: its one CaseResult stands for the first.
+    """Return the judgement of a program under which judges died before the control program and after it, the last by
+    `error`. Raises `error` where the sandbox may be at fault. The case is unknown, so the one CaseResult stands for the
+    first.
     """
     if control.verdict is not Verdict.AC:
         raise error

@@ -1,7 +1,7 @@
-"""What a harness wrote about its run, as the judge may use it.
+"""Read what a harness wrote about its run.
 
-The program can read the run's nonce and write a frame of its own, so nothing in one is believed to have a shape: what
-does not have ours is left out, and the rest is plain data of bounded size.
+The program can read the run's nonce and write a frame of its own, so no shape is trusted: parts of another shape are
+dropped, and the rest is plain data of bounded size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXTS: Final = ("error", "stage", "kind", "lost")
 
 
 def read_frame(result: bytes, nonce: bytes) -> Frame | None:
-    """The frame, if it carries this run's nonce and can be read. Raises nothing, whatever the bytes are."""
+    """Return the frame, if it carries this run's nonce and can be read. Raises nothing, whatever the bytes are."""
     if not hmac.compare_digest(result[:NONCE_BYTES], nonce):
         return None
     try:
@@ -41,7 +41,7 @@ def read_frame(result: bytes, nonce: bytes) -> Frame | None:
 
 
 def _int(digits: str) -> int:
-    """For a caller who has lifted Python's limit: our harnesses write long integers in another form."""
+    """For a caller that has lifted Python's limit: the harnesses write long integers in another form."""
     if len(digits) > _DIGITS_MAX:
         raise ValueError("a long integer in decimal")
     return int(digits)

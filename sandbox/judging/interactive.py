@@ -40,12 +40,12 @@ from sandbox.errors import Cancelled, CheckerError, SandboxError
 from sandbox.jail import WALL_STRETCH, Jail, RunResult
 from sandbox.judging import referee
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Prepared, encode_files
+from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
 from sandbox.judging.verdicts import Decision, decide_ending, decide_limits
 from sandbox.languages import Language
 
 _CHUNK: Final = 1 << 16
-_FAREWELL_S: Final = 60.0  # an interactor decides this long after the program's end, or is at fault
+_FAREWELL_S: Final = 60.0  # seconds that an interactor may take after the program's end
 
 Outcome = tuple[RunResult, Frame | None]
 
@@ -59,19 +59,19 @@ class _Side:
     cancel_fd: int
     jail: Jail
     ends: list[int]
-    """The descriptors for its stdin and stdout, ours until the jail has them."""
+    """The descriptors for its stdin and stdout, open here until the jail has them."""
     outcome: Outcome | None = None
     error: BaseException | None = None
     ended: bool = False
-    """The end has been seen by the pump, and told to the other side."""
+    """The end was seen by the copying thread, and reported to the other side."""
 
-    def start(self, prepared: Prepared, limits: Limits, **how: Any) -> threading.Thread:
+    def start(self, prepared: PreparedProgram, limits: Limits, **how: Any) -> threading.Thread:
         def body() -> None:
             try:
                 prepared.start(limits, pipes=(self.ends[0], self.ends[1]), **how)
                 self.let_go()
                 self.outcome = prepared.finish(cancel_fd=self.cancel_fd)
-            except BaseException as error:  # told to whoever waits for this side
+            except BaseException as error:  # raised by the thread that waits for this side
                 self.error = error
             finally:
                 os.eventfd_write(self.done_fd, 1)
@@ -90,7 +90,7 @@ class _Side:
 
 @dataclass(eq=False, slots=True)
 class _Lane:
-    """One direction: `source` is our end of the writer's stdout, `target` our end of the reader's stdin."""
+    """One direction: `source` is this process's end of the writer's stdout, `target` its end of the reader's stdin."""
 
     writer: _Side
     reader: _Side
@@ -99,12 +99,12 @@ class _Lane:
     limit_bytes: int
     pending: bytes = b""
     passed: int = 0
-    """Bytes since the reader has last said something itself."""
+    """Bytes since the reader last wrote something itself."""
     delivered: int = 0
     shut: bool = False
-    """Nobody can write any more."""
+    """No process can write any more."""
     deaf: bool = False
-    """Nobody can read any more."""
+    """No process can read any more."""
     closed: bool = False
 
     @property
@@ -117,7 +117,7 @@ class _Lane:
         return (self.target, select.POLLOUT) if self.pending else (self.source, select.POLLIN)
 
     def move(self) -> bool:
-        """Copy what can be copied without waiting; close when there is nothing more to come. True: something came."""
+        """Copy what can be copied without waiting; close at the end of the data. Returns whether anything came."""
         before = self.passed
         while not self.closed and not self.flooded and (self.pending or not self.shut):
             try:
@@ -127,7 +127,7 @@ class _Lane:
                     if not self.pending:
                         self.shut = True
                         if not self.writer.ended and self.writer.jail.is_running():
-                            self.close()  # it goes on without its stdout
+                            self.close()  # the program continues without its stdout
                         break
                 self.pending = self.pending[self._deliver() :]
             except BlockingIOError:
@@ -137,7 +137,7 @@ class _Lane:
         return self.passed > before
 
     def _deliver(self) -> int:
-        """How much of what is pending is done with."""
+        """Return how many of the pending bytes are written."""
         if self.reader.ended or self.deaf:
             return len(self.pending)
         try:
@@ -149,7 +149,7 @@ class _Lane:
         return size
 
     def heard(self) -> bool:
-        """The reader has taken in something, or the end."""
+        """Return whether the reader has read something, or the end of file."""
         if self.closed:
             return True
         (unread,) = struct.unpack("i", fcntl.ioctl(self.target, termios.FIONREAD, bytes(4)))
@@ -173,13 +173,13 @@ class _Talk:
     told: _Lane
     """interactor to program"""
     rejected: Callable[[], bool]
-    """Asked when the interactor has ended: is the program's further conduct of no interest?"""
+    """Called when the interactor has ended: whether the program's further behaviour no longer matters."""
     first: _Side | None = None
     heard: bool | None = None
-    """The interactor had taken in something of the program when it ended, or was stopped."""
+    """The interactor had read something from the program when it ended or was stopped."""
 
     def pump(self, cancel_fd: int | None) -> None:
-        """Until both runs have ended. Raises Cancelled when `cancel_fd` becomes readable."""
+        """Copy until both runs have ended. Raises Cancelled when `cancel_fd` becomes readable."""
         sides, lanes = (self.program, self.interactor), (self.said, self.told)
         deadline = float("inf")
         while not all(side.ended for side in sides):
@@ -213,7 +213,7 @@ class _Talk:
             self.heard = self.said.heard()
 
     def _end(self, side: _Side) -> float:
-        """A side has ended; returns until when the other may go on."""
+        """Handle the end of a side; returns the time until which the other may continue."""
         side.ended = True
         self.first = self.first or side
         if side is self.interactor:
@@ -225,7 +225,9 @@ class _Talk:
         return time.monotonic() + _FAREWELL_S if side is self.program else float("inf")
 
 
-def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: Case) -> tuple[RunResult, Decision]:
+def run_interactive(
+    prepared: PreparedProgram, judge: referee.Referee, limits: Limits, case: Case
+) -> tuple[RunResult, Decision]:
     """Raises CompileError for the program's source, CheckerError for the interactor, SandboxError for us.
 
     A program that was stopped because the interactor had decided, or for its flood, has no CPU time and memory in its
@@ -237,14 +239,14 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     with ExitStack() as stack:
         talk = _set_up(stack, prepared, judge, limits)
         wall_s = limits.wall_limit_s * WALL_STRETCH + 2 * _FAREWELL_S
-        patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, however long that may take
+        patient = replace(judge.limits, wall_s=wall_s)  # it waits for the program, as long as that may take
         mine = {"arguments": case.arguments, "files": encode_files(case.files)}
         threads: list[threading.Thread] = []
         try:
             threads.append(talk.interactor.start(judge.prepared, patient, **judge.how(case), files=theirs))
             threads.append(talk.program.start(prepared, limits, **mine))
             talk.pump(prepared.cancel_fd)
-        except RuntimeError as error:  # the machine has no thread left
+        except RuntimeError as error:  # no thread can be started
             raise SandboxError(f"the two sides of an interactive case cannot be started: {error}") from error
         finally:
             talk.program.cancel()
@@ -255,8 +257,8 @@ def converse(prepared: Prepared, judge: referee.Referee, limits: Limits, case: C
     return done, _decide(talk, judge, limits, prepared.language)
 
 
-def _set_up(stack: ExitStack, prepared: Prepared, judge: referee.Referee, limits: Limits) -> _Talk:
-    """The talk; all its descriptors are closed with the stack."""
+def _set_up(stack: ExitStack, prepared: PreparedProgram, judge: referee.Referee, limits: Limits) -> _Talk:
+    """The conversation; the stack closes all its descriptors."""
 
     def own(fd: int) -> int:
         stack.callback(os.close, fd)
@@ -285,7 +287,7 @@ def _set_up(stack: ExitStack, prepared: Prepared, judge: referee.Referee, limits
 
 
 def _rejects(judge: referee.Referee, interactor: _Side) -> bool:
-    """False where it accepts: then the program must still end well, under its own limits."""
+    """Return False where the interactor accepts: then the program must still end well, within its own limits."""
     if interactor.outcome is None:
         return True
     try:
@@ -327,7 +329,7 @@ def _read(talk: _Talk, judge: referee.Referee, outcome: Outcome) -> Decision:
 
 
 def _blame(talk: _Talk, judge: referee.Referee, brief: str, crash: referee.Crash | None = None) -> Decision:
-    """The interactor did not do its work. Raises CheckerError where the program had no part in it."""
+    """Blame a failure of the interactor. Raises CheckerError where the program had no part in it."""
     if not (talk.heard or judge.again):
         raise judge.fault(brief) if crash is None else CheckerError(str(crash))
     return Verdict.WA, f"on what the program said, the {judge.role} {brief}"

@@ -1,9 +1,9 @@
-"""Work of our own that a cancel ends: a long comparison would else keep its worker for seconds.
+"""Let a cancel interrupt a long computation of the judge, for example a comparison of 16 MiB.
 
-    with interruptible(cancel_fd, size) ──▶ a tick for every 10 ms of our own CPU time ──▶ is `cancel_fd` readable?
+    with cancellable(cancel_fd, size) ──▶ a timer tick per 10 ms of CPU time ──▶ is `cancel_fd` readable?
 
-By a timer, so whatever computes need not ask; never for little work, so that costs nothing. What is interrupted may
-stop between any two of its steps: it computes only, and holds nothing that must be given back.
+A timer is used, so the computation needs no checks, and not for small inputs, which then cost nothing. An interrupted
+computation may stop between any two steps: it must hold nothing that has to be released.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LARGE: Final = 64 << 10  # bytes; the slowest comparison takes less than 50 ms 
 _NOTHING: Final = nullcontext()
 
 
-def interruptible(cancel_fd: int | None, size: int) -> AbstractContextManager[None]:
-    """Computing on `size` bytes, in the process's main thread, raises Cancelled when `cancel_fd` becomes readable.
+def cancellable(cancel_fd: int | None, size: int) -> AbstractContextManager[None]:
+    """Raise Cancelled in a computation on `size` bytes when `cancel_fd` becomes readable.
 
-    One at a time. In other threads, where no signal is handled, it is not interrupted. Takes SIGVTALRM meanwhile.
+    One at a time, and only in the main thread, where signals are handled. Uses SIGVTALRM.
     """
     if cancel_fd is None or size < _LARGE or threading.current_thread() is not threading.main_thread():
         return _NOTHING
@@ -41,7 +41,7 @@ def _ticking(cancel_fd: int) -> Iterator[None]:
 
     def tick(*_: object) -> None:
         if not over and poller.poll(0):
-            raise Cancelled("the job was cancelled while its result was looked at")
+            raise Cancelled("the job was cancelled while its result was compared")
 
     before = signal.signal(signal.SIGVTALRM, tick)
     try:
@@ -50,7 +50,7 @@ def _ticking(cancel_fd: int) -> Iterator[None]:
             yield
         finally:
             over = True
-    finally:  # no tick raises here: the last may have come as the work ended
+    finally:  # a last tick may arrive as the computation ends: it must not raise here
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
         if collects:

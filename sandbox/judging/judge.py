@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sandbox.build import Builder
-from sandbox.core import CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
+from sandbox.core import Case, CaseResult, Isolation, Judgement, Problem, Program, Verdict, printable
 from sandbox.errors import InvalidProblem
-from sandbox.jail import Jail
-from sandbox.judging import apart, interactive, multipass, python_asserts, referee
+from sandbox.jail import Jail, RunResult
+from sandbox.judging import apart, interactive, python_asserts, referee
 from sandbox.judging.frames import Frame
-from sandbox.judging.interrupt import interruptible
-from sandbox.judging.prepared import CompileError, Prepared, encode_files
+from sandbox.judging.interrupt import cancellable
+from sandbox.judging.prepared import CompileError, PreparedProgram, encode_files
+from sandbox.judging.referee import NEXT_PASS, Referee
 from sandbox.judging.verdicts import (
     ACCEPTED,
     Decision,
@@ -33,14 +34,14 @@ from sandbox.judging.verdicts import (
     decide_output,
     decide_values,
 )
-from sandbox.languages import Language, find, toolchain
+from sandbox.languages import Language, find_language, toolchain
 
 _WEAK_PLAN: Final = python_asserts.Plan((), (), weak=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A jail and a builder, ready for one program after the other."""
+    """A jail and a builder that judge one program after the other."""
 
     jail: Jail
     builder: Builder
@@ -50,12 +51,12 @@ class Judge:
     only: int | None = None
     """Run this case alone: another worker runs the others."""
     wanted: Callable[[int, Sequence[CaseResult]], bool] | None = None
-    """Asked before a case, with the results so far: is it to be run? Instead of stop_at_first_failure."""
+    """Called before a case with the results so far; returns whether to run it. Instead of stop_at_first_failure."""
 
     def judge(self, problem: Problem, program: Program) -> Judgement:
-        """Raises SandboxError for our faults only."""
+        """Judge a program. Raises SandboxError for failures of the sandbox."""
         start = time.monotonic()
-        language = find(program.language)
+        language = find_language(program.language)
         _check_kind(problem, program, language)
         results: list[CaseResult] = []
         log, weak = "", False
@@ -63,7 +64,7 @@ class Judge:
         try:
             with ExitStack() as stack:
                 prepared = stack.enter_context(
-                    Prepared(self.jail, self.builder, program, problem, cancel_fd=self.cancel_fd)
+                    PreparedProgram(self.jail, self.builder, program, problem, cancel_fd=self.cancel_fd)
                 )
                 log = prepared.log
                 decider = self._decider(problem)
@@ -90,16 +91,16 @@ class Judge:
         )
 
     def _decider(self, problem: Problem) -> referee.Referee | None:
-        """Whoever decides besides us, from the problem's author."""
+        """Return the checker or interactor, if the problem has one."""
         program = problem.checker or problem.interactor
         if program is None:
             return None
-        prepared = Prepared(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
+        prepared = PreparedProgram(self.jail.partner(), self.builder, program, cancel_fd=self.cancel_fd)
         role, limits = "checker" if problem.checker else "interactor", problem.referee_limits or referee.LIMITS
         return referee.Referee(prepared, problem.convention, role, limits=limits, passes=problem.passes)
 
     def _run_cases(
-        self, problem: Problem, prepared: Prepared, decider: referee.Referee | None
+        self, problem: Problem, prepared: PreparedProgram, decider: referee.Referee | None
     ) -> tuple[list[CaseResult], bool]:
         order = range(len(problem.cases)) if self.only is None else (self.only,)
         course = _Course(problem, prepared, decider, order[-1])
@@ -122,7 +123,7 @@ class _Course:
     """The cases of one program, each in a fresh process."""
 
     problem: Problem
-    prepared: Prepared
+    prepared: PreparedProgram
     decider: referee.Referee | None
     last: int
     """The case after which nothing more is run."""
@@ -132,22 +133,22 @@ class _Course:
     _plans: dict[int, python_asserts.Plan] = field(default_factory=dict)
     """Of assert problems in Python, by case."""
     _apart: bool | None = None
-    """A test has a jail of its own; None: nobody has asked."""
+    """Whether the test can run in a jail of its own; None before the first check."""
 
     def run(self, index: int) -> CaseResult:
-        """One case. Raises CompileError, SandboxError."""
+        """Run one case. Raises CompileError, SandboxError."""
         if self.decider is None:
             return self._run(index)
         self.decider.begin()
         if self.problem.passes > 1:
-            return multipass.run(self.problem, self.prepared, self.decider, index)
+            return run_all_passes(self.problem, self.prepared, self.decider, index)
         return replace(self._run(index), feedback=self.decider.notes())
 
     def _run(self, index: int) -> CaseResult:
         case, limits = self.problem.cases[index], self.problem.limits
         if self.problem.kind == "interactive":
             assert self.decider is not None
-            return case_result(index, *interactive.converse(self.prepared, self.decider, limits, case))
+            return case_result(index, *interactive.run_interactive(self.prepared, self.decider, limits, case))
         if self._ahead and self._ahead[0][0] != index:
             self.prepared.drop()
             self._ahead.clear()
@@ -158,7 +159,7 @@ class _Course:
         done, frame = self.prepared.finish()
         self._check_preamble(frame)
         if self.problem.kind != "stdio":
-            with interruptible(self.prepared.cancel_fd, len(done.result)):
+            with cancellable(self.prepared.cancel_fd, len(done.result)):
                 decision = decide_limits(done, limits) or decide_values(
                     self.problem, case, plan, done, frame, self.prepared.language
                 )
@@ -167,14 +168,13 @@ class _Course:
         ending: Decision | None = decide_ending(done, frame, limits, self.prepared.language)
         if ending is None and self.decider is not None:
             ending = self.decider.check(case, done.stdout)
-        with interruptible(self.prepared.cancel_fd, len(done.stdout)):
+        with cancellable(self.prepared.cancel_fd, len(done.stdout)):
             return case_result(index, done, ending or decide_output(self.problem, case, done))
 
     def _start_ahead(self, index: int) -> None:
-        """While we look at one case the jail does the next, as many as have passed: in most programs the first fails.
-
-        Some at a time, whose results come together while it does the last of them: each time that we wait for the jail
-        costs both sides.
+        """Start runs ahead: while the judge looks at one case the jail runs the next, as many as have passed so far,
+        because in most programs the first case fails. Results of several runs come together, since each wait for the
+        jail costs both sides.
         """
         if len(self._ahead) > 1 or self._alone:
             return
@@ -184,12 +184,12 @@ class _Course:
 
     @property
     def _alone(self) -> bool:
-        """Between two runs of a case there may be another's in the same jail."""
+        """Whether runs of other cases may come between two runs of a case in the same jail."""
         return self._compiles_each or self._has_apart
 
     @property
     def _compiles_each(self) -> bool:
-        """The asserts are compiled with the program, so between two runs there is a compiler's in the same jail."""
+        """Whether the asserts are compiled with the program, so that a compiler runs between two runs."""
         return self.problem.kind == "assert" and not self.prepared.language.warm
 
     @property
@@ -203,23 +203,27 @@ class _Course:
         return self._apart
 
     def _try_apart(self, index: int) -> CaseResult | None:
-        """A case whose test has a jail of its own; None where that decides nothing."""
+        """Judge a case whose test has a jail of its own; None where that decides nothing."""
         case = self.problem.cases[index]
         what = self._plan(index).apart if self._in_steps else None
         if what is None:
             return None
-        talk = apart.converse(self.prepared, self.problem, case, what)
+        talk = apart.run_apart(self.prepared, self.problem, case, what)
         self._check_preamble(talk[1])
         decision = apart.decide(talk, what, self.problem.limits, self.prepared.language)
         return None if decision is None else case_result(index, talk[0], decision)
 
     def _check_preamble(self, frame: Frame | None) -> None:
-        """Raises InvalidProblem where it fails without the program too: a program can say that it failed, and lie."""
+        """Check the preamble.
+
+        Raises InvalidProblem where it fails without the program too, because a program can report a failure of the
+        preamble falsely.
+        """
         if frame is None or frame.get("stage") != "preamble":
             return
         self.prepared.drop()
         self._ahead.clear()
-        alone = Prepared(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
+        alone = PreparedProgram(self.prepared.jail, self.prepared.builder, Program("import sys"), self.problem)
         alone.cancel_fd = self.prepared.cancel_fd
         with alone:
             said = alone.run(self.problem.limits)[1]
@@ -227,14 +231,14 @@ class _Course:
             raise InvalidProblem(f"problem {self.problem.id!r}: preamble: fails without a program: {said.get('error')}")
 
     def _plan(self, index: int) -> python_asserts.Plan:
-        """Made once for each program, and shared by those that come close after one another."""
+        """Plans per program, shared between programs that are judged in sequence."""
         if index not in self._plans:
             case = self.problem.cases[index]
-            self._plans[index] = python_asserts.plan(case.input, self.problem.preamble, self.problem.fn_name)
+            self._plans[index] = python_asserts.plan_asserts(case.input, self.problem.preamble, self.problem.fn_name)
         return self._plans[index]
 
     def _start(self, index: int, *, hold: bool = False) -> python_asserts.Plan | None:
-        """Hand a case to the jail."""
+        """Start a case in the jail."""
         case, kind = self.problem.cases[index], self.problem.kind
         left = 0 if index == 0 or self._alone else self.last - index + 1
         if kind == "stdio":
@@ -261,7 +265,7 @@ def run_once(
     with Jail(isolation, packages=packages) as jail:
         builder = Builder(os.path.join(jail.directory, "build"))
         try:
-            with Prepared(jail, builder, program, problem) as prepared:
+            with PreparedProgram(jail, builder, program, problem) as prepared:
                 case = problem.cases[0]
                 files = encode_files(case.files)
                 done, frame = prepared.run(problem.limits, _encode(case.input), arguments=case.arguments, files=files)
@@ -279,13 +283,17 @@ def _check_kind(problem: Problem, program: Program, language: Language) -> None:
             f"use {' or '.join(language.kinds)}"
         )
     if program.files and problem.kind not in ("stdio", "interactive"):
-        raise InvalidProblem(f"problem {problem.id!r}: a program of several files cannot be asked for {problem.kind!r}")
-    if problem.kind == "assert" and find(problem.language) is not language:
-        raise InvalidProblem(f"problem {problem.id!r}: language={problem.language!r}: its tests are no {language.name}")
+        raise InvalidProblem(
+            f"problem {problem.id!r}: kind={problem.kind!r} does not support programs of several files"
+        )
+    if problem.kind == "assert" and find_language(problem.language) is not language:
+        raise InvalidProblem(
+            f"problem {problem.id!r}: language={problem.language!r}: its tests do not fit a program in {language.name}"
+        )
 
 
 def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
-    """A subtask's points are earned when all its cases ran and passed."""
+    """Return the score: a subtask's points are earned when all its cases ran and passed."""
     if not problem.subtasks:
         return None
     passed = {done.index for done in results if done.verdict is Verdict.AC}
@@ -296,3 +304,40 @@ def _earned(problem: Problem, results: list[CaseResult]) -> float | None:
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
+
+
+def run_all_passes(problem: Problem, prepared: PreparedProgram, referee: Referee, index: int) -> CaseResult:
+    """Run all passes of a case.
+
+    Raises CompileError, CheckerError, SandboxError. A referee that asks for too many runs may have been led to it by
+    the program, like a crash: see referee.py.
+    """
+    case = problem.cases[index]
+    runs: list[CaseResult] = []
+    for left in reversed(range(problem.passes)):
+        referee.left = left
+        runs.append(case_result(index, *_pass(problem, prepared, referee, case)))
+        following = referee.feedback.pop(NEXT_PASS, None) if runs[-1].verdict is Verdict.AC else None
+        if following is None:
+            return _together(runs, referee)
+        referee.again = True
+        case = replace(case, input=following.decode("utf-8", "surrogateescape"))
+    raise AssertionError("a referee that asks for another run in the last one has failed")
+
+
+def _pass(problem: Problem, prepared: PreparedProgram, referee: Referee, case: Case) -> tuple[RunResult, Decision]:
+    if problem.kind == "interactive":
+        return interactive.run_interactive(prepared, referee, problem.limits, case)
+    files = encode_files(case.files)
+    stdin = case.input.encode("utf-8", "surrogateescape")
+    done, frame = prepared.run(problem.limits, stdin, arguments=case.arguments, files=files)
+    ending = decide_ending(done, frame, problem.limits, prepared.language)
+    return done, ending or referee.check(case, done.stdout)
+
+
+def _together(runs: list[CaseResult], referee: Referee) -> CaseResult:
+    most = {name: max(getattr(run, name) for run in runs) for name in ("cpu_s", "wall_s", "memory_bytes")}
+    message = runs[-1].message
+    if message and len(runs) > 1:
+        message = f"run {len(runs)}: {message}"
+    return replace(runs[-1], **most, message=message, feedback=referee.notes())

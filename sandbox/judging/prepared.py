@@ -1,7 +1,7 @@
-"""A program made ready to run: checked, compiled once where its language is, then run as often as there are cases.
+"""A program that is checked and compiled once, and then run once per case.
 
-The same for the program that is judged, for a checker and for an interactor. What it raises is told apart by type:
-CompileError is the fault of whoever wrote the source, SandboxError is ours.
+Used for the judged program, checkers and interactors. The type of an exception tells who is at fault: CompileError is
+the author of the source, SandboxError is the sandbox.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from sandbox.build import Builder, units
 from sandbox.core import SOURCE_BYTES_MAX, Case, Limits, Problem, Program
-from sandbox.jail import Jail, Run, RunResult
+from sandbox.jail import Jail, JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, Frame, read_frame
 from sandbox.kernel import make_memfd, new_memfd, seal_memfd
-from sandbox.languages import Layout, NoEntry, find, lay_out
+from sandbox.languages import NoEntry, ProgramLayout, find_language, lay_out
 
 _ALONE: Final = Problem("", "stdio", (Case("", "-"),))  # of a checker or an interactor: a plain program
 
@@ -28,20 +28,20 @@ Files = tuple[tuple[str, bytes], ...]
 
 
 class CompileError(Exception):
-    """The program does not compile; the text is the log."""
+    """The program does not compile; the message is the log."""
 
 
-class Prepared:
+class PreparedProgram:
     """Use as a context manager."""
 
     def __init__(
         self, jail: Jail, builder: Builder, program: Program, problem: Problem = _ALONE, *, cancel_fd: int | None = None
     ) -> None:
         self.jail, self.builder, self.cancel_fd = jail, builder, cancel_fd
-        self.language = find(program.language)
+        self.language = find_language(program.language)
         self.program = program
         self.problem = problem
-        self.layout: Layout | None = None
+        self.layout: ProgramLayout | None = None
         self.unit: units.Unit | None = None
         self.artefact: bytes | int = b""
         self.code = -1
@@ -50,7 +50,7 @@ class Prepared:
         self.in_series = False
         self._nonces: deque[bytes] = deque()
 
-    def __enter__(self) -> Prepared:
+    def __enter__(self) -> PreparedProgram:
         """Raises CompileError, SandboxError."""
         if len(self.program.source) + sum(len(text) for _, text in self.program.files) > SOURCE_BYTES_MAX:
             raise CompileError(f"the source is longer than {SOURCE_BYTES_MAX} characters")
@@ -65,7 +65,7 @@ class Prepared:
         return self
 
     def build(self, case: Case) -> None:
-        """Compile the program; an assert problem's with the test of the case. Nothing may be under way."""
+        """Compile the program, an assert problem's together with the test of the case. No run may be in progress."""
         self._release()
         assert self.layout is not None
         try:
@@ -76,7 +76,7 @@ class Prepared:
         self.log = build.log
         if build.artefact is None:
             raise CompileError(build.log)
-        native = units.is_native(self.language)
+        native = units.is_native_language(self.language)
         self.artefact = make_memfd("program", build.artefact, seal=True) if native else build.artefact
 
     def _release(self) -> None:
@@ -95,7 +95,7 @@ class Prepared:
                 os.close(self.code)
 
     def run(self, limits: Limits, stdin: bytes = b"", **how: Any) -> tuple[RunResult, Frame | None]:
-        """Run it in a fresh process, and read what its harness wrote. Raises CompileError, SandboxError."""
+        """Run in a fresh process, and read what the harness wrote. Raises CompileError, SandboxError."""
         cancel_fd = how.pop("cancel_fd", None)
         self.start(limits, stdin, **how)
         return self.finish(cancel_fd=cancel_fd)
@@ -113,18 +113,17 @@ class Prepared:
         gather: str | None = None,
         hold: bool = False,
     ) -> None:
-        """Hand a run to the jail, which does it when those before it have ended; `finish` takes them in order.
+        """Queue a run; `finish` returns the results in order.
 
-        job: what the harness does besides running the source. pipes: descriptors for stdin and stdout, instead
-        of `stdin` and of collecting the output. left: runs that are expected from here on. gather: a directory
-        that is made, and whose files come back. hold: others are started before this one is finished. Raises
-        SandboxError.
+        job: further input of the harness. pipes: descriptors for stdin and stdout, instead of `stdin` and a collected
+        output. left: expected number of further runs. gather: a directory to create, whose files are brought back.
+        hold: further runs are queued before this one is finished. Raises SandboxError.
         """
         nonce = os.urandom(NONCE_BYTES)
         series = (self.number, left)
         self.in_series |= left > 0
         if self.unit is not None:
-            run = units.start(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
+            run = units.start_unit(self.unit, limits, stdin, self.artefact, units.job(self.problem, job or {}) + nonce)
             placed = _over(self._own_files(), run.files, files)
             run = replace(
                 run, argv=(*run.argv, *arguments), files=placed, pipes=pipes, series=series, gather=gather, hold=hold
@@ -132,7 +131,7 @@ class Prepared:
         else:
             harness = self._job(job or {}, arguments) + nonce
             placed = _over(self._own_files(), files)
-            run = Run(
+            run = JailedRun(
                 limits,
                 stdin,
                 job=harness,
@@ -147,7 +146,7 @@ class Prepared:
         self._nonces.append(nonce)
 
     def finish(self, *, cancel_fd: int | None = None) -> tuple[RunResult, Frame | None]:
-        """The earliest run that was started, at its end. cancel_fd: instead of that of the whole program."""
+        """Return the result of the earliest queued run. cancel_fd: instead of that of the whole program."""
         nonce = self._nonces.popleft()
         done = self.jail.finish(cancel_fd=self.cancel_fd if cancel_fd is None else cancel_fd)
         if self.code >= 0:
@@ -158,7 +157,7 @@ class Prepared:
         return done, frame
 
     def drop(self) -> None:
-        """Cancel what was started and not finished."""
+        """Cancel all queued runs."""
         if self._nonces:
             self._nonces.clear()
             self.jail.drop()
@@ -167,19 +166,19 @@ class Prepared:
         assert self.layout is not None
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": arguments}
         preamble = self.problem.preamble
-        if self.layout.files:  # as a directory's main file sees itself and its neighbours
+        if self.layout.files:  # as a main file in a directory sees itself and its neighbours
             place, name = self.layout.main.rpartition("/")[0], self.layout.main
             preamble = f"__import__('sys').path.insert(0, {'./' + place!r})\n__file__ = {name!r}\n{preamble}"
         return marshal.dumps({**plain, "source": self.layout.source, "preamble": preamble, **job})
 
     def _own_files(self) -> Files:
-        """All files of a program of several are beside it when it runs."""
+        """Return the files that lie beside a program of several files when it runs."""
         assert self.layout is not None
         return encode_files(self.layout.files)
 
 
 def _over(first: Files, *layers: Files) -> Files:
-    """Later files take the place of earlier ones of the same name, and of those in whose way they are."""
+    """Merge files; later ones replace earlier ones of the same name, and any that stand in their way."""
     found = dict(first)
     for layer in filter(None, layers):
         ours = dict(layer)

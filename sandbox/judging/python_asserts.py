@@ -29,13 +29,13 @@ _TYPES: Final = ("int", "float", "str", "list", "tuple", "dict", "set", "bool")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What runs in the jail, in order, and what the judge checks afterwards."""
+    """The steps that run in the jail, in order, and the checks that the judge makes afterwards."""
 
     steps: tuple[tuple[Literal["exec", "eval"], str], ...]
     checks: tuple[Check, ...]
     weak: bool
     apart: Apart | None = None
-    """To be tried before the steps; where it holds, nothing is weak."""
+    """Tried before the steps; where it holds, the judgement is not weak."""
 
 
 class _Unfit(Exception):
@@ -43,10 +43,10 @@ class _Unfit(Exception):
 
 
 @lru_cache(maxsize=64)
-def plan(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
-    """Split the statements of an assert case. Never fails on Python that parses: what does not fit stays inside."""
+def plan_asserts(text: str, preamble: str = "", fn_name: str | None = None) -> Plan:
+    """Split the statements of an assert case. Never fails on valid Python: what cannot be split stays inside."""
     above: list[ast.stmt] = []
-    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # told when it runs
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # reported when it runs
         above = ast.parse(preamble).body
     whole = ast.parse(text).body
     entry = _entry(whole, fn_name)
@@ -66,7 +66,7 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
         if isinstance(node, ast.Assert):
             splitter = _Splitter(sum(mode == "eval" for mode, _ in steps), names)
             try:
-                test = splitter.visit(copy.deepcopy(node.test))  # a copy, for a failing visit leaves half a tree
+                test = splitter.visit(copy.deepcopy(node.test))  # a copy, because a visit that fails leaves half a tree
                 if (splitter.builtins and not splitter.calls) or trusts_program(node.test, names):
                     raise _Unfit  # the program itself may be called `sum`
             except _Unfit:
@@ -81,7 +81,9 @@ def _split(body: list[ast.stmt], names: Names) -> Plan:
 
 
 def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
-    """Without what binds names that no call of the program uses: the test's answers have no business in the jail."""
+    """Return the statements without those that bind names which no call of the program uses: the test's answers stay
+    outside the jail.
+    """
     if names.opaque or not all(isinstance(node, ast.Assert) or _is_plain(node, names) for node in body):
         return body
     used = loaded(*(node for node in body if isinstance(node, ast.Assert)))
@@ -94,7 +96,7 @@ def _needed(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
 
 
 def _is_plain(node: ast.stmt, names: Names) -> bool:
-    """Binds names, and has nothing to do with the program."""
+    """Return whether a statement only binds names and does not involve the program."""
     if isinstance(node, ast.Import | ast.ImportFrom | ast.Pass | ast.FunctionDef | ast.ClassDef):
         return not any(map(names.is_programs, loaded(node)))
     if isinstance(node, ast.Assign | ast.AnnAssign):
@@ -112,7 +114,9 @@ def _has_star(node: ast.stmt) -> bool:
 
 
 def _entry(body: list[ast.stmt], fn_name: str | None) -> frozenset[str]:
-    """What the problem is about: its function, and what a final `check(f)` or `check(Solution().f)` is called with."""
+    """Return what the problem is about: its function, and what a final `check(f)` or `check(Solution().f)` is called
+    with.
+    """
     found = {fn_name.partition(".")[0]} if fn_name else set()
     call = body[-1].value if body and isinstance(body[-1], ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) == 1:

@@ -1,21 +1,19 @@
-"""A program of the problem's author that decides: the checker of a stdio problem, or an interactor (interactive.py).
+"""Programs of the problem's author that decide: the checker of a stdio problem, or an interactor (interactive.py).
 
-    testlib   arguments: input, output, answer              exit 0 accepted; 1, 2, 4, 8 wrong; 3 and all else: its fault
-    kattis    arguments: input, answer, feedback directory  exit 42 accepted; 43 wrong; all else: its fault
-              a checker reads the output on stdin; what is left in the feedback directory is in the CaseResult
+    testlib   arguments: input, output, answer              exit 0 accepted; 1, 2, 4, 8 wrong; 3 and others: its fault
+    kattis    arguments: input, answer, feedback directory  exit 42 accepted; 43 wrong; others: its fault
+              a checker reads the output on stdin; the feedback directory becomes part of the CaseResult
 
-A case may have arguments of its own for it, which come after these.
+Further arguments of a case come after these. Input, output and answer are files in the work directory: the case's
+input, what the program wrote (an interactor may write there), and the expected output. They exist for this run only, in
+a jail where no judged program ever runs, and are verified to be readable before it starts.
 
-input, output and answer are files in its work directory: the case's input, what the program wrote (an interactor may
-write there), and the case's expected output. They are placed for this run alone and removed after it, in a jail where
-no judged program has ever run; that all can be read is seen before it starts.
-
-It is trusted, and limited all the same. One that does not compile is the author's fault: CheckerError, never a verdict.
-One that crashes, breaks a limit or ends in a way that says nothing may have been brought to it by the output, so a
-checker is asked once more, about the expected answer (where there is none: about a few plain outputs). If it fails
-there as well, that is CheckerError, else the output is wrong. testlib's exit code 3 is the author's word for his own
-fault, and always CheckerError. A Python traceback is told from exit code 1 by the harness. In a later run of a case
-(multipass.py) it has read what the program said before: what fails then is the program's doing.
+A referee is trusted but limited. One that does not compile is its author's fault: CheckerError, never a verdict. One
+that crashes, exceeds a limit or ends without a decision may have been led there by the output. So a checker is asked
+again, about the expected answer (without one: about a few plain outputs): if it fails again, CheckerError, else the
+output is wrong. testlib's exit code 3 always is CheckerError. The harness distinguishes a Python traceback from exit
+code 1. In a later run of a case (judge.py) the referee has read the program's earlier output, so a failure there is
+the program's fault.
 """
 
 from __future__ import annotations
@@ -28,23 +26,23 @@ from sandbox.core import REFEREE_LIMITS, Case, Convention, Limits, Verdict
 from sandbox.errors import CheckerError, InvalidProblem
 from sandbox.jail import RunResult
 from sandbox.judging.frames import Frame
-from sandbox.judging.prepared import CompileError, Files, Prepared
+from sandbox.judging.prepared import CompileError, Files, PreparedProgram
 from sandbox.judging.verdicts import ACCEPTED, Decision
+from sandbox.languages import LANGUAGES
 
 LIMITS: Final = REFEREE_LIMITS
 HARNESS: Final = {"digits": 100_000}
-"""For one in Python: int() of more digits is refused, as plain Python does from 4,300. It would take minutes."""
+"""For referees in Python: int() of more digits is refused, as plain Python does from 4,300; it would take minutes."""
 _BRIEF: Final = replace(LIMITS, cpu_s=5.0, wall_s=30.0)
 _PLAIN_OUTPUTS: Final = (b"", b"0\n", b"1\n")
 _FAIL: Final = 3
 _BLOCK: Final = 4096
 _INPUT, _OUTPUT, _ANSWER = "input.txt", "output.txt", "answer.txt"
-_EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
+EXITS: Final[dict[Convention, dict[int, Verdict]]] = {
     "testlib": {0: Verdict.AC} | dict.fromkeys((1, 2, 4, 8), Verdict.WA),
     "kattis": {42: Verdict.AC, 43: Verdict.WA},
 }
-_CRASH_IS_TOLD: Final = ("python", "c", "cpp", "rust")
-_ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
+ARGUMENTS: Final[dict[Convention, tuple[str, ...]]] = {
     "testlib": (_INPUT, _OUTPUT, _ANSWER),
     "kattis": (_INPUT, _ANSWER, "feedback/"),
 }
@@ -54,7 +52,7 @@ _NOTE_BYTES_MAX: Final = 16 << 10
 
 
 class Crash(CheckerError):
-    """It failed in a way that what it read may have brought it to. `brief` quotes nothing that it said."""
+    """A failure that the referee's input may have caused. `brief` quotes nothing that the referee wrote."""
 
     def __init__(self, text: str, brief: str) -> None:
         super().__init__(text)
@@ -62,17 +60,18 @@ class Crash(CheckerError):
 
 
 class Referee:
-    """A checker or an interactor, ready for one case after the other. Use as a context manager."""
+    """A checker or interactor that decides one case after the other. Use as a context manager."""
 
     def __init__(
-        self, prepared: Prepared, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
+        self, prepared: PreparedProgram, convention: Convention, role: str, *, limits: Limits = LIMITS, passes: int = 1
     ) -> None:
         """Raises InvalidProblem for a language whose crash looks like testlib's "wrong"."""
-        name = prepared.language.name
-        if convention == "testlib" and name not in _CRASH_IS_TOLD:
+        language = prepared.language
+        if convention == "testlib" and not language.crash_has_own_exit_code:
+            known = ", ".join(name for name, each in LANGUAGES.items() if each.crash_has_own_exit_code)
             raise InvalidProblem(
-                f"convention='testlib': a {role} in {name} that crashes would say 'wrong' by its exit code; "
-                f"use 'kattis', or one of {', '.join(_CRASH_IS_TOLD)}"
+                f"convention='testlib': the exit code of a {role} in {language.name} that crashes is the one for "
+                f"'wrong'; use convention='kattis', or write it in one of {known}"
             )
         self.prepared = prepared
         self.convention = convention
@@ -80,12 +79,12 @@ class Referee:
         self.limits = limits
         self.passes = passes
         self.left = passes - 1
-        """How many runs of the case it may still ask for: the owner counts them."""
+        """Runs of the case that the referee may still ask for; the owner counts them."""
         self.gather = "feedback" if convention == "kattis" else None
         self.feedback: dict[str, bytes] = {}
-        """What is in the feedback directory."""
+        """Content of the feedback directory."""
         self.again = False
-        """It has accepted a run of the program for this case: what it knows by now, the program may have told it."""
+        """The referee has accepted a run for this case, so its state may come from the program."""
 
     def __enter__(self) -> Referee:
         try:
@@ -98,11 +97,11 @@ class Referee:
         self.prepared.__exit__(*error)
 
     def begin(self) -> None:
-        """Another case: nothing is known of it."""
+        """Begin another case, without feedback."""
         self.feedback, self.again = {}, False
 
     def check(self, case: Case, output: bytes) -> Decision:
-        """Is the output right? Raises CheckerError, and SandboxError for our own faults."""
+        """Decide whether the output is right. Raises CheckerError, and SandboxError for failures of the sandbox."""
         before = self.feedback
         if not self.again:
             self.check_room(self.files(case))
@@ -129,7 +128,7 @@ class Referee:
         return self.read(done, frame)
 
     def _works(self, case: Case) -> bool:
-        """It says something of the expected answer, or where there is none of another output."""
+        """Return whether the referee decides about the expected answer or, without one, about another output."""
         return any(self._rules(case, output, limits) for output, limits in self._others(case))
 
     def _rules(self, case: Case, output: bytes, limits: Limits) -> bool:
@@ -146,8 +145,8 @@ class Referee:
         yield from ((output, _BRIEF) for output in (*_PLAIN_OUTPUTS, _encode(case.input)))
 
     def how(self, case: Case) -> dict[str, Any]:
-        """How it is run for a case."""
-        arguments = (*_ARGUMENTS[self.convention], *case.referee_arguments)
+        """Return the options of its run for a case."""
+        arguments = (*ARGUMENTS[self.convention], *case.referee_arguments)
         return {"arguments": arguments, "gather": self.gather, "job": HARNESS}
 
     def files(self, case: Case) -> Files:
@@ -156,21 +155,23 @@ class Referee:
         return (*files, *((f"{self.gather}/{name}", content) for name, content in self.feedback.items()))
 
     def notes(self) -> tuple[tuple[str, str], ...]:
-        """What it told of the case, in the files that have a meaning."""
+        """Return the files of the feedback directory that have a meaning."""
         told = ((name, self.feedback[name]) for name in _NOTES if name in self.feedback)
         return tuple((name, content[:_NOTE_BYTES_MAX].decode("utf-8", "replace")) for name, content in told)
 
     def check_room(self, files: Files) -> None:
         """Raises CheckerError where the work directory cannot hold the files."""
         if not self._fits(files):
-            needed, room = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
-            raise self.fault(f"needs files of {needed} bytes, and its work directory holds {room}; use shorter cases")
+            needed, available = sum(len(content) for _, content in files), self.prepared.jail.work_bytes
+            raise self.fault(
+                f"needs files of {needed} bytes, and its work directory has {available}; use shorter cases"
+            )
 
     def _fits(self, files: Files) -> bool:
         return sum(-(-len(content) // _BLOCK) * _BLOCK for _, content in files) <= self.prepared.jail.work_bytes
 
     def read(self, done: RunResult, frame: Frame | None) -> Decision:
-        """What its end says. Raises Crash, and CheckerError where it says that its author is at fault."""
+        """Return what its end means. Raises Crash, and CheckerError where the referee reports its author's fault."""
         if done.gathered is None:
             raise self._crash("left more in its feedback directory than can be brought back")
         self.feedback = dict(done.gathered)
@@ -184,9 +185,9 @@ class Referee:
             raise self._crash("raised an exception", f": {frame['error']}")
         if self.convention == "testlib" and done.exit_code == _FAIL:
             raise self.fault(f"ended with exit code {_FAIL}, by which it says that the problem is at fault: {tail}")
-        verdict = _EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
+        verdict = EXITS[self.convention].get(done.exit_code if done.exit_code is not None else -1)
         if verdict is None:
-            raise self._crash(f"ended with exit code {done.exit_code}, which says nothing", f"; {tail}")
+            raise self._crash(f"ended with exit code {done.exit_code}, which has no meaning", f"; {tail}")
         if NEXT_PASS in self.feedback and verdict is not Verdict.AC:
             raise self._crash(f"wrote {NEXT_PASS}, but did not accept")
         if NEXT_PASS in self.feedback and self.left == 0:

@@ -1,9 +1,9 @@
-"""Run × Case → Decision. The questions about a run of the judged program, in the one order in which they are asked.
+"""Decide a verdict for a run of the judged program. The questions, in their fixed order:
 
-    1  did it do what no program may?            SEC
+    1  was a forbidden call made?                SEC
     2  was a limit enforced, and which?          TLE MLE OLE RE     recorded by the enforcer, never inferred
-    3  did it end well?                          RE, MLE            with exit code 0; or with a result, where it has one
-    4  is it right?                              AC WA              asked outside every jail, or in the checker's own
+    3  did it end well?                          RE, MLE            exit code 0; or a result, where there is one
+    4  is it right?                              AC WA              decided outside every jail, or in the checker's own
 
 A later question is not asked where an earlier one has an answer: partial output after a TLE is never compared.
 """
@@ -35,7 +35,7 @@ _CAUSES: Final = {
     "disk": (Verdict.OLE, "its files take more than the work directory holds"),
     "cpu": (Verdict.TLE, "CPU-time limit of {cpu_s} s"),
     "wall": (Verdict.TLE, "wall-time limit of {wall_limit_s} s"),
-    "processes": (Verdict.RE, "limit of {processes} processes"),  # elsewhere a program ends by what fork refuses
+    "processes": (Verdict.RE, "limit of {processes} processes"),  # elsewhere fork fails, and ends the program
 }
 _LIMITS: Final = ("memory_bytes", "output_bytes", "cpu_s", "wall_limit_s", "processes")
 _REFUSED: Final = "an allocation was refused at the memory limit"
@@ -51,7 +51,7 @@ def _shown(message: str) -> str:
 
 
 def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
-    """Questions 1 and 2: the verdict of what was enforced, whoever ended the process."""
+    """Questions 1 and 2: the verdict for the limit that was enforced."""
     if done.cause is None:
         return None
     cause, _, detail = done.cause.partition(": ")
@@ -60,7 +60,7 @@ def decide_limits(done: RunResult, limits: Limits) -> Decision | None:
 
 
 def decide_ending(done: RunResult, frame: Frame | None, limits: Limits, language: Language) -> Decision | None:
-    """Questions 1 to 3 for a program; None when only the output is left to look at."""
+    """Questions 1 to 3; None when only the output is left to judge."""
     return decide_limits(done, limits) or (_decide_crash(done, frame, language) if done.exit_code != 0 else None)
 
 
@@ -73,7 +73,7 @@ def decide_output(problem: Problem, case: Case, done: RunResult) -> Decision:
 
 
 def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, asserts_tell: bool = False) -> Decision:
-    """An end that no limit of ours caused. Refused memory is told by the harness, or by the language's runtime."""
+    """Decide an end that no limit caused. The harness or the language's runtime reports refused memory."""
     words = done.stderr.decode("utf-8", "replace")
     tail = frame["error"] if frame and frame["error"] else _last_words(words, language)
     if (frame and frame["kind"] == "memory") or re.search(language.refused, words, re.MULTILINE):
@@ -89,7 +89,7 @@ def _decide_crash(done: RunResult, frame: Frame | None, language: Language, *, a
 
 
 def _tells(stderr: str, asserted: Sequence[str]) -> bool:
-    """Do the texts stand in a line and the one after it, in their order?"""
+    """Return whether the texts stand in a line and the one after it, in their order."""
     if not asserted:
         return False
     lines = stderr.split("\n")
@@ -107,7 +107,7 @@ def _in_order(text: str, parts: Sequence[str]) -> bool:
 
 
 def _last_words(stderr: str, language: Language) -> str:
-    """What the runtime says of the end, last: it is not always in the last line."""
+    """Return what the runtime reports of the end; it is not always in the last line."""
     for found in deque(re.finditer(language.said, stderr, re.MULTILINE), maxlen=1):
         return " ".join(found["said"].split("\n"))
     return stderr[-2000:].strip().rpartition("\n")[2]
@@ -127,7 +127,7 @@ def decide_values(
     assert frame is not None
     try:
         with values.acyclic():
-            found = [values.decode(item) for item in frame["values"]]
+            found = [values.decode_value(item) for item in frame["values"]]
     except (ValueError, KeyError, RecursionError):
         return Verdict.RE, "an unreadable result"
     if len(found) != (1 if plan is None else sum(mode == "eval" for mode, _ in plan.steps)):

@@ -1,7 +1,6 @@
-"""What Linux offers to confine and to clean up: system calls, filters, cgroups, sealed memory, uids. Knows no program.
+"""Linux facilities to confine and clean up: system calls, filters, cgroups, sealed memory, uids.
 
-The functions below are imported when they are asked for: a jail's processes import the modules that they need, and
-every page that the rest would add costs each fork.
+Functions are imported on first use: a jail's processes import only what they need, because every page costs each fork.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ if TYPE_CHECKING:
     from sandbox.kernel import cgroup, landlock, linux, procfs, seccomp, uids
     from sandbox.kernel.clear import empty, remove_tree
     from sandbox.kernel.memfd import make_memfd, new_memfd, read_all, seal_memfd
-    from sandbox.kernel.orphan_cleanup import group_name, remove, reserve_directory
+    from sandbox.kernel.orphan_cleanup import group_name, remove_run_directory, reserve_directory
 else:
     from sandbox.lazy import names
 
@@ -19,7 +18,7 @@ else:
         {
             "clear": ("empty", "remove_tree"),
             "memfd": ("make_memfd", "new_memfd", "read_all", "seal_memfd"),
-            "orphan_cleanup": ("group_name", "remove", "reserve_directory"),
+            "orphan_cleanup": ("group_name", "remove_run_directory", "reserve_directory"),
         },
     )
 
@@ -33,7 +32,7 @@ __all__ = [
     "new_memfd",
     "procfs",
     "read_all",
-    "remove",
+    "remove_run_directory",
     "remove_tree",
     "reserve_directory",
     "seal_memfd",

@@ -1,13 +1,12 @@
-"""A cgroup per jail, where we may make one: the kernel's limit on memory and processes of all that a run starts.
+"""One cgroup per jail, where the machine allows it: the kernel's limit on memory and processes of a whole run.
 
-A backstop. Resource limits hold for one process, and the watcher looks every few milliseconds; in between, many
-processes together could take more than the machine has. The kernel then ends one of them and counts it.
+A backstop. Resource limits hold for one process, and the watcher samples every few milliseconds; in between, many
+processes together could take more than the machine has. The kernel then kills one of them and counts it.
 
-    v1    memory and pids, each in a tree of its own; and cpuacct, where it is not one with cpu, which would change who
-          goes first
-    v2    one tree, where the group that we are in, or the one above, hands both controllers on to its children
+    v1    memory and pids, each in its own tree; and cpuacct, unless it is mounted with cpu, which would change
+    scheduling v2    one tree, where this process's group, or its parent, delegates both controllers to its children
 
-It also knows the CPU time of children that nobody waited for.
+It also counts the CPU time of children that were not waited for.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _CONTROLLERS: Final = ("memory", "pids")
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the files are: a folder per controller, which in v2 is the same one."""
+    """Locations of the files: a folder per controller, all the same in v2."""
 
     version: int
     folders: tuple[str, ...]
-    """memory, pids, and what counts CPU time, if anything does."""
+    """Folders for memory, pids and, where it is counted, CPU time."""
 
     def files(self, name: str) -> tuple[str, str, str]:
-        """Memory limit, limit on processes, and what counts the processes that were ended for memory."""
+        """Return the files for the memory limit, the process limit, and the count of processes killed for memory."""
         memory, pids = (f"{folder}/{name}" for folder in self.folders[:2])
         names = (
             ("memory.limit_in_bytes", "memory.oom_control") if self.version == 1 else ("memory.max", "memory.events")
@@ -42,14 +41,14 @@ class _Layout:
         return f"{memory}/{names[0]}", f"{pids}/pids.max", f"{memory}/{names[1]}"
 
     def usage(self, name: str) -> str | None:
-        """What counts the CPU time."""
+        """Return the file that counts the CPU time."""
         if len(self.folders) < 3:
             return None
         return f"{self.folders[2]}/{name}/{'cpuacct.usage' if self.version == 1 else 'cpu.stat'}"
 
 
-class Group:
-    """A group that exists. Its files are opened at once, for a jail that then loses sight of them."""
+class Cgroup:
+    """An existing group. Its files are opened at once, because a jail can no longer see them."""
 
     def __init__(self, layout: _Layout, name: str) -> None:
         self.version = layout.version
@@ -64,24 +63,27 @@ class Group:
         self._usage = None if usage is None else os.open(usage, os.O_RDONLY | os.O_CLOEXEC)
 
     def join(self) -> None:
-        """Move the calling process in; what it starts is born there."""
+        """Move the calling process in; its children start there."""
         for group in self._groups:
             with open(f"{group}/cgroup.procs", "w", encoding="ascii") as file:
                 file.write("0")
 
     def limit(self, memory_bytes: int, processes: int) -> None:
-        """Of all in the group together. Raises OSError when more memory is in use and cannot be given back."""
+        """Limit all processes of the group together.
+
+        Raises OSError when more memory is in use and cannot be reclaimed.
+        """
         if self._limits != (memory_bytes, processes):
             os.pwrite(self._memory, b"%d" % memory_bytes, 0)
             os.pwrite(self._pids, b"%d" % processes, 0)
             self._limits = memory_bytes, processes
 
     def kills(self) -> int:
-        """How many processes the kernel has ended here because the memory was used up."""
+        """Return how many processes the kernel has killed here for memory."""
         return _number(b"oom_kill ", os.pread(self._kills, 4096, 0)) or 0
 
     def cpu_s(self) -> float | None:
-        """CPU seconds of all that was ever in it; None where nothing counts them."""
+        """Return the CPU seconds of all processes that were ever in it; None where they are not counted."""
         if self._usage is None:
             return None
         text = os.pread(self._usage, 4096, 0)
@@ -92,35 +94,41 @@ class Group:
 
 
 def _number(name: bytes, text: bytes) -> int | None:
-    """What a line says that begins with `name`. Asked often, and a pattern would take ten times as long."""
+    """Return the number in the line that begins with `name`.
+
+    Called often; a regular expression would take ten times as long.
+    """
     _, found, rest = (b"\n" + text).partition(b"\n" + name)
     return int(rest.partition(b"\n")[0]) if found else None
 
 
-def make(name: str) -> Group | None:
-    """A new group, or None where this machine does not let us."""
+def make(name: str) -> Cgroup | None:
+    """Create a group; None where this machine does not allow it."""
     for layout in _layouts():
         try:
-            return Group(layout, name)
+            return Cgroup(layout, name)
         except OSError:
             _remove(layout, name)
     return None
 
 
-def join(name: str) -> Group | None:
-    """A new group with the calling process in it, or None: making one is not yet being let in."""
+def join_new_cgroup(name: str) -> Cgroup | None:
+    """Create a group and move the calling process into it; None where creating it or joining it is not allowed."""
     group = make(name)
     try:
         if group is not None:
             group.join()
     except OSError:
-        remove(name)
+        remove_cgroups(name)
         return None
     return group
 
 
-def remove(prefix: str) -> None:
-    """Remove the groups whose names begin so, and end whoever is still in them. For who owns them; at most a second."""
+def remove_cgroups(prefix: str) -> None:
+    """Remove the groups whose names begin so, and kill the processes in them.
+
+    Only for their owner; takes at most a second.
+    """
     for layout in _layouts():
         for folder in set(layout.folders):
             with suppress(OSError):
@@ -129,8 +137,8 @@ def remove(prefix: str) -> None:
                         _remove(layout, name)
 
 
-def names() -> set[str]:
-    """What lies beside the groups that we make."""
+def other_names() -> set[str]:
+    """Return the names beside the groups that are created here."""
     found: set[str] = set()
     for layout in _layouts():
         for folder in layout.folders:
@@ -142,13 +150,13 @@ def names() -> set[str]:
 def _remove(layout: _Layout, name: str) -> None:
     deadline = time.monotonic() + _REMOVE_S
     for folder in set(layout.folders):
-        with suppress(OSError):  # it is not there, or not ours
+        with suppress(OSError):  # it does not exist, or belongs to another user
             while not _removed(f"{folder}/{name}") and time.monotonic() < deadline:
-                time.sleep(0.002)  # what was killed leaves the group when it has ended
+                time.sleep(0.002)  # a killed process leaves the group when it has ended
 
 
 def _removed(group: str) -> bool:
-    """Raises OSError when it cannot be removed at all."""
+    """Try to remove a group. Raises OSError when that is impossible."""
     try:
         os.rmdir(group)
     except OSError as error:
@@ -164,7 +172,7 @@ def _removed(group: str) -> bool:
 
 
 def _layouts() -> Iterator[_Layout]:
-    """Where groups could be made, best first."""
+    """Return the places where groups could be created, best first."""
     try:
         mounts, lines = _mounts(), _read("/proc/self/cgroup").splitlines()
     except OSError:
@@ -184,7 +192,7 @@ def _layouts() -> Iterator[_Layout]:
 
 
 def _mounts() -> dict[str, tuple[str, str]]:
-    """Controller ("" is v2) to the root of its mount in its tree, and the mount's place."""
+    """Return for each controller ("" is v2) the root of its mount and the mount point."""
     found = {}
     for line in _read("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""Remove what a program left, however deep, long or locked: `shutil.rmtree` recurses, and stops at a closed door."""
+"""Remove what a program left, however deep, long or locked; `shutil.rmtree` recurses, and stops at a locked one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _OPEN: Final = 0o700
 
 
 def empty(place: str) -> None:
-    """Remove all that is in the directory `place`. Raises OSError when something is left, and where it is no directory.
+    """Empty the directory `place`.
 
-    What lies deep is first moved up, so that no path is too long and nothing recurses. Nobody else may write there.
+    Raises OSError when something remains, and where it is no directory. Deep content is first moved up, so that no path
+    is too long and nothing recurses. No other process may write there.
     """
     if os.path.islink(place):
         raise OSError(errno.ENOTDIR, f"cannot empty {place}")
@@ -21,7 +22,7 @@ def empty(place: str) -> None:
     waiting = [place]
     while waiting:
         folder = waiting.pop()
-        with suppress(OSError):  # what cannot be removed is found below
+        with suppress(OSError):  # what cannot be removed is detected below
             os.chmod(folder, _OPEN)
             for entry in _entries(folder):
                 if not entry.is_dir(follow_symlinks=False):
@@ -41,8 +42,9 @@ def empty(place: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """A directory with all that is in it, as far as we may; nothing where there is none. A link in its place goes, and
-    what it leads to stays.
+    """Remove a directory with its content, as far as permitted; a missing one is fine.
+
+    Of a symbolic link only the link is removed.
     """
     with suppress(OSError):
         os.unlink(path)

@@ -1,7 +1,7 @@
-"""Landlock: which files a process may touch, as an allow-list that no later call can widen.
+"""Landlock: an allow-list of files for a process, which no later call can widen.
 
-Blocks, on its own and without root: files elsewhere, the memory and environment of processes outside, ptrace, TCP
-(ABI 4), and from ABI 6 signals and abstract sockets that leave the domain. UDP it does not block: seccomp does.
+Blocks, on its own and without root: other files, the memory and environment of processes outside, ptrace, TCP (ABI 4),
+and from ABI 6 signals and abstract sockets that leave the domain. It does not block UDP: seccomp does.
 """
 
 from __future__ import annotations
@@ -36,22 +36,15 @@ def _handled(version: int) -> int:
 
 
 def build(*, read: Iterable[str], write: Iterable[str], list_only: Iterable[str] = ()) -> int:
-    """A ruleset as a file descriptor: `read` paths may be read and executed, `write` paths also changed.
-
-    Of what is below `list_only` the names may be listed.
-
-    Paths that do not exist are passed over. Raises OSError where the kernel has no Landlock.
+    """Build a ruleset and return its descriptor: `read` paths may be read and executed, `write` paths also changed, and
+    names below `list_only` listed. Missing paths are skipped. Raises OSError where the kernel has no Landlock.
     """
     version = abi()
     handled = _handled(version)
     attr = struct.pack("=QQQ", handled, 3 if version >= 4 else 0, 3 if version >= SIGNAL_SCOPE_ABI else 0)
     size = 8 if version < 4 else 16 if version < SIGNAL_SCOPE_ABI else 24
     ruleset = linux.syscall(
-        _CREATE,
-        ctypes.c_char_p(attr),
-        ctypes.c_size_t(size),
-        ctypes.c_uint32(0),
-        what="landlock_create_ruleset",
+        _CREATE, ctypes.c_char_p(attr), ctypes.c_size_t(size), ctypes.c_uint32(0), what="landlock_create_ruleset"
     )
     everything = handled & ~(_MAKE_SOCK | _MAKE_CHAR | _MAKE_BLOCK)
     for paths, access in ((read, READ), (write, everything), (list_only, READ_DIR)):
@@ -75,7 +68,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
 
 
 def restrict(ruleset: int) -> None:
-    """Confine the calling thread, and all that it starts, for good. Needs no_new_privs."""
+    """Confine the calling thread and its children permanently. Needs no_new_privs."""
     linux.syscall(_RESTRICT_SELF, ruleset, ctypes.c_uint32(0), what="landlock_restrict_self")
 
 

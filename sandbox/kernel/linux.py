@@ -31,10 +31,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
 PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 8, 22, 38, 36
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 47, 2
 
-_NUMBERS: Final = {
-    "x86_64": {"pivot_root": 155, "capset": 126},
-    "aarch64": {"pivot_root": 41, "capset": 91},
-}
+_NUMBERS: Final = {"x86_64": {"pivot_root": 155, "capset": 126}, "aarch64": {"pivot_root": 41, "capset": 91}}
 _MOUNT_SETATTR: Final = 442
 _RIGHTS: Final = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
@@ -48,7 +45,7 @@ def number(name: str) -> int:
         raise OSError(38, f"no system-call table for {MACHINE}") from None
 
 
-def checked(result: int, what: str) -> int:
+def checked_call(result: int, what: str) -> int:
     if result == -1:
         errno = ctypes.get_errno()
         raise OSError(errno, f"{what}: {os.strerror(errno)}")
@@ -56,30 +53,30 @@ def checked(result: int, what: str) -> int:
 
 
 def syscall(nr: int, *args: object, what: str) -> int:
-    return checked(_libc.syscall(ctypes.c_long(nr), *args), what)
+    return checked_call(_libc.syscall(ctypes.c_long(nr), *args), what)
 
 
 def prctl(option: int, arg: int = 0, second: int = 0) -> None:
-    checked(_prctl(option, arg, second, 0, 0), f"prctl({option})")
+    checked_call(_prctl(option, arg, second, 0, 0), f"prctl({option})")
 
 
 def set_seccomp(program: ctypes.Structure) -> None:
     """Install a BPF filter (SECCOMP_MODE_FILTER) on the calling thread."""
-    checked(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(program), 0, 0), "prctl(PR_SET_SECCOMP)")
+    checked_call(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(program), 0, 0), "prctl(PR_SET_SECCOMP)")
 
 
 def unshare(flags: int) -> None:
-    checked(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
+    checked_call(_libc.unshare(ctypes.c_int(flags)), f"unshare({flags:#x})")
 
 
 def mount(source: str, target: str, fstype: str | None = None, flags: int = 0, data: str | None = None) -> None:
     raw = [None if text is None else text.encode() for text in (source, target, fstype)]
     tail = None if data is None else data.encode()
-    checked(_libc.mount(*raw, ctypes.c_ulong(flags), tail), f"mount({source} on {target})")
+    checked_call(_libc.mount(*raw, ctypes.c_ulong(flags), tail), f"mount({source} on {target})")
 
 
 def umount(target: str) -> None:
-    checked(_libc.umount2(target.encode(), MNT_DETACH), f"umount({target})")
+    checked_call(_libc.umount2(target.encode(), MNT_DETACH), f"umount({target})")
 
 
 def mount_read_only(target: str, *, attributes: int, recursive: bool = True) -> None:
@@ -97,7 +94,7 @@ def pivot_root(new: str, old: str) -> None:
 
 
 def set_capabilities(mask: int, *, through_exec: bool = False) -> None:
-    """Make `mask` the whole of the permitted and effective sets; other programs get it by exec only when told so."""
+    """Set the permitted and effective capabilities to `mask`; programs inherit them only with `through_exec`."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     low, high = mask & 0xFFFFFFFF, mask >> 32
     kept = (low, high) if through_exec else (0, 0)
@@ -116,7 +113,7 @@ def recv_fds(sock: socket.SocketType, size: int, fds_max: int) -> tuple[bytes, l
 
 
 def recv_fds_into(sock: socket.SocketType, buffer: bytearray, fds_max: int) -> tuple[bytes, list[int]]:
-    """The same by way of `buffer`, whose size is the largest message: for who receives often, small ones mostly."""
+    """Receive by way of `buffer`, whose size is the largest message: for frequent, mostly small messages."""
     size, ancillary, _, _ = sock.recvmsg_into((buffer,), socket.CMSG_SPACE(fds_max * 4), socket.MSG_CMSG_CLOEXEC)
     return bytes(memoryview(buffer)[:size]), _descriptors(ancillary)
 
@@ -130,7 +127,7 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def let_watch() -> None:
-    """After a change of uid, which hides from a watcher what this process maps."""
+    """Stay readable for a watcher after a change of uid."""
     if _bare_prctl(PR_SET_DUMPABLE, 1):
         raise OSError(22, "prctl(PR_SET_DUMPABLE)")
 

@@ -1,4 +1,4 @@
-"""Anonymous memory as files: how data crosses a jail's wall without a pipe that somebody could block."""
+"""Anonymous memory as files: data crosses the jail's boundary without a pipe that one side could block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SEALED: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fc
 
 
 def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
-    """Anonymous memory as a file; sealed means that nobody can change it any more, and only its owner its times."""
+    """Create anonymous memory as a file. Sealed, nobody can change its content, and only its owner its times."""
     fd = new_memfd(name)
     try:
         written = 0
@@ -26,18 +26,18 @@ def make_memfd(name: str, content: bytes = b"", *, seal: bool = False) -> int:
 
 
 def new_memfd(name: str) -> int:
-    """An empty one that is still to be written, and then sealed."""
+    """Create an empty one, to be written and then sealed."""
     return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 
 
 def seal_memfd(fd: int) -> None:
-    """Nobody can change it any more. Does nothing when it is sealed already."""
+    """Seal the content against changes. Does nothing when it is sealed already."""
     if fcntl.fcntl(fd, fcntl.F_GET_SEALS) != _SEALED:
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED)
 
 
 def read_all(fd: int, cap: int) -> bytes:
-    """Up to `cap` bytes; a longer stream was an output violation already, and is not worth its memory."""
+    """Read up to `cap` bytes; a longer stream was an output violation already."""
     size = min(os.fstat(fd).st_size, cap)
     chunks = []
     offset = 0

@@ -1,8 +1,8 @@
-"""Run directories, one per pool or jail, and cgroups: named after their owner, and gone when it is, however that dies.
+"""Run directories (one per pool or jail) and cgroups, named after their owner and removed however it dies.
 
-The owner only thinks of the name. The process that makes the directory lives through the owner's death and removes it:
-a pool's supervisor, or the guard of a jail that stands alone. What is left if that one is killed as well is removed by
-the next owner's `reserve_directory`.
+The owner only chooses the name. The process that creates the directory outlives the owner and removes it: a pool's
+supervisor, or the guard of a single jail. If that process is killed as well, the next `reserve_directory` of any owner
+removes the directory.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from sandbox.kernel.clear import remove_tree
 
 _PREFIX: Final = "overlap-sandbox-"
 _NAME: Final = re.compile(rf"{_PREFIX}(\d+)-(\d+)-(\d+)-.*")
-"""Pid, when that process started, and the pid namespace that numbers it: containers may share a temp folder."""
+"""Pid, start time and pid namespace of the owner: containers may share a temp folder."""
 
 
 def reserve_directory(above: str = "") -> str:
-    """The path of a directory that is not there yet and is this process's to use; removes those of dead owners.
+    """Return the path of a new directory for this process; removes those of dead owners.
 
-    It lies in `above`, or else in the temp folder, where those of dead owners are looked for.
+    It lies in `above`, or else in the temp folder, where those of dead owners are searched.
     """
-    sweep()
+    remove_orphans()
     return os.path.join(above or tempfile.gettempdir(), _own_name())
 
 
 def group_name(directory: str) -> str:
-    """What the cgroup of the jail in `directory` is called: its owner can be told from it."""
+    """Return the name of the cgroup of the jail in `directory`, which includes the owner."""
     above, name = os.path.split(directory)
     if _NAME.fullmatch(name):
         return name
@@ -40,12 +40,13 @@ def group_name(directory: str) -> str:
     return f"{owner if _NAME.fullmatch(owner) else _own_name()}.{name}"
 
 
-def sweep() -> None:
-    """Remove what is left of owners that are dead, or whose pid is by now another process's. Of those in another pid
-    namespace nobody here knows whether they live.
+def remove_orphans() -> None:
+    """Remove directories and cgroups of owners that are dead, or whose pid belongs to another process by now.
+
+    Owners in another pid namespace are left alone, as nothing here tells whether they live.
     """
-    for name in filter(_orphaned, cgroup.names()):
-        cgroup.remove(name)
+    for name in filter(_orphaned, cgroup.other_names()):
+        cgroup.remove_cgroups(name)
     base = tempfile.gettempdir()
     for name in filter(_orphaned, os.listdir(base)):
         with suppress(OSError):
@@ -53,9 +54,9 @@ def sweep() -> None:
                 remove_tree(os.path.join(base, name))
 
 
-def remove(directory: str) -> None:
-    """A run directory, and the cgroups of all jails in it, with whoever is still there."""
-    cgroup.remove(os.path.basename(directory))
+def remove_run_directory(directory: str) -> None:
+    """Remove a run directory and the cgroups of its jails, and kill the processes in them."""
+    cgroup.remove_cgroups(os.path.basename(directory))
     remove_tree(directory)
 
 
@@ -70,7 +71,7 @@ def _own_name() -> str:
 
 
 def _namespace() -> int:
-    """Which namespace our pids are of; 0 where the kernel does not say."""
+    """Return the pid namespace of this process; 0 where the kernel does not tell."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -78,7 +79,7 @@ def _namespace() -> int:
 
 
 def _started(pid: int) -> int:
-    """When a process started, in clock ticks since boot; -1 when there is none."""
+    """Return the start time of a process in clock ticks since boot; -1 when there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])

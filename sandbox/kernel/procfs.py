@@ -1,7 +1,7 @@
-"""What whoever keeps a jail does through /proc: look at all processes of it, and choose where pids go on.
+"""What the zygote does through /proc: look at all processes of its jail, and choose where pids continue.
 
-In tier A a program's own /proc shows it no process of ours: those would tell it how many runs were before. So the
-keeper's is another, which has no name.
+In tier A a program's own /proc shows none of the sandbox's processes: they would reveal how many runs came before. So
+the zygote uses another /proc, which has no path.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def at(path: str) -> str:
 
 
 def look_through(place: int, last_pid: int) -> None:
-    """From here on, read below the directory `place`; `last_pid` is where `scatter_pids` writes, or -1."""
+    """Read below the directory `place` from now on; `last_pid` is where `scatter_pids` writes, or -1."""
     global _root, _last_pid
     _root, _last_pid = f"/proc/self/fd/{place}", last_pid
     try:
         scatter_pids()
-    except OSError:  # it wants a capability that is not ours here
+    except OSError:  # it needs a capability that is missing here
         os.close(last_pid)
         _last_pid = -1
 
@@ -40,13 +40,13 @@ def open_last_pid(proc: str) -> int:
 
 
 def scattered() -> bool:
-    """This process may choose where pids go on."""
+    """Return whether this process may choose where pids continue."""
     return _last_pid >= 0
 
 
 def scatter_pids() -> None:
-    """Let the next process have a pid that says nothing of those before it: chosen by chance, for two runs may be
-    prepared at a time and cannot both have the same. Does nothing where pids are the machine's.
+    """Choose the next pid at random, so that it reveals nothing of earlier processes; random because two runs may be
+    prepared at the same time. Does nothing where pids are the machine's.
     """
     if _last_pid >= 0:
         chance = os.urandom(2)

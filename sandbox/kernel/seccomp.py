@@ -4,7 +4,7 @@ A deny-list, for it must serve many languages: everything that reaches other pro
 network or memory that no limit counts. `socketpair` stays, sockets go. Loading it costs the kernel a few hundred µs
 (it tries every call against the filter), so the zygote loads it once and every program inherits it.
 
-    told      what no honest program calls: the kernel stops the caller and tells the holder of the listener, who
+    reported  what no honest program calls: the kernel stops the caller and notifies the holder of the listener, who
               records the name and ends the run (SEC). Where the kernel has no listener, these answer EPERM.
     refused   what runtimes probe for and live without (io_uring, clone3, sockets, NUMA): an errno, and the run goes on
     feigned   what an honest program may call and nobody would miss (sync; chmod where it would reach the user's own
@@ -31,7 +31,7 @@ _NOTICE: Final = struct.Struct("=QIIiI7Q")  # id pid flags | nr arch instruction
 _Table = dict[str, tuple[int | None, int | None]]
 
 # name: (x86_64, aarch64); None where the machine has no such call
-_TOLD: Final[_Table] = {
+_REPORTED: Final[_Table] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
     "userfaultfd": (323, 282), "bpf": (321, 280), "perf_event_open": (298, 241),
@@ -78,15 +78,15 @@ _METADATA: Final[_Table] = {
     "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
 }  # fmt: skip
 _TRUNCATE: Final[_Table] = {"truncate": (76, 45)}
-# For the caller alone, and else EPERM: a jail's keeper may have the program's uid, and must not be starved or crippled.
+# Only for the caller itself, else EPERM: the zygote may have the program's uid, and must not be slowed or limited.
 # name: (x86_64, aarch64, the argument that names a process, what the one before it must be)
 _OWN: Final[dict[str, tuple[int, int, int, int | None]]] = {
     "prlimit64": (302, 261, 0, None), "sched_setscheduler": (144, 119, 0, None), "sched_setparam": (142, 118, 0, None),
     "sched_setattr": (314, 274, 0, None), "sched_setaffinity": (203, 122, 0, None),
     "setpriority": (141, 140, 1, 0), "ioprio_set": (251, 30, 1, 1),
 }  # fmt: skip
-# Who asks for the clock of a keeper learns how many runs it has had, and who sets a timer by it slows it. errno: as for
-# a process that is not there. What a thread id names is a thread of the caller's own, or refused by the kernel.
+# The zygote's clock would reveal how many runs it has had, and a timer by it would slow it. The errno is that of a
+# missing process. A thread id names a thread of the caller, or is refused by the kernel.
 _CLOCKS: Final[_Table] = {
     "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115), "timer_create": (222, 107),
 }  # fmt: skip
@@ -102,7 +102,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _STREAM_IOCTLS: Final = (0x5400, 0x8900, _NOTIF_RECV & 0xFF00)
 _F_SETLEASE, _F_NOTIFY = 1024, 1026
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET = 1, 1, 5
-_NAMED: Final[_Table] = {**_TOLD, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
+_NAMED: Final[_Table] = {**_REPORTED, "clone into a namespace": _CLONE, "ioctl on a terminal": _IOCTL}
 
 
 class _Program(ctypes.Structure):
@@ -131,14 +131,14 @@ def _argument(index: int) -> int:
     return 16 + 8 * index
 
 
-def install(*, spare: Collection[str] = (), tell: bool = False) -> int | None:
-    """Filter the calling thread, and all that it starts, for good. `spare` names calls that the caller still needs.
+def install_filter(*, spare: Collection[str] = (), report: bool = False) -> int | None:
+    """Filter the calling thread and its children permanently.
 
-    With `tell`, returns the listener that `heard` reads: whoever is filtered must not get hold of it, and the caller
-    itself must make none of the calls that are told. None where the kernel has no listener, which is not an error.
-    Needs no_new_privs. Raises OSError(ENOSYS) on a machine that has no table here.
+    `spare` names calls that the caller still needs. With `report`, returns the listener that `heard` reads: no filtered
+    process may obtain it, and the caller itself must make none of the reported calls. Returns None where the kernel has
+    no listener, which is no error. Needs no_new_privs. Raises OSError(ENOSYS) on a machine without a table here.
     """
-    if tell:
+    if report:
         try:
             program = _build(spare, _return(_TELL))
             number = _SECCOMP[linux.MACHINE]
@@ -151,7 +151,10 @@ def install(*, spare: Collection[str] = (), tell: bool = False) -> int | None:
 
 
 def heard(listener: int) -> str | None:
-    """The call that a filtered process is stopped in, by name; None when it died meanwhile. Does not let it go on."""
+    """Return the name of the call in which a filtered process is stopped; None when it died meanwhile.
+
+    The process stays stopped.
+    """
     notice = bytearray(_NOTICE.size)
     try:
         fcntl.ioctl(listener, _NOTIF_RECV, notice)
@@ -168,10 +171,9 @@ def heard(listener: int) -> str | None:
 
 
 def frozen_metadata() -> ctypes.Structure:
-    """A further filter: who has it changes no mode, owner or time of any file, and is told that it did; and takes
-    room on the disk by writing only.
-
-    For a program whose uid has files outside its work directory, or that is shown some that anybody may write.
+    """Return a further filter, under which changes of mode, owner or time of a file report success and do nothing, and
+    disk space is taken by writing only. For programs whose uid owns files outside the work directory, or can see files
+    that anyone may write.
     """
     code = _head(_return(_ALLOW)) + _refuse(_METADATA, _return(_ERRNO))
     code += _refuse({"fallocate": _FALLOCATE}, _return(_ERRNO, errno.EOPNOTSUPP))  # what is not written is not counted
@@ -185,11 +187,11 @@ def _column() -> int:
     return list(_ARCH).index(linux.MACHINE)
 
 
-def _build(spare: Collection[str], told: bytes) -> _Program:
-    code = _head(_return(_KILL)) + _refuse(_TOLD, told, spare)
+def _build(spare: Collection[str], report: bytes) -> _Program:
+    code = _head(_return(_KILL)) + _refuse(_REPORTED, report, spare)
     for table, error in ((_EPERM, errno.EPERM), (_EACCES, errno.EACCES), (_ENOSYS, errno.ENOSYS), (_FEIGNED, 0)):
         code += _refuse(table, _return(_ERRNO, error), spare)
-    return _program(code + _own_only() + _uncounted_runs() + _by_argument(spare, told) + _return(_ALLOW))
+    return _program(code + _own_only() + _uncounted_runs() + _by_argument(spare, report) + _return(_ALLOW))
 
 
 def _program(code: bytes) -> _Program:
@@ -223,7 +225,7 @@ def _own_only() -> bytes:
 
 
 def _uncounted_runs() -> bytes:
-    """What counts the runs before: clocks of other processes, and the number of a mount among all there ever were."""
+    """Block what would count earlier runs: clocks of other processes, and the running number of a mount."""
     yes, no = _return(_ALLOW), _return(_ERRNO, errno.EINVAL)
     own = _load(_argument(0)) + _statement(0x35, _OF_A_PROCESS, 1, 0) + yes + _statement(0x35, _OF_ITSELF, 0, 1) + yes
     own += _statement(0x45, _OF_A_THREAD, 0, 1) + yes + no
@@ -233,11 +235,11 @@ def _uncounted_runs() -> bytes:
 
 
 def _uncounted() -> bytes:
-    """What would take a run's memory out of the count, or have a crash looked at by the machine."""
+    """Block what would take memory out of the count, or start a crash handler of the machine."""
     column, yes, feigned = _column(), _return(_ALLOW), _return(_ERRNO)
     code = _if_equal(_SETRLIMIT[column], _load(_argument(0)) + _if_equal(_RLIMIT_CORE, feigned) + yes)
-    room = _load(_argument(1)) + _statement(0x54, _KEEP_SIZE) + _if_equal(0, yes) + _return(_ERRNO, errno.EOPNOTSUPP)
-    return code + _if_equal(_FALLOCATE[column], room)  # with it, memory beyond an output's end
+    size = _load(_argument(1)) + _statement(0x54, _KEEP_SIZE) + _if_equal(0, yes) + _return(_ERRNO, errno.EOPNOTSUPP)
+    return code + _if_equal(_FALLOCATE[column], size)  # with it, memory beyond an output's end
 
 
 def _unless_null(argument: int, then: bytes) -> bytes:
@@ -247,17 +249,17 @@ def _unless_null(argument: int, then: bytes) -> bytes:
     return low + _if_equal(0, high + _if_equal(0, yes)) + then
 
 
-def _by_argument(spare: Collection[str], told: bytes) -> bytes:
-    """Calls of which one kind is forbidden."""
+def _by_argument(spare: Collection[str], report: bytes) -> bytes:
+    """Filter calls that are forbidden for some arguments only."""
     column, code = _column(), b""
     yes, no = _return(_ALLOW), _return(_ERRNO, errno.EPERM)
     if "mount" in spare:
         ours = _load(_argument(3)) + _statement(0x54, linux.MS_MGC_MASK) + _if_equal(linux.MS_MGC_VALUE, yes)
-        code += _if_equal(_TOLD["mount"][column] or 0, ours + told)
+        code += _if_equal(_REPORTED["mount"][column] or 0, ours + report)
     flags = linux.NAMESPACE_FLAGS | linux.CLONE_PARENT  # a child of its parent's would end, and be counted, as the run
-    code += _if_equal(_CLONE[column], _load(_argument(0)) + _statement(0x45, flags, 0, 1) + told + yes)
+    code += _if_equal(_CLONE[column], _load(_argument(0)) + _statement(0x45, flags, 0, 1) + report + yes)
     command = _load(_argument(1))
-    ioctl = command + _if_equal(_TIOCSTI, told) + _if_equal(_TIOCLINUX, told) + _statement(0x54, 0xFF00)
+    ioctl = command + _if_equal(_TIOCSTI, report) + _if_equal(_TIOCLINUX, report) + _statement(0x54, 0xFF00)
     ioctl += b"".join(_if_equal(kind, yes) for kind in _STREAM_IOCTLS)
     code += _if_equal(_IOCTL[column], ioctl + _return(_ERRNO, errno.ENOTTY))
     code += _if_equal(_FCNTL[column], command + _if_equal(_F_SETLEASE, no) + _if_equal(_F_NOTIFY, no) + yes)

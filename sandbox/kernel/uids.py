@@ -1,7 +1,7 @@
-"""Uids for a jail's programs that no other living jail has: by uid the kernel counts processes, and kill(-1) reaches.
+"""Uids that no other living jail uses: the kernel counts processes per uid, and kill(-1) reaches a uid.
 
-Where the machine's uids are all to be had, they follow from our pid. Elsewhere (a container with a map of its own) each
-is held by a name in the abstract space, which the kernel frees with its holder.
+Where all uids of the machine are available, they follow from the pid. Elsewhere (a container with its own uid map) a
+name in the abstract socket space reserves each, which the kernel frees with its holder.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _held: Final[list[socket.socket]] = []
 _turns: Final = itertools.count()
 
 
-def claim() -> int | None:
-    """An unprivileged uid, another with each call, ours until this process ends.
+def claim_uid() -> int | None:
+    """Return an unprivileged uid, a new one with each call, reserved until this process ends.
 
-    None unless we are root, and where other jails have them all.
+    None without root, and where other jails have them all.
     """
     if os.geteuid() != 0:
         return None

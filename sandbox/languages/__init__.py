@@ -1,24 +1,25 @@
-"""The table of languages, their toolchains on this machine, and what stands around a program (``harness/``).
+"""The table of languages, their toolchains on this machine, and the harness files around a program (``harness/``).
 
-What for: everything that is particular to a language. Knows nothing of jails.
+Everything that is specific to a language; knows nothing of jails.
 """
 
 from sandbox.languages import toolchain
 from sandbox.languages.cpp_call import argument_types
-from sandbox.languages.language import Harness, Language, Runtime
-from sandbox.languages.layout import Layout, NoEntry, lay_out
-from sandbox.languages.table import LANGUAGES, by_suffix, find
+from sandbox.languages.language import Language, LanguageHarness, Runtime
+from sandbox.languages.layout import NoEntry, ProgramLayout, lay_out
+from sandbox.languages.table import LANGUAGES, by_package_code, by_suffix, find_language
 
 __all__ = [
     "LANGUAGES",
-    "Harness",
     "Language",
-    "Layout",
+    "LanguageHarness",
     "NoEntry",
+    "ProgramLayout",
     "Runtime",
     "argument_types",
+    "by_package_code",
     "by_suffix",
-    "find",
+    "find_language",
     "lay_out",
     "toolchain",
 ]

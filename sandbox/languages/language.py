@@ -1,7 +1,4 @@
-"""What a language is to us: how its programs are compiled, run and asked, and samples of them.
-
-What for: the form of an entry in `table.py`. An entry without all its samples cannot be made.
-"""
+"""The form of an entry in `table.py`: how programs are compiled, run and harnessed, and samples of them."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from sandbox.core import COMPILE_LIMITS, MIB, Limits
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What a runtime needs for itself, above the program's limits. The watcher's resident limit stays exact."""
+    """What a runtime needs in addition to the program's limits. The watcher's limit on resident memory stays exact."""
 
     address_space: bool = True
     """May RLIMIT_AS be set? JVM, Node and Go reserve far more than they use."""
@@ -29,11 +26,11 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Harness:
-    """How a program becomes one that answers a kind of problem: text around it, files beside it, its own start."""
+class LanguageHarness:
+    """How a program is made to answer a kind of problem: text around it, files beside it, its own start."""
 
     complete: str
-    """When its run is complete, as the end of a sentence: only then does the harness write the nonce."""
+    """When a run is complete, as the end of a sentence: only then does the harness write the nonce."""
     before: str = ""
     after: str = ""
     """{test} stands for the case's test code; {owner}, {callee}, {called}, {types} for how C++ names and calls one."""
@@ -50,8 +47,8 @@ class Harness:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Programs for a kind of problem besides stdio, and the one case that they are asked."""
+class KindExample:
+    """Sample programs for a kind of problem besides stdio, and the case that they get."""
 
     case: str
     """assert: the test, which holds for what returns 2. function: arguments of `f`, which returns 2 as well."""
@@ -78,7 +75,7 @@ class Samples:
     """Computes without end."""
     broken: str
     """Does not compile."""
-    asked: Mapping[str, Asked]
+    asked: Mapping[str, KindExample]
     """By kind of problem, one for each that the language has a harness for."""
 
 
@@ -94,13 +91,15 @@ class Language:
     """Of files that hold its programs."""
     aliases: tuple[str, ...] = ()
     """Other names that `find` takes."""
+    package_code: str = ""
+    """The language's name in the problem package format; by default `name`."""
     artifact: str = ""
     tools: tuple[str, ...] = ()
     """Programs that must be found (see `sandbox.languages.toolchain`)."""
     version: tuple[str, ...] = ()
     """argv that prints the toolchain's version."""
     sysroot: tuple[str, ...] = ()
-    """argv that prints where the real tools are, for a tool that is only a door to them."""
+    """argv that prints where the real tools are, for a tool that only forwards to them."""
     see: tuple[str, ...] = ()
     """Further paths, as globs, that the toolchain reads outside /usr."""
     package: str = ""
@@ -121,7 +120,7 @@ class Language:
     reports: bool = False
     """A harness of ours starts every program, so it gets a job and writes a frame for stdio as well."""
     environment: tuple[tuple[str, str], ...] = ()
-    harness: Mapping[str, Harness] = field(default_factory=lambda: MappingProxyType({}))
+    harness: Mapping[str, LanguageHarness] = field(default_factory=lambda: MappingProxyType({}))
     """Kinds of problem besides stdio."""
     asked_for: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Words of which one stands in a source, and what that adds to the compile argv."""
@@ -132,12 +131,16 @@ class Language:
     """A pattern: how its runtime says on stderr that memory was refused. It may not match one text in two ways."""
     said: str = r"(?!)(?P<said>)"
     """A pattern: what its runtime says on stderr of an error that nobody caught; the same holds."""
+    crash_has_own_exit_code: bool = False
+    """A program that crashes ends by a signal or with an exit code that is none of testlib's verdicts."""
     asserted: tuple[str, ...] = ()
     """How its runtime says on stderr that an assert did not hold: texts in their order, in one line and the next."""
 
     def __post_init__(self) -> None:
         if set(self.samples.asked) != set(self.harness):
             raise ValueError(f"language {self.name!r}: give a sample for each of its kinds {sorted(self.harness)}")
+        if not self.package_code:
+            object.__setattr__(self, "package_code", self.name)
 
     @property
     def warm(self) -> bool:

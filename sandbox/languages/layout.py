@@ -22,7 +22,7 @@ class NoEntry(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ProgramLayout:
     """The files of a program by what they are for."""
 
     main: str
@@ -37,10 +37,10 @@ class Layout:
     """Java: the class that was named."""
 
 
-def lay_out(language: Language, program: Program) -> Layout:
+def lay_out(language: Language, program: Program) -> ProgramLayout:
     """Raises NoEntry."""
     if not program.files:
-        return Layout(language.source, program.source, (language.source,), (), start=program.entry)
+        return ProgramLayout(language.source, program.source, (language.source,), (), start=program.entry)
     names = sorted(name for name, _ in program.files if name.endswith(language.suffixes))
     if not names:
         raise NoEntry(f"no file is {language.title}: their names end in {' or '.join(language.suffixes)}")
@@ -49,7 +49,7 @@ def lay_out(language: Language, program: Program) -> Layout:
     if language.one_folder:
         compiled = [name for name in compiled if name.rpartition("/")[0] == main.rpartition("/")[0]]
     start = program.entry if language.starts_in_class else ""
-    return Layout(main, dict(program.files)[main], (main, *compiled), program.files, start)
+    return ProgramLayout(main, dict(program.files)[main], (main, *compiled), program.files, start)
 
 
 def _main(language: Language, entry: str, names: list[str]) -> str:

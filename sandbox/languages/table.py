@@ -13,7 +13,7 @@ from typing import Final
 from sandbox.core import MIB
 from sandbox.errors import SandboxError
 from sandbox.languages.cpp_call import CPP_CALL
-from sandbox.languages.language import Asked, Harness, Language, Runtime, Samples
+from sandbox.languages.language import KindExample, Language, LanguageHarness, Runtime, Samples
 
 _JVM: Final = Runtime(address_space=False, headroom_bytes=512 * MIB, threads=48, open_files=64)
 _JVM_FLAGS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
@@ -57,25 +57,24 @@ _TABLE: Final = (
             spins="while True: pass",
             broken="def f(:",
             asked={
-                "function": Asked(
+                "function": KindExample(
                     "[[1, 2], 1]",
                     right="def f(a, k): return a[k]",
                     wrong="def f(a, k): return a[k] + 1",
                     early="import os\ndef f(a, k): os._exit(0)",
                 ),
-                "assert": Asked(
-                    "assert f() == 2",
-                    right="def f(): return 2",
-                    wrong="def f(): return 3",
-                    early="def f(): exit(0)",
+                "assert": KindExample(
+                    "assert f() == 2", right="def f(): return 2", wrong="def f(): return 3", early="def f(): exit(0)"
                 ),
             },
         ),
         suffixes=(".py", ".py3"),
         aliases=("py", "python3"),
+        package_code="python3",
+        crash_has_own_exit_code=True,
         harness={
-            "function": Harness(complete="the function has returned"),
-            "assert": Harness(complete="the last step of the test is done"),
+            "function": LanguageHarness(complete="the function has returned"),
+            "assert": LanguageHarness(complete="the last step of the test is done"),
         },
         said=_PYTHON_SAID,
     ),
@@ -91,15 +90,16 @@ _TABLE: Final = (
             spins="int main(void) { volatile int x = 0; for (;;) x++; }",
             broken="int main(void) { return x; }",
             asked={
-                "assert": Asked(
+                "assert": KindExample(
                     "#include <assert.h>\nint main(void) { assert(f() == 2); return 0; }",
                     right="int f(void) { return 2; }",
                     wrong="int f(void) { return 3; }",
                     early="#include <stdlib.h>\nint f(void) { exit(0); }",
-                ),
+                )
             },
         ),
         suffixes=(".c",),
+        crash_has_own_exit_code=True,
         together=True,
         artifact="main",
         tools=("gcc",),
@@ -113,7 +113,7 @@ _TABLE: Final = (
         asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
-            "assert": Harness(
+            "assert": LanguageHarness(
                 "its main has returned 0", after="\n{test}\n", files=("token.c",), compile=("token.c", _WRAP)
             )
         },
@@ -131,13 +131,13 @@ _TABLE: Final = (
             spins="int main() { volatile int x = 0; for (;;) x = x + 1; }",
             broken="int main() { return x; }",
             asked={
-                "function": Asked(
+                "function": KindExample(
                     "[[1, 2], 1]",
                     right="int f(std::vector<int> a, int k) { return a[k]; }",
                     wrong="int f(std::vector<int> a, int k) { return a[k] + 1; }",
                     early="int f(std::vector<int> a, int k) { exit(0); }",
                 ),
-                "assert": Asked(
+                "assert": KindExample(
                     "#include <cassert>\nint main() { assert(f() == 2); }",
                     right="int f() { return 2; }",
                     wrong="int f() { return 3; }",
@@ -146,6 +146,7 @@ _TABLE: Final = (
             },
         ),
         suffixes=(".cpp", ".cc", ".cxx", ".c++", ".C"),
+        crash_has_own_exit_code=True,
         together=True,
         aliases=("c++", "cc", "cxx"),
         artifact="main",
@@ -157,14 +158,14 @@ _TABLE: Final = (
         asked_for=_C_ASKED_FOR,
         run=("./{artifact}",),
         harness={
-            "function": Harness(
+            "function": LanguageHarness(
                 "the function has returned",
                 before='#include <bits/stdc++.h>\n#include "harness.hpp"\n',
                 after=CPP_CALL,
                 files=("harness.hpp", "harness_json.hpp"),
                 compile=(_WRAP,),
             ),
-            "assert": Harness(
+            "assert": LanguageHarness(
                 "its main has returned 0", after="\n{test}\n", files=("token.c",), compile=("token.c", _WRAP)
             ),
         },
@@ -187,13 +188,13 @@ _TABLE: Final = (
             spins="class Main { public static void main(String[] a) { for (;;) ; } }",
             broken="class Main {",
             asked={
-                "function": Asked(
+                "function": KindExample(
                     "[[1, 2], 1]",
                     right="class Solution { int f(int[] a, int k) { return a[k]; } }",
                     wrong="class Solution { int f(int[] a, int k) { return a[k] + 1; } }",
                     early="class Solution { int f(int[] a, int k) { System.exit(0); return 2; } }",
                 ),
-                "assert": Asked(
+                "assert": KindExample(
                     "class Main { public static void main(String[] a) { assert Answer.f() == 2; } }",
                     right="class Answer { static int f() { return 2; } }",
                     wrong="class Answer { static int f() { return 3; } }",
@@ -223,8 +224,8 @@ _TABLE: Final = (
         runtime=_JVM,
         reports=True,
         harness={
-            "function": Harness("the method has returned"),
-            "assert": Harness(_MAIN, after="\n{test}\n"),
+            "function": LanguageHarness("the method has returned"),
+            "assert": LanguageHarness(_MAIN, after="\n{test}\n"),
         },
         refused=r"java\.lang\.OutOfMemoryError|insufficient memory for the Java Runtime",
         said=_JAVA_SAID,
@@ -241,13 +242,13 @@ _TABLE: Final = (
             spins="for (;;) ;",
             broken="const = 1",
             asked={
-                "function": Asked(
+                "function": KindExample(
                     "[[1, 2], 1]",
                     right="const f = (a, k) => a[k]",
                     wrong="const f = (a, k) => a[k] + 1",
                     early="const f = () => process.exit(0)",
                 ),
-                "assert": Asked(
+                "assert": KindExample(
                     "console.assert(f() === 2)",
                     right="const f = () => 2",
                     wrong="const f = () => 3",
@@ -267,7 +268,7 @@ _TABLE: Final = (
         runtime=_NODE_RUNTIME,
         environment=(("OPENSSL_CONF", "/dev/null"),),
         harness={
-            kind: Harness(complete, after=after, run=(*_NODE, "harness.js"), run_files=("harness.js",))
+            kind: LanguageHarness(complete, after=after, run=(*_NODE, "harness.js"), run_files=("harness.js",))
             for kind, complete, after in (
                 ("function", "the function has returned", ""),
                 ("assert", "its event loop has run dry", "\n{test}\n"),
@@ -288,15 +289,16 @@ _TABLE: Final = (
             spins="fn main() { loop { std::hint::black_box(1); } }",
             broken="fn main() { x }",
             asked={
-                "assert": Asked(
+                "assert": KindExample(
                     "fn main() { assert_eq!(f(), 2); }",
                     right="fn f() -> i32 { 2 }",
                     wrong="fn f() -> i32 { 3 }",
                     early="fn f() -> i32 { std::process::exit(0) }",
-                ),
+                )
             },
         ),
         suffixes=(".rs",),
+        crash_has_own_exit_code=True,
         aliases=("rs",),
         artifact="main",
         tools=("rustc", "cc"),
@@ -311,12 +313,12 @@ _TABLE: Final = (
         compile_runtime=Runtime(address_space=False, headroom_bytes=512 * MIB, threads=32),
         run=("./{artifact}",),
         harness={
-            "assert": Harness(
+            "assert": LanguageHarness(
                 "its main has returned without a panic",
                 after='\n{test}\n#[path = "token.rs"]\nmod sandbox_token;\n',
                 files=("token.rs",),
                 compile=("-Clink-arg=" + _WRAP,),
-            ),
+            )
         },
         refused=r"memory allocation of \d+ bytes failed",
         said=_RUST_SAID,
@@ -334,13 +336,13 @@ _TABLE: Final = (
             spins="package main\nfunc main() { for { } }",
             broken="package main\nfunc main() { x }",
             asked={
-                "assert": Asked(
+                "assert": KindExample(
                     'func main() { if f() != 2 { panic("no") } }',
                     right="package main\nfunc f() int { return 2 }",
                     wrong="package main\nfunc f() int { return 3 }",
                     early='package main\nimport "os"\n// func main() {\nfunc f() int { os.Exit(0); return 2 }',
                     wrong_is="RE",
-                ),
+                )
             },
         ),
         suffixes=(".go",),
@@ -359,9 +361,9 @@ _TABLE: Final = (
         runtime=Runtime(address_space=False, headroom_bytes=192 * MIB, threads=16),
         environment=_GO_ENVIRONMENT,
         harness={
-            "assert": Harness(
+            "assert": LanguageHarness(
                 _MAIN, after="\n{test}\n", files=("token.go",), compile=("token.go",), rename_main="sandboxProgram"
-            ),
+            )
         },
         refused=r"^fatal error: (runtime: )?(out of memory|cannot allocate memory)",
         said=_GO_SAID,
@@ -370,13 +372,18 @@ _TABLE: Final = (
 LANGUAGES: Final[dict[str, Language]] = {language.name: language for language in _TABLE}
 
 
-def find(name: str) -> Language:
+def find_language(name: str) -> Language:
     """The language called `name`. Raises SandboxError for an unknown one."""
     wanted = name.lower()
     for language in LANGUAGES.values():
         if wanted == language.name or wanted in language.aliases:
             return language
     raise SandboxError(f"language={name!r} is unknown; use one of {', '.join(LANGUAGES)}")
+
+
+def by_package_code(code: str) -> Language | None:
+    """The language that the problem package format calls `code` ("python3"); None where the table has none."""
+    return next((language for language in LANGUAGES.values() if language.package_code == code), None)
 
 
 def by_suffix(suffix: str) -> Language | None:

@@ -26,14 +26,14 @@ from sandbox.languages.table import LANGUAGES
 
 _TIMEOUT_S: Final = 20.0
 _SYSTEM: Final = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")  # every jail shows these
-_LINKED: Final = ("/usr/lib", "/usr/share", "/usr/libexec")  # where doors of the system lead to
-_OPEN_TO_ALL: Final = ("/tmp", "/var/tmp", "/dev", "/proc")  # what anybody may have put there is no toolchain
+_LINKED: Final = ("/usr/lib", "/usr/share", "/usr/libexec")  # where links of the system lead to
+_OPEN_TO_ALL: Final = ("/tmp", "/var/tmp", "/dev", "/proc")  # a file of any user is no toolchain
 _HOMES: Final = ("/usr/bin", "/bin", "/usr/local/bin", "/usr/local/go/bin", "{home}/.cargo/bin")
 
 
 @cache
-def tool(name: str) -> str | None:
-    """The path of a program, real where it is a door to another (rustup's `rustc`)."""
+def find_tool(name: str) -> str | None:
+    """Return the path of a program, resolved where it only forwards to another (rustup's `rustc`)."""
     home = pwd.getpwuid(os.geteuid()).pw_dir
     asked = os.environ.get("SANDBOX_PATH", os.environ.get("PATH", "")).split(":")
     for place in (*asked, *(path.format(home=home) for path in _HOMES)):
@@ -70,10 +70,10 @@ def fill(language: Language, argv: Sequence[str], names: Mapping[str, object]) -
 
 
 def _paths(language: Language) -> dict[str, str]:
-    found = {name: tool(name) for name in language.tools}
+    found = {name: find_tool(name) for name in language.tools}
     if missing := [name for name, path in found.items() if path is None]:
         raise ToolchainMissing(f"language {language.name!r} needs {missing[0]}; install {language.package}")
-    linker = "-fuse-ld=gold" if tool("ld.gold") else ""  # takes half the time of GNU ld
+    linker = "-fuse-ld=gold" if find_tool("ld.gold") else ""  # takes half the time of GNU ld
     return {**{name: path for name, path in found.items() if path}, "linker": linker}
 
 
@@ -99,7 +99,7 @@ def roots() -> tuple[str, ...]:
     """Where the toolchains of all languages are, beside the system's tools and libraries, which every jail shows."""
     found: dict[str, None] = {}
     for language in LANGUAGES.values():
-        paths = [tool(name) for name in language.tools]
+        paths = [find_tool(name) for name in language.tools]
         if not all(paths):
             continue
         found |= dict.fromkeys(_root(path) for path in paths if path and not _under(os.path.realpath(path), _SYSTEM))

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import Keys, load
+from sandbox.packages.documents import Keys, load_yaml
 from sandbox.packages.settings import Settings
-from sandbox.packages.tree import Group, NewRules, OldRules, OutputTest, TestCase, TestData
+from sandbox.packages.tree import CaseGroup, NewRules, OldRules, OutputTest, TestCase, TestData
 
 _INVALID_INPUT: Final = ("invalid_input", "invalid_inputs")
 _OUTPUTS: Final = {"valid_output": True, "valid_outputs": True, "invalid_output": False, "invalid_outputs": False}
@@ -71,18 +71,18 @@ class _OldReader:
     settings: Settings
     notes: list[str]
 
-    def tree(self) -> Group:
+    def tree(self) -> CaseGroup:
         return self._group(self.data, {})
 
-    def _group(self, directory: Path, inherited: dict[str, Any]) -> Group:
+    def _group(self, directory: Path, inherited: dict[str, Any]) -> CaseGroup:
         path = directory / "testdata.yaml"
-        keys = load(path) if path.is_file() else Keys(str(path), {})
+        keys = load_yaml(path) if path.is_file() else Keys(str(path), {})
         merged = {**inherited, **keys.left, **self.settings.old_group_keys}
         keys.left = {name: value for name, value in merged.items() if value is not None}
         how: dict[str, Any] = {"input_arguments": _old_input_arguments(keys)}
         rules, how["validator_arguments"] = self._rules(keys)
         _check_strays(directory, ".ans")
-        parts: list[Group | TestCase] = []
+        parts: list[CaseGroup | TestCase] = []
         for entry in _visible(directory):
             if entry.is_dir() and entry.suffix != ".files":
                 if directory == self.data and entry.name in (*_NOT_JUDGED, *_INVALID_INPUT, *_OUTPUTS):
@@ -94,10 +94,10 @@ class _OldReader:
                     raise InvalidProblem(f"{entry}: has no answer file {entry.with_suffix('.ans').name} beside it")
                 parts.append(_case(self.data, entry, **how))
         name = "" if directory == self.data else str(directory.relative_to(self.data))
-        return Group(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
+        return CaseGroup(name, rules, tuple(part for part in parts if isinstance(part, TestCase) or any(part.cases())))
 
     def _rules(self, keys: Keys) -> tuple[OldRules, tuple[str, ...]]:
-        """And the output validator's arguments."""
+        """Return the case's arguments and those of the output validator."""
         stop = keys.choice("on_reject", "break", ("break", "continue", "first_error", "worst_error", "grade"))
         custom = keys.choice("grading", "default", ("default", "custom")) == "custom"
         flags = tuple(keys.text("grader_flags").split())
@@ -152,7 +152,7 @@ class _NewReader:
     settings: Settings
     notes: list[str]
 
-    def tree(self) -> Group:
+    def tree(self) -> CaseGroup:
         if (stray := self.data / "test_group.yaml").exists():
             raise InvalidProblem(f"{stray}: is not supported here; put it into sample, secret or a group of secret")
         sample, secret = self.data / "sample", self.data / "secret"
@@ -168,7 +168,7 @@ class _NewReader:
             ):
                 raise InvalidProblem(f"{entry}: is not supported here; put it into sample or secret")
         full = [part for part in parts if any(part.cases())]
-        tree = Group("", NewRules("pass-fail", None), tuple(full))
+        tree = CaseGroup("", NewRules("pass-fail", None), tuple(full))
         _check_required(self.data, tree)
         return tree
 
@@ -176,8 +176,8 @@ class _NewReader:
         for name in _INVALID_INPUT:
             yield from self._of_validators(self.data / name, answers=False)
 
-    def outputs(self, tree: Group) -> Iterator[OutputTest]:
-        """The author's, and what the samples show."""
+    def outputs(self, tree: CaseGroup) -> Iterator[OutputTest]:
+        """Return the output tests of the author and those that the samples define."""
         if self.settings.talks:
             return
         for name, valid in _OUTPUTS.items():
@@ -196,15 +196,15 @@ class _NewReader:
             keys.done()
             yield from self._cases(directory, how, answers=answers, below=False)
 
-    def _sample(self, directory: Path) -> Group:
+    def _sample(self, directory: Path) -> CaseGroup:
         keys, how = self._keys(directory, {})
         for name in ("max_score", "score_aggregation", "require_pass"):
             if keys.has(name):
                 raise InvalidProblem(f"{keys.where}: {name} is not permitted in sample")
         keys.done()
-        return Group("sample", NewRules("pass-fail", None), tuple(self._cases(directory, how)))
+        return CaseGroup("sample", NewRules("pass-fail", None), tuple(self._cases(directory, how)))
 
-    def _secret(self, directory: Path) -> Group:
+    def _secret(self, directory: Path) -> CaseGroup:
         keys, how = self._keys(directory, {})
         rules = self._rules(keys, 100.0, "sum")
         groups = [entry for entry in _visible(directory) if entry.is_dir() and entry.suffix != ".files"]
@@ -217,9 +217,9 @@ class _NewReader:
         parts = self._cases(directory, how) if here else [self._group(entry, how, rules) for entry in groups]
         if not parts:
             raise InvalidProblem(f"{directory}: holds no test case and no group; add X.in with X.ans")
-        return Group("secret", rules, tuple(parts))
+        return CaseGroup("secret", rules, tuple(parts))
 
-    def _group(self, directory: Path, inherited: dict[str, Any], above: NewRules) -> Group:
+    def _group(self, directory: Path, inherited: dict[str, Any], above: NewRules) -> CaseGroup:
         keys, how = self._keys(directory, inherited)
         rules = self._rules(keys, None, "pass-fail")
         if self.settings.scoring:
@@ -235,12 +235,12 @@ class _NewReader:
             raise InvalidProblem(
                 f"{directory}: holds no test case, so every program would pass it; add X.in with X.ans"
             )
-        return Group(str(directory.relative_to(self.data)), rules, tuple(cases))
+        return CaseGroup(str(directory.relative_to(self.data)), rules, tuple(cases))
 
     def _keys(self, directory: Path, inherited: dict[str, Any]) -> tuple[Keys, dict[str, Any]]:
         """The settings of a directory, and the arguments of its cases."""
         path = directory / "test_group.yaml"
-        keys = load(path) if path.is_file() else Keys(str(path), {})
+        keys = load_yaml(path) if path.is_file() else Keys(str(path), {})
         return keys, self._arguments(keys, inherited)
 
     def _arguments(self, keys: Keys, inherited: dict[str, Any]) -> dict[str, Any]:
@@ -296,7 +296,7 @@ class _NewReader:
             if answers and not path.with_suffix(".ans").is_file():
                 raise InvalidProblem(f"{path}: has no answer file {path.with_suffix('.ans').name} beside it")
             own, files = path.with_suffix(".yaml"), path.with_suffix(".files")
-            keys = load(own) if own.is_file() else Keys(str(own), {})
+            keys = load_yaml(own) if own.is_file() else Keys(str(own), {})
             keys.skip("hint", "description")
             mine = self._arguments(keys, how)
             keys.done()
@@ -313,9 +313,9 @@ class _NewReader:
         return found
 
 
-def _check_required(data: Path, tree: Group) -> None:
-    """Each group that must be passed is there, comes before, and can be passed."""
-    before: dict[str, Group] = {}
+def _check_required(data: Path, tree: CaseGroup) -> None:
+    """Check that each required group exists, comes before, and can be passed."""
+    before: dict[str, CaseGroup] = {}
     for group in tree.groups():
         assert isinstance(group.rules, NewRules)
         for name in group.rules.require_pass:

@@ -1,8 +1,9 @@
-"""YAML files of a package, read strictly: every key is asked for by name, and one that nobody asks for is an error.
+"""YAML files of a package, read strictly: every key is requested by name, and a key that is not requested is an error.
 
-    load(path) ──▶ Keys ── text("name"), number("time_limit"), ... ──▶ values ── done() ──▶ InvalidProblem for the rest
+    load_yaml(path) ──▶ Keys ── text("name"), number("time_limit"), ... ──▶ values ── done() ──▶ InvalidProblem for the
+    rest
 
-PyYAML is imported here alone, and only when a package is read.
+PyYAML is imported here only, when a package is read.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from sandbox.errors import InvalidProblem, ToolchainMissing
 
 DOCUMENT_BYTES_MAX = 1 << 20
 NUMBER_MAX = 1e15
-"""Whatever it counts: more than any limit, and its products with others are finite."""
+"""Upper bound of any number: above all limits, with finite products."""
 
 
-def load(path: Path) -> Keys:
+def load_yaml(path: Path) -> Keys:
     """The map in a YAML file; empty where the file is. Raises InvalidProblem, ToolchainMissing, OSError."""
     return Keys(str(path), _parse(path))
 
@@ -51,7 +52,7 @@ class _Real(float):
     __str__ = _Whole.__str__
 
 
-def shown(value: object) -> str:
+def quoted_briefly(value: object) -> str:
     """A value as a message quotes it: in short, for a few aliases of YAML make a value of billions of items."""
     short = reprlib.Repr()
     short.maxlevel, short.maxstring, short.maxother = 1, 100, 100
@@ -74,7 +75,7 @@ def _parse(path: Path) -> dict[str, Any]:
             names = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in names:
-                    raise InvalidProblem(f"{path}: key {shown(key.value)} is there twice")
+                    raise InvalidProblem(f"{path}: key {quoted_briefly(key.value)} is there twice")
                 names.add(key.value if isinstance(key, yaml.ScalarNode) else None)
             return super().construct_mapping(node, deep=deep)
 
@@ -94,7 +95,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise
     except (yaml.YAMLError, RecursionError, ValueError, AttributeError, LookupError) as error:
         # PyYAML answers a tag that does not fit its value (!!bool maybe, !!int "") with what happens to go wrong in it
-        raise InvalidProblem(f"{path}: is no YAML: {' '.join(str(error).split())[:300]}") from error
+        raise InvalidProblem(f"{path}: is not YAML: {' '.join(str(error).split())[:300]}") from error
     if data is None:
         return {}
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
@@ -103,7 +104,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 class Keys:
-    """The keys of one map, each asked for once. All methods raise InvalidProblem that names file, key and value."""
+    """The keys of one map, each requested once. All methods raise InvalidProblem that names file, key and value."""
 
     def __init__(self, where: str, data: dict[str, Any]) -> None:
         self.where = where
@@ -119,7 +120,7 @@ class Keys:
         return self.left.get(name) is not None
 
     def wrong(self, name: str, value: object, must: str) -> InvalidProblem:
-        return InvalidProblem(f"{self.where}: {name}: {shown(value)}: must be {must}")
+        return InvalidProblem(f"{self.where}: {name}: {quoted_briefly(value)}: must be {must}")
 
     def text(self, name: str, default: str = "") -> str:
         value = self.take(name, default)
@@ -198,4 +199,4 @@ class Keys:
     def done(self) -> None:
         if self.left:
             unknown, known = min(self.left), ", ".join(sorted(set(self.asked)))
-            raise InvalidProblem(f"{self.where}: unknown key {shown(unknown)}; known keys: {known}")
+            raise InvalidProblem(f"{self.where}: unknown key {quoted_briefly(unknown)}; known keys: {known}")

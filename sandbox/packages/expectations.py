@@ -1,9 +1,9 @@
-"""What a submission's author says that it does: by its folder, by submissions.yaml, by a comment in it.
+"""What a submission's author expects: by its folder, by submissions.yaml, by a comment in the source.
 
-    Rule(scope, permitted, required, final, score, grades, message) × Outcome ──▶ surprises, in words
+    Rule(scope, permitted, required, final, score, grades, message) × SubmissionOutcome ──▶ surprises, in words
 
-In the legacy versions a folder says what the final verdict is; in the new ones what verdicts the cases may have, and
-must have once. A comment (@EXPECTED_RESULTS@, as DOMjudge's) stands for the folder's word on the final verdict.
+In the legacy versions a folder names the final verdict; in the new ones the verdicts that cases may have, and one that
+must occur. A comment (@EXPECTED_RESULTS@, like DOMjudge's) replaces the folder's final verdict.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import Keys, load
+from sandbox.packages.documents import Keys, load_yaml
 from sandbox.packages.grading import Found, Grade
 from sandbox.packages.programs import Sources
 from sandbox.packages.settings import Settings
-from sandbox.packages.tree import Group, OldRules
+from sandbox.packages.tree import CaseGroup, OldRules
 
 VERDICTS: Final = ("AC", "WA", "TLE", "RTE")
 _FOLDERS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
@@ -81,7 +81,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """All that is said of one submission."""
+    """All expectations of one submission."""
 
     rules: tuple[Rule, ...]
     language: str = ""
@@ -110,7 +110,7 @@ class Expected:
         return "; ".join(filter(None, (rule.says() for rule in self.rules))) or "anything"
 
 
-def matches(glob: str, name: str) -> bool:
+def glob_matches(glob: str, name: str) -> bool:
     """The format's globs: * within a name, {a,b}; a directory stands for all that is in it."""
     return any(re.fullmatch(f"{_pattern(each)}(/.*)?", name) for each in _braces(glob))
 
@@ -128,18 +128,18 @@ def _pattern(glob: str) -> str:
 
 
 class Author:
-    """What the package says of its submissions. Raises InvalidProblem for what cannot be read."""
+    """The package's expectations of its submissions. Raises InvalidProblem for what cannot be read."""
 
-    def __init__(self, package: Path, settings: Settings, tree: Group) -> None:
+    def __init__(self, package: Path, settings: Settings, tree: CaseGroup) -> None:
         self.settings = settings
         self.tree = tree
         self.file = package / "submissions" / "submissions.yaml"
-        keys = load(self.file) if self.file.is_file() and not settings.legacy else Keys(str(self.file), {})
+        keys = load_yaml(self.file) if self.file.is_file() and not settings.legacy else Keys(str(self.file), {})
         self.globs = {glob: keys.inner(glob) for glob in list(keys.left)}
         self.by_glob = {glob: self._read(glob, inner) for glob, inner in self.globs.items()}
 
     def expected(self, name: str, sources: Sources) -> Expected | None:
-        """Of the submission at submissions/NAME. None when nobody says anything of it."""
+        """Return the expectations of submissions/NAME; None when there are none."""
         folder = name.partition("/")[0]
         comments = list(_comments(name, sources))
         rules = [*comments]
@@ -147,16 +147,16 @@ class Author:
             rules += self._by_folder(folder)
         language = entry = ""
         for glob, (more, its_language, its_entry) in self.by_glob.items():
-            if matches(glob, name):
+            if glob_matches(glob, name):
                 rules += more if glob != folder else [rule for rule in more if rule.scope]
                 language, entry = its_language or language, its_entry or entry
         return Expected(tuple(rules), language, entry) if rules else None
 
     def check_globs(self, names: Iterable[str]) -> None:
-        """Raises InvalidProblem for a glob that matches none of the submissions: nobody would be held to it."""
+        """Raises InvalidProblem for a glob that matches no submission: its rules would apply to none."""
         names = list(names)
         for glob in self.globs:
-            if glob.rstrip("/") not in _FOLDERS and not any(matches(glob, name) for name in names):
+            if glob.rstrip("/") not in _FOLDERS and not any(glob_matches(glob, name) for name in names):
                 raise InvalidProblem(f"{self.file}: {glob!r} matches no submission")
 
     def _by_folder(self, folder: str) -> list[Rule]:
@@ -167,7 +167,7 @@ class Author:
         if not base and own is None:
             return []
         rule = Rule(f"submissions/{folder}/", **base)  # type: ignore[arg-type]
-        if own is not None:  # the file's word on a folder of its name takes the place of the default's, key by key
+        if own is not None:  # an entry of the file for a folder replaces the folder's default, key by key
             said = {name: value for name in ("permitted", "required", "score", "use_for_time_limit")
                     if (value := getattr(own, name)) is not None}  # fmt: skip
             rule = replace(rule, **said, message=own.message)
@@ -195,7 +195,7 @@ class Author:
             inner = keys.inner(scope)
             rules.append(self._rule(glob, scope, inner))
             inner.done()
-            if not any(matches(scope, name) for name in self._names()):
+            if not any(glob_matches(scope, name) for name in self._names()):
                 raise InvalidProblem(f"{keys.where}: {scope!r} is neither a key nor a group or test case of data/")
         keys.done()
         return [rule for rule in rules if rule != Rule(rule.origin, rule.scope)], language, entry
@@ -223,13 +223,13 @@ class Author:
             sets["score"] = tuple(keys.as_number("score", end) for end in ends)
         message = keys.text("message")
         use = None if use is True else use
-        if scope or glob.rstrip("/") not in _FOLDERS:  # of a folder's own, the default's word stays
+        if scope or glob.rstrip("/") not in _FOLDERS:  # the default of a folder stays
             sets = _bound(keys, use, sets)
         return Rule(f"submissions.yaml: {glob}", scope, message=message, use_for_time_limit=use, **sets)
 
 
 def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str, Any]:
-    """What a bound of the time limit says of verdicts: no TLE below it, one above it."""
+    """Return the rules that a bound of the time limit implies: no TLE below it, at least one above it."""
     if use == "lower":
         if "TLE" in sets.get("permitted", ()):
             raise keys.wrong("use_for_time_limit", use, "another, or TLE not permitted")
@@ -238,7 +238,7 @@ def _bound(keys: Keys, use: bool | str | None, sets: dict[str, Any]) -> dict[str
 
 
 def _comments(name: str, sources: Sources) -> Iterator[Rule]:
-    """What comments in its files say."""
+    """Return the expectations in comments of its files."""
     for file, content in sources.files.items():
         for found in _COMMENT.finditer(content.decode("latin-1")):
             kind, text = found[1], _COMMENT_END.sub("", found[2]).strip()
@@ -259,8 +259,8 @@ def _comments(name: str, sources: Sources) -> Iterator[Rule]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a submission came to at the time limit."""
+class SubmissionOutcome:
+    """The result of a submission at the time limit."""
 
     results: Mapping[str, Found]
     """By case; those that ran."""
@@ -272,12 +272,12 @@ class Outcome:
     compiled: bool = True
 
 
-def surprises(expected: Expected, outcome: Outcome) -> list[str]:
-    """One line for each thing that is not as it was said."""
+def surprises(expected: Expected, outcome: SubmissionOutcome) -> list[str]:
+    """Return one line for each difference from the expectations."""
     return [f"{text} ({rule.origin})" for rule in expected.rules for text in _check(rule, outcome)]
 
 
-def _check(rule: Rule, outcome: Outcome) -> Iterator[str]:
+def _check(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
     if outcome.compiled:
         yield from _check_cases(rule, outcome)
         yield from _check_groups(rule, outcome)
@@ -285,8 +285,8 @@ def _check(rule: Rule, outcome: Outcome) -> Iterator[str]:
         yield "does not compile"
 
 
-def _check_cases(rule: Rule, outcome: Outcome) -> Iterator[str]:
-    found = {name: each for name, each in outcome.results.items() if not rule.scope or matches(rule.scope, name)}
+def _check_cases(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
+    found = {name: each for name, each in outcome.results.items() if not rule.scope or glob_matches(rule.scope, name)}
     for verdict in VERDICTS if rule.permitted is not None else ():
         names = [name for name, each in found.items() if each.verdict == verdict]
         if names and verdict not in (rule.permitted or ()):
@@ -298,14 +298,14 @@ def _check_cases(rule: Rule, outcome: Outcome) -> Iterator[str]:
         yield f"no judgemessage.txt holds {rule.message!r}"
 
 
-def _check_groups(rule: Rule, outcome: Outcome) -> Iterator[str]:
+def _check_groups(rule: Rule, outcome: SubmissionOutcome) -> Iterator[str]:
     grade = outcome.grades[""]
     if rule.final is not None and grade.verdict not in rule.final:
         yield f"expected {' or '.join(rule.final)}, found {grade.verdict}"
     if rule.score is not None:
         scope = rule.scope.rstrip("/")
         for name, each in outcome.grades.items():
-            if not (matches(scope, name) if scope else name == ""):
+            if not (glob_matches(scope, name) if scope else name == ""):
                 continue
             if not rule.score[0] - 1e-9 <= each.score <= rule.score[1] + 1e-9:
                 yield f"expected a score of {_span(rule.score)}, found {each.score:g}" + (f" in {name}" if name else "")
@@ -317,7 +317,7 @@ def _check_groups(rule: Rule, outcome: Outcome) -> Iterator[str]:
             yield f"expected {' '.join(rule.grades)} of the groups, found {' '.join(groups)}"
 
 
-def _check_partial(partial: bool, score: float, outcome: Outcome) -> Iterator[str]:
+def _check_partial(partial: bool, score: float, outcome: SubmissionOutcome) -> Iterator[str]:
     low, high = outcome.best
     best = low if outcome.minimise else high
     if abs(best) == float("inf"):
@@ -328,7 +328,7 @@ def _check_partial(partial: bool, score: float, outcome: Outcome) -> Iterator[st
         yield f"expected the best score, {best:g}, found {score:g}"
 
 
-def _is_graded(name: str, outcome: Outcome) -> bool:
+def _is_graded(name: str, outcome: SubmissionOutcome) -> bool:
     """A group of secret data without groups below it."""
     inner = any(other.startswith(f"{name}/") for other in outcome.grades)
     return name not in ("", "sample") and not name.startswith("sample/") and not inner

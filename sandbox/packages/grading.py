@@ -17,7 +17,7 @@ from typing import Final
 
 from sandbox.errors import CheckerError
 from sandbox.packages.settings import Settings
-from sandbox.packages.tree import Group, NewRules, OldRules, TestCase
+from sandbox.packages.tree import CaseGroup, NewRules, OldRules, TestCase
 
 _WORST_FIRST: Final = ("RTE", "TLE", "WA")
 _GRADER_SAYS: Final = re.compile(r"(AC|WA|TLE|RTE|MLE|OLE)\s+([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
@@ -28,7 +28,7 @@ RunGrader = Callable[[Sequence[str], str], str]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a case came to."""
+    """The result of a case."""
 
     verdict: str
     feedback: Mapping[str, str] = field(default_factory=dict)
@@ -45,11 +45,14 @@ class Grader:
     """Grades submissions of one package. `results` of its methods: by the cases' names."""
 
     settings: Settings
-    tree: Group
+    tree: CaseGroup
     run_grader: RunGrader | None = None
 
     def grade(self, results: Mapping[str, Found]) -> dict[str, Grade]:
-        """Of every group by its name, "" for the whole. Raises CheckerError where validator or grader break a rule."""
+        """Return the grade of every group by name, "" for the whole.
+
+        Raises CheckerError where validator or grader break a rule.
+        """
         grades: dict[str, Grade] = {}
         if isinstance(self.tree.rules, OldRules):
             self._old_group(self.tree, results, grades)
@@ -58,7 +61,7 @@ class Grader:
         return grades
 
     def wanted(self, name: str, results: Mapping[str, Found]) -> bool:
-        """Does the verdict or score still depend on this case, after those before it?"""
+        """Return whether the verdict or score still depends on this case, after those before it."""
         if not isinstance(self.tree.rules, OldRules):
             return self._passes_required(name, results)
         group = self.tree
@@ -66,7 +69,7 @@ class Grader:
             before = list(takewhile(lambda part: not _holds(part, name), group.parts))
             assert isinstance(group.rules, OldRules)
             if group.rules.stop:
-                done = [part for part in before if isinstance(part, Group) or part.name in results]
+                done = [part for part in before if isinstance(part, CaseGroup) or part.name in results]
                 if self._breaks(group, [self._old_part(part, group, results, {}) for part in done]):
                     return False
             part = group.parts[len(before)]
@@ -76,11 +79,11 @@ class Grader:
 
     # --- testdata.yaml ------------------------------------------------------------------------------------------------
 
-    def _breaks(self, group: Group, grades: Sequence[Grade]) -> bool:
+    def _breaks(self, group: CaseGroup, grades: Sequence[Grade]) -> bool:
         assert isinstance(group.rules, OldRules)
         return group.rules.stop and any(grade.verdict != "AC" for grade in grades)
 
-    def _old_group(self, group: Group, results: Mapping[str, Found], grades: dict[str, Grade]) -> Grade:
+    def _old_group(self, group: CaseGroup, results: Mapping[str, Found], grades: dict[str, Grade]) -> Grade:
         found: list[tuple[str, Grade]] = []
         for part in group.parts:
             if isinstance(part, TestCase) and part.name not in results:
@@ -92,9 +95,9 @@ class Grader:
         return grades[group.name]
 
     def _old_part(
-        self, part: Group | TestCase, group: Group, results: Mapping[str, Found], grades: dict[str, Grade]
+        self, part: CaseGroup | TestCase, group: CaseGroup, results: Mapping[str, Found], grades: dict[str, Grade]
     ) -> Grade:
-        if isinstance(part, Group):
+        if isinstance(part, CaseGroup):
             return self._old_group(part, results, grades)
         assert isinstance(group.rules, OldRules)
         found = results[part.name]
@@ -104,11 +107,11 @@ class Grader:
             if not self.settings.custom_score:
                 raise CheckerError(f"{part.name}: the validator wrote score.txt, but the package has no scores from it")
             if not accepted and found.verdict == "WA":
-                raise CheckerError(f"{part.name}: the validator wrote score.txt, and rejected")
+                raise CheckerError(f"{part.name}: the validator wrote score.txt, but rejected the output")
             score = read_score(part.name, "score.txt", found.feedback["score.txt"]) if accepted else score
         return Grade(found.verdict, score)
 
-    def _aggregate(self, group: Group, found: list[tuple[str, Grade]]) -> Grade:
+    def _aggregate(self, group: CaseGroup, found: list[tuple[str, Grade]]) -> Grade:
         rules = group.rules
         assert isinstance(rules, OldRules)
         if not found:
@@ -128,7 +131,7 @@ class Grader:
         score = next((kinds[flag] for flag in reversed(rules.flags) if flag in kinds), math.fsum)(scores)
         return Grade(_old_verdict(rules, verdicts), score)
 
-    def _ask_grader(self, group: Group, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:
+    def _ask_grader(self, group: CaseGroup, rules: OldRules, found: list[tuple[str, Grade]]) -> Grade:
         if self.run_grader is None:
             raise CheckerError(f"data/{group.name}: grading is custom, but there is no program in graders/")
         text = "".join(f"{grade.verdict} {grade.score:g}\n" for _, grade in found)
@@ -159,14 +162,14 @@ class Grader:
         if not self.settings.scoring:
             return
         secret = next(part for part in self.tree.parts if part.name == "secret")
-        assert isinstance(secret, Group)
+        assert isinstance(secret, CaseGroup)
         self._new_score(secret, results, grades)
         grades[""] = Grade(grades[""].verdict, grades["secret"].score)
 
-    def _new_score(self, group: Group, results: Mapping[str, Found], grades: dict[str, Grade]) -> float:
+    def _new_score(self, group: CaseGroup, results: Mapping[str, Found], grades: dict[str, Grade]) -> float:
         rules = group.rules
         assert isinstance(rules, NewRules)
-        inner = [part for part in group.parts if isinstance(part, Group)]
+        inner = [part for part in group.parts if isinstance(part, CaseGroup)]
         cases = [part for part in group.parts if isinstance(part, TestCase)]
         scores = [self._new_score(part, results, grades) for part in inner]
         scores += [self._case_score(case, rules, len(cases), results) for case in cases]
@@ -186,7 +189,7 @@ class Grader:
         wrote = [name for name in ("score.txt", "score_multiplier.txt") if name in found.feedback]
         if found.verdict != "AC":
             if wrote and found.verdict == "WA":
-                raise CheckerError(f"{case.name}: the validator wrote {wrote[0]}, and rejected")
+                raise CheckerError(f"{case.name}: the validator wrote {wrote[0]}, but rejected the output")
             return 0.0
         if rules.aggregation == "pass-fail":
             if wrote:
@@ -204,11 +207,11 @@ class Grader:
         return _from_validator(case.name, wrote[0], read_score(case.name, wrote[0], found.feedback[wrote[0]]), most)
 
 
-def _holds(part: Group | TestCase, name: str) -> bool:
-    return name.startswith(f"{part.name}/") if isinstance(part, Group) else part.name == name
+def _holds(part: CaseGroup | TestCase, name: str) -> bool:
+    return name.startswith(f"{part.name}/") if isinstance(part, CaseGroup) else part.name == name
 
 
-def _below(group: Group) -> tuple[str, ...]:
+def _below(group: CaseGroup) -> tuple[str, ...]:
     assert isinstance(group.rules, NewRules)
     return tuple(f"{name}/" for name in group.rules.require_pass)
 

@@ -1,7 +1,7 @@
-"""Input validators: each reads the input of every test case, and says that it is as the statement promises.
+"""Input validators: each reads the input of every test case and verifies that it is as the statement promises.
 
 input_validators/ ── programs ─▶ run in the jail: [arguments] < X.in ─▶ 42, or a Refusal
-data/invalid_input/ ── what one of them at least must refuse
+data/invalid_input/ ── at least one of them must refuse
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sandbox.build import Builder
 from sandbox.core import Limits, Program
 from sandbox.errors import InvalidProblem
 from sandbox.jail import Jail, RunResult
-from sandbox.judging import CompileError, Prepared
+from sandbox.judging import CompileError, PreparedProgram
 from sandbox.packages.programs import Unsupported, case_files, language_of, make_program, read_sources
-from sandbox.packages.settings import Bounds, Settings
+from sandbox.packages.settings import Settings, SubmissionLimits
 from sandbox.packages.tree import TestCase, TestData
 
 _FOLDERS: Final = ("input_validators", "input_format_validators")
@@ -48,7 +48,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What the input validators made of all inputs."""
+    """Results of the input validators for all inputs."""
 
     validators: tuple[str, ...] = ()
     accepted: int = 0
@@ -64,7 +64,7 @@ class Inputs:
 
 
 def read_validators(package: Path, settings: Settings, data: TestData) -> tuple[tuple[InputValidator, ...], list[str]]:
-    """And notes of those that cannot be run. Raises InvalidProblem."""
+    """Return the input validators, and notes on those that cannot be run. Raises InvalidProblem."""
     found: list[InputValidator] = []
     notes: list[str] = []
     for path in sorted(path for folder in _FOLDERS for path in (package / folder).glob("*")):
@@ -89,10 +89,10 @@ def read_validators(package: Path, settings: Settings, data: TestData) -> tuple[
     return tuple(found), notes
 
 
-def check(
-    validators: tuple[InputValidator, ...], data: TestData, bounds: Bounds, jail: Jail, builder: Builder
+def check_inputs(
+    validators: tuple[InputValidator, ...], data: TestData, bounds: SubmissionLimits, jail: Jail, builder: Builder
 ) -> Inputs:
-    """All inputs by all validators. `jail`: one where no judged program has run. Raises SandboxError."""
+    """Check all inputs by all validators. `jail`: one where no judged program has run. Raises SandboxError."""
     written = tuple(each.case for each in data.outputs if not each.case.name.startswith("sample/"))
     cases = (*data.tree.cases(), *written, *data.invalid)
     refusals = [each for validator in validators for each in _refusals(validator, cases, bounds, jail, builder)]
@@ -109,7 +109,7 @@ def check(
 
 
 def _refusals(
-    validator: InputValidator, cases: tuple[TestCase, ...], bounds: Bounds, jail: Jail, builder: Builder
+    validator: InputValidator, cases: tuple[TestCase, ...], bounds: SubmissionLimits, jail: Jail, builder: Builder
 ) -> Iterator[Refusal]:
     limits = Limits(
         cpu_s=bounds.validation_s,
@@ -117,7 +117,7 @@ def _refusals(
         output_bytes=bounds.validation_output_bytes,
     )
     try:
-        with Prepared(jail, builder, validator.program) as prepared:
+        with PreparedProgram(jail, builder, validator.program) as prepared:
             stopped = ""
             for case in cases:
                 if stopped:
@@ -134,7 +134,7 @@ def _refusals(
 
 
 def _why(done: RunResult) -> str:
-    """Nothing where it accepts."""
+    """Return the refusal; None where the validator accepts."""
     if done.cause is not None:
         return f"was stopped: {done.cause}"
     if done.exit_code == _ACCEPTS:

@@ -1,4 +1,4 @@
-"""A package as it lies on disk, read: settings, test data, the program that decides, the submissions.
+"""A package as read from disk: settings, test data, the program that decides, the submissions.
 
 directory ──▶ Package ── problem() ──▶ sandbox.Problem, which a Judge judges programs by
 """
@@ -25,7 +25,7 @@ from sandbox.packages.programs import (
     read_sources,
 )
 from sandbox.packages.settings import Settings, read_settings
-from sandbox.packages.tree import Group, OldRules, OutputTest, TestCase, TestData
+from sandbox.packages.tree import CaseGroup, OldRules, OutputTest, TestCase, TestData
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Package:
     settings: Settings
     data: TestData
     validator: Program | None
-    """The program that checks or talks; None: the default output validator."""
+    """The checker or interactor; None: the default output validator."""
     input_validators: tuple[InputValidator, ...]
     grader: Program | None
     notes: tuple[str, ...]
-    """What is there and has no effect here."""
+    """Parts of the package that have no effect here."""
 
     @property
     def name(self) -> str:
         return self.path.resolve().name
 
     @property
-    def tree(self) -> Group:
+    def tree(self) -> CaseGroup:
         return self.data.tree
 
     @property
@@ -59,9 +59,10 @@ class Package:
         return tuple(each for each in self.data.outputs if not compared or each.output != each.case.answer)
 
     def problem(self, cpu_s: float, answers: dict[str, str] | None = None) -> Problem:
-        """What submissions are judged by, its cases in the order of `cases`. Raises InvalidProblem.
+        """Return the problem that submissions are judged by, its cases in the order of `cases`.
 
-        answers: of a submit-answer problem, by the cases' names; the program then finds its answer in a file.
+        Raises InvalidProblem. answers: of a submit-answer problem, by the cases' names; the program then finds its
+        answer in a file.
         """
         return self._problem(cpu_s, tuple(self._case(case, (answers or {}).get(case.name)) for case in self.cases))
 
@@ -116,7 +117,7 @@ _FOLDERS: Final = (
 )
 
 
-def read(path: Path) -> Package:
+def read_package(path: Path) -> Package:
     """Raises InvalidProblem for what is wrong or not supported, ToolchainMissing without PyYAML, OSError."""
     settings = read_settings(path)
     check_links(path)
@@ -126,9 +127,9 @@ def read(path: Path) -> Package:
     if (static := path / "static_validator").exists():
         raise InvalidProblem(f"{static}: static validators are not supported")
     if settings.interactive and validator is None:
-        raise InvalidProblem(f"{path}: is interactive, and has no output validator to talk to")
+        raise InvalidProblem(f"{path}: is interactive, but has no output validator")
     if "multi-pass" in settings.types and validator is None:
-        raise InvalidProblem(f"{path}: is multi-pass, and has no output validator that asks for more passes")
+        raise InvalidProblem(f"{path}: is multi-pass, but has no output validator")
     grader = _only_program(path / "graders", settings, "grader") if isinstance(data.tree.rules, OldRules) else None
     notes = (*settings.notes, *data.notes, *more, *unused, *_strangers(path, settings, data))
     package = Package(path, settings, data, validator, input_validators, grader, notes)
@@ -137,7 +138,7 @@ def read(path: Path) -> Package:
 
 
 def _strangers(path: Path, settings: Settings, data: TestData) -> Iterator[str]:
-    """A directory whose name the format does not have may be one that is written wrong."""
+    """Note directories with unknown names: one may be misspelled."""
     known = (*_FOLDERS, "graders") if isinstance(data.tree.rules, OldRules) else _FOLDERS
     for folder in sorted(path.iterdir()):
         if folder.is_dir() and folder.name[0] not in "._-" and folder.name not in known:
@@ -153,7 +154,7 @@ def _validator(path: Path, settings: Settings) -> tuple[Program | None, list[str
         return None, [f"{folder.name}/ is not used: validation is default" for folder in folders]
     if not folders:
         if settings.custom_validator:
-            raise InvalidProblem(f"{path}: validation is custom, and there is no output_validators/")
+            raise InvalidProblem(f"{path}: validation is custom, but there is no output_validators/")
         return None, []
     if len(folders) > 1:
         raise InvalidProblem(f"{path}: has output_validator/ and output_validators/; keep one")

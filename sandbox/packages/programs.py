@@ -16,20 +16,10 @@ from typing import Final
 
 from sandbox.core import MIB, Program
 from sandbox.errors import InvalidProblem
-from sandbox.languages import Language, NoEntry, by_suffix, find, lay_out
+from sandbox.languages import LANGUAGES, Language, NoEntry, by_package_code, by_suffix, find_language, lay_out
 from sandbox.packages.settings import Settings
 
 FILES_BYTES_MAX: Final = 16 * MIB
-CODES: Final = {
-    "c": "c",
-    "cpp": "cpp",
-    "go": "go",
-    "java": "java",
-    "javascript": "javascript",
-    "python3": "python",
-    "rust": "rust",
-}
-"""The format's codes of the languages that are here."""
 _PYTHON_2: Final = re.compile(r"#!.*python2\b")
 
 
@@ -39,7 +29,7 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A program as its author put it down."""
+    """A program as its author wrote it."""
 
     path: Path
     files: dict[str, bytes]
@@ -50,9 +40,9 @@ class Sources:
 
 
 def read_sources(path: Path) -> Sources:
-    """A file, or a directory with all that is in it but hidden files. Raises InvalidProblem, OSError."""
+    """Read a file, or a directory with all its files except hidden ones. Raises InvalidProblem, OSError."""
     if not path.is_file() and not path.is_dir():
-        raise InvalidProblem(f"{path}: is no file and no directory")
+        raise InvalidProblem(f"{path}: is neither a file nor a directory")
     if path.is_file():
         return Sources(path, {path.name: _read(path)})
     found = {}
@@ -66,7 +56,7 @@ def read_sources(path: Path) -> Sources:
 
 
 def case_files(directory: Path | None) -> dict[str, bytes]:
-    """What a program finds beside it when it runs on a case; `directory` is the case's .files, where it has one."""
+    """Return the files that a program finds when it runs on a case; `directory` is the case's .files, if it has one."""
     return {} if directory is None else read_sources(directory).files
 
 
@@ -80,7 +70,7 @@ def check_links(root: Path) -> None:
                 continue
             try:
                 fine = path.resolve().is_relative_to(inside)
-            except (OSError, RuntimeError):  # it goes round in circles
+            except (OSError, RuntimeError):  # a cycle of links
                 fine = False
             if not fine:
                 raise InvalidProblem(f"{path}: is a symbolic link to {os.readlink(path)!r}, which is not below {root}")
@@ -93,11 +83,12 @@ def _read(path: Path) -> bytes:
 
 
 def language_of(sources: Sources, code: str = "") -> Language:
-    """By the format's code where one is given, or else by the endings of the files. Raises Unsupported."""
+    """Return the language by the format's code if given, else by the file suffixes. Raises Unsupported."""
     if code:
-        if code not in CODES:
-            raise Unsupported(f"the language {code!r} is not here; there are {', '.join(sorted(CODES))}")
-        return find(CODES[code])
+        if (named := by_package_code(code)) is None:
+            known = ", ".join(sorted(language.package_code for language in LANGUAGES.values()))
+            raise Unsupported(f"the language {code!r} is not supported; use one of {known}")
+        return named
     counts: dict[str, int] = {}
     for name, content in sources.files.items():
         language = by_suffix(Path(name).suffix)
@@ -108,13 +99,13 @@ def language_of(sources: Sources, code: str = "") -> Language:
             raise Unsupported("it is an empty directory")
         endings = sorted({Path(name).suffix for name in sources.files})
         if any(by_suffix(ending) for ending in endings):
-            raise Unsupported("Python 2 is not here")
-        raise Unsupported(f"no language here has the ending {', '.join(map(repr, endings))}")
+            raise Unsupported("Python 2 is not supported")
+        raise Unsupported(f"no supported language has the suffix {', '.join(map(repr, endings))}")
     if len(counts) > 1 and max(counts.values()) == sorted(counts.values())[-2]:
         raise Unsupported(
             f"files of {' and '.join(sorted(counts))} in equal number; name the language in submissions.yaml"
         )
-    return find(max(counts, key=lambda name: counts[name]))
+    return find_language(max(counts, key=lambda name: counts[name]))
 
 
 def _is_python_2(language: Language, content: bytes) -> bool:
@@ -153,8 +144,7 @@ def _own_entry(sources: Sources, language: Language, include: Mapping[str, bytes
 def read_include(package: Path, language: Language) -> dict[str, bytes]:
     """Files that lie beside every submission in a language."""
     found: dict[str, bytes] = {}
-    codes = [code for code, name in CODES.items() if name == language.name]
-    for folder in ("default", *codes):
+    for folder in ("default", language.package_code):
         if (package / "include" / folder).is_dir():
             found |= read_sources(package / "include" / folder).files
     return found
@@ -167,7 +157,7 @@ def _decode(content: bytes, language: Language, name: str) -> str:
             coding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
             return content.decode(coding)
         except (SyntaxError, UnicodeDecodeError, LookupError):
-            pass  # as text of unknown letters, which the compiler refuses
+            pass  # decoded as bytes, which the compiler refuses
     return content.decode("utf-8", "surrogateescape")
 
 

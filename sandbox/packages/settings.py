@@ -1,4 +1,4 @@
-"""problem.yaml of the four versions of the format, as one noun.
+"""problem.yaml of the four versions of the format, as one data type.
 
 legacy, legacy-icpc      validation, validator_flags, grading, limits.time_multiplier ...
 2023-07-draft, 2025-09   type, limits.time_limit, limits.time_multipliers, constants, languages ...
@@ -14,16 +14,13 @@ from typing import Final
 
 from sandbox.core import MIB
 from sandbox.errors import InvalidProblem
-from sandbox.packages.documents import NUMBER_MAX, Keys, load
+from sandbox.languages import LANGUAGES
+from sandbox.packages.documents import NUMBER_MAX, Keys, load_yaml
 
 LEGACY: Final = ("legacy", "legacy-icpc")
 NEW: Final = ("2023-07-draft", "2025-09")
 _TYPES: Final = ("pass-fail", "scoring", "multi-pass", "interactive", "submit-answer")
-_EXCLUDE: Final = (
-    ("pass-fail", "scoring"),
-    ("multi-pass", "submit-answer"),
-    ("interactive", "submit-answer"),
-)
+_EXCLUDE: Final = (("pass-fail", "scoring"), ("multi-pass", "submit-answer"), ("interactive", "submit-answer"))
 _LANGUAGES: Final = (
     *("ada", "algol68", "apl", "bash", "c", "cgmp", "cobol", "cpp", "cppgmp", "crystal", "csharp", "d", "dart"),
     *("elixir", "erlang", "forth", "fortran", "fsharp", "gerbil", "go", "haskell", "java", "javaalgs4"),
@@ -31,9 +28,9 @@ _LANGUAGES: Final = (
     *("odin", "pascal", "perl", "php", "prolog", "python2", "python3", "python3numpy", "racket", "ruby"),
     *("rust", "scala", "simula", "smalltalk", "snobol", "swift", "typescript", "visualbasic", "zig"),
 )
-"""All codes of the format."""
+"""All languages that the format names; a language of the table may be one more."""
 _CONSTANT: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # say nothing about judging
+_SILENT: Final = ("name", "uuid", "source", "license", "rights_owner", "keywords")  # irrelevant for judging
 _TIMELIMIT_INI: Final = re.compile(r"^\s*timelimit\s*=(.*)$", re.MULTILINE)
 
 
@@ -49,7 +46,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SubmissionLimits:
     """What a submission and its validator may use, in the units of a jail."""
 
     memory_bytes: int
@@ -66,9 +63,9 @@ class Settings:
     version: str
     types: frozenset[str]
     timing: Timing
-    bounds: Bounds
+    bounds: SubmissionLimits
     custom_validator: bool | None
-    """Legacy says so; None: custom where there is one."""
+    """Set by legacy packages; None: custom where there is one."""
     custom_score: bool
     validator_flags: tuple[str, ...]
     minimise: bool
@@ -78,7 +75,7 @@ class Settings:
     old_group_keys: dict[str, object]
     """Keys of test groups that the oldest packages have in problem.yaml."""
     notes: tuple[str, ...] = field(default=())
-    """What is in the package and has no effect here."""
+    """Parts of the package that have no effect here."""
 
     @property
     def legacy(self) -> bool:
@@ -90,7 +87,7 @@ class Settings:
 
     @property
     def talks(self) -> bool:
-        """One output alone does not say what the verdict is."""
+        """Whether one output alone does not decide the verdict."""
         return not self.types.isdisjoint(("interactive", "multi-pass"))
 
     @property
@@ -103,7 +100,7 @@ def read_settings(package: Path) -> Settings:
     path = package / "problem.yaml"
     if not path.is_file():
         raise InvalidProblem(f"{package}: has no problem.yaml; give the directory of a problem package")
-    keys = load(path)
+    keys = load_yaml(path)
     version = keys.text("problem_format_version", "legacy")
     if version not in (*LEGACY, *NEW):
         raise keys.wrong("problem_format_version", version, f"one of {', '.join((*LEGACY, *NEW))}")
@@ -165,7 +162,9 @@ def _read_new(package: Path, version: str, keys: Keys) -> Settings:
     for pair in _EXCLUDE:
         if types.issuperset(pair):
             raise keys.wrong("type", sorted(types), f"without {pair[0]} or without {pair[1]}")
-    languages = _distinct(keys, "languages", "all", ("all", *_LANGUAGES))
+    languages = _distinct(
+        keys, "languages", "all", ("all", *_LANGUAGES, *(each.package_code for each in LANGUAGES.values()))
+    )
     constants = keys.inner("constants")
     values = {name: constants.text(name) for name in list(constants.left)}
     if wrong := next((name for name in values if not _CONSTANT.fullmatch(name)), None):
@@ -207,7 +206,7 @@ def _distinct(keys: Keys, name: str, default: str, known: Collection[str]) -> tu
     return values
 
 
-def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
+def _read_bounds(limits: Keys, types: set[str]) -> tuple[SubmissionLimits, list[str]]:
     """Defaults are those that the format calls typical, save that an interactor may say more than 8 MiB."""
 
     def of(name: str, default: int, unit: int = 1) -> int:
@@ -224,7 +223,7 @@ def _read_bounds(limits: Keys, types: set[str]) -> tuple[Bounds, list[str]]:
         passes = limits.whole("validation_passes", low=2) or 2
     elif limits.has("validation_passes"):
         raise InvalidProblem(f"{limits.where}: validation_passes is for problems of type multi-pass")
-    bounds = Bounds(
+    bounds = SubmissionLimits(
         memory_bytes=of("memory", 2048, MIB),
         output_bytes=of("output", 8, MIB),
         code_bytes=of("code", 128, 1024),

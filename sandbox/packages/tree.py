@@ -1,6 +1,6 @@
-"""The nouns of test data: a tree of groups with cases as its leaves, and what else an author has put down to be tested.
+"""Data types of test data: a tree of groups with cases as its leaves, and the author's tests of validators.
 
-TestData ── tree ──▶ Group("") ── sample, secret ──▶ Group ... ──▶ TestCase(name, input, answer, arguments)
+TestData ── tree ──▶ CaseGroup("") ── sample, secret ──▶ CaseGroup ... ──▶ TestCase(name, input, answer, arguments)
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class NewRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CaseGroup:
     name: str
     """Relative to data/; "" for data itself."""
     rules: OldRules | NewRules
-    parts: tuple[Group | TestCase, ...] = field(default=())
+    parts: tuple[CaseGroup | TestCase, ...] = field(default=())
 
     def cases(self) -> Iterator[TestCase]:
         """All below it, in order."""
@@ -64,17 +64,17 @@ class Group:
             else:
                 yield from part.cases()
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[CaseGroup]:
         """Itself and all below it."""
         yield self
         for part in self.parts:
-            if isinstance(part, Group):
+            if isinstance(part, CaseGroup):
                 yield from part.groups()
 
 
 @dataclass(frozen=True, slots=True)
 class TestData:
-    tree: Group
+    tree: CaseGroup
     invalid: tuple[TestCase, ...]
     """Inputs that an input validator must refuse; they have no answers."""
     outputs: tuple[OutputTest, ...]

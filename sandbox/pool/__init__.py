@@ -1,22 +1,21 @@
-"""Many judgements at once.
+"""Many judgements at the same time.
 
 Consumes  programs and problems; produces a Judgement each, or raises SandboxError
-Waits for a place in the queue, then for the supervisor's answer
+Waits for a slot in the queue, then for the supervisor's answer
 Woken by  either; cancelling it cancels the job
 
-The names below are imported when they are asked for: the worker processes import their own modules of this room,
-without asyncio.
+Names are imported on first use: the worker processes import their own modules of this package, without asyncio.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandbox.pool.counts import Histogram, PoolStats
-    from sandbox.pool.judgement_cache import Once
+    from sandbox.pool.judgement_cache import JudgementCache
     from sandbox.pool.pool import Pool
     from sandbox.pool.quotas import cores
     from sandbox.pool.schedule import longest_s
-    from sandbox.pool.slots import Places
+    from sandbox.pool.slots import Slots
 else:
     from sandbox.lazy import names
 
@@ -25,11 +24,11 @@ else:
         {
             "quotas": ("cores",),
             "counts": ("Histogram", "PoolStats"),
-            "judgement_cache": ("Once",),
-            "slots": ("Places",),
+            "judgement_cache": ("JudgementCache",),
+            "slots": ("Slots",),
             "pool": ("Pool",),
             "schedule": ("longest_s",),
         },
     )
 
-__all__ = ["Histogram", "Once", "Places", "Pool", "PoolStats", "cores", "longest_s"]
+__all__ = ["Histogram", "JudgementCache", "Pool", "PoolStats", "Slots", "cores", "longest_s"]

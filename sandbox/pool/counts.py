@@ -37,16 +37,16 @@ class PoolStats:
     done: int
     """Judgements given."""
     infrastructure_failures: int
-    """Tries that failed by our own fault, whether a later try succeeded or not."""
+    """Tries that failed by a fault of the sandbox, whether a later try succeeded or not."""
     verdicts: Mapping[str, int]
     busy_s: float
     """Seconds spent on judgements, summed."""
     queue_s: float
     """Seconds that judgements waited, summed."""
     queue_delay: Percentiles
-    """Of those judged: everything but the judging, so the queue, transport and tries that failed."""
+    """Of the judged programs: everything but the judging (queue, transport, failed tries)."""
     run_time: Percentiles
-    """Of those judged: compiling and running."""
+    """Of the judged programs: compiling and running."""
     cache_hits: int
     """Judgements given that were made for an equal program."""
     recycled: int

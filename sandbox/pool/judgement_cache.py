@@ -1,9 +1,9 @@
-"""Equal work is done once: one asker does it, the others wait for his result, and it is kept for those who come later.
+"""Judge equal work once: one caller judges, the others wait for its result, and it is kept for later callers.
 
-consumes  a key and a way to judge          produces  the judgement, and whether somebody else had it made
-waits for the asker who judges; his cancellation or failure is his own: the next one who waits judges instead
+consumes  a key and a way to judge          produces  the judgement, and whether it came from the cache
+waits for the caller that judges; its cancellation or failure concerns only itself: the next waiter judges instead
 
-A judgement that another run might not repeat is handed to nobody else, and an error is never kept.
+A judgement that another run might not repeat is not shared, and an error is never kept.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ KEPT_BYTES_MAX: Final = 64 << 20
 _CASE_BYTES: Final = 400
 
 
-class Once:
-    """Single flight, and a cache that drops what was used longest ago."""
+class JudgementCache:
+    """Single flight, and a cache that drops the least recently used entry."""
 
     def __init__(self, kept_max: int = KEPT_MAX, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.kept_max, self.kept_bytes_max = kept_max, kept_bytes_max
@@ -32,7 +32,7 @@ class Once:
         self._toolchains: dict[str, str] = {}
 
     async def get(self, key: str, limits: Limits, judge: Callable[[], Awaitable[Judgement]]) -> tuple[Judgement, bool]:
-        """The judgement, and True when it was made for somebody else."""
+        """Return the judgement, and True when another caller had it judged."""
         while (flying := self._flying.get(key)) is not None:
             shared, alone = await asyncio.shield(flying)  # one waiter's cancellation is not the others'
             if shared is not None:
@@ -56,7 +56,7 @@ class Once:
             mine.set_result((made, alone))
 
     def _keep(self, key: str, done: Judgement) -> None:
-        if self._toolchains.get(done.language, done.toolchain) != done.toolchain:  # upgraded under us
+        if self._toolchains.get(done.language, done.toolchain) != done.toolchain:  # upgraded meanwhile
             self.kept.clear()
             self.kept_bytes = 0
         self._toolchains[done.language] = done.toolchain
@@ -67,9 +67,8 @@ class Once:
 
 
 def repeatable(done: Judgement, limits: Limits) -> bool:
-    """False when the wall clock or a dying judge had a part in it: at another time, the verdict might be another.
-
-    A TLE within the CPU limit came from the wall backstop; what ran past the wall limit ran on borrowed time.
+    """Return False when the wall clock or a dying judge influenced the verdict, so that it might differ at another
+    time. A TLE within the CPU limit came from the wall backstop; a run past its wall limit was starved of cores.
     """
     return not any(
         case.message.startswith(control.TOOK_DOWN)

@@ -1,4 +1,4 @@
-"""The pool's end of one supervisor process, and the jobs that it has in hand.
+"""The pool's side of one supervisor process, and the jobs that this supervisor has.
 
 consumes  ask(head, body, ticket)              produces  the Judgement of a job, or its SandboxError
 waits for the supervisor's socket; woken by it; ends with it, and then every job in hand fails as TryFailed
@@ -19,13 +19,13 @@ from typing import Any, Final
 from sandbox.core import Judgement, Problem
 from sandbox.errors import SandboxError, WorkerDied, from_wire, not_started
 from sandbox.jail import start_process
-from sandbox.kernel import remove, reserve_directory
+from sandbox.kernel import remove_run_directory, reserve_directory
 from sandbox.pool import messages
 from sandbox.pool.counts import Counts
 from sandbox.pool.problem_memfd import Written
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.slots import Places
-from sandbox.pool.store import KEPT_MAX, Store, room
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.slots import Slots
+from sandbox.pool.store import KEPT_MAX, Store, held_most
 
 _CLOSE_S: Final = 5.0
 _WRITING_MAX: Final = 16
@@ -46,7 +46,7 @@ class TryFailed(SandboxError):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One judge() call, as the counts see it: running while at least one of its parts is."""
+    """One judge() call for the counts: running while at least one of its parts is."""
 
     counts: Counts
     parts: int = 0
@@ -76,15 +76,10 @@ class _Asked:
 
 
 class Link:
-    """See the module. Starts its supervisor when it is made; SandboxError when the machine has no room for it."""
+    """See the module. Starts its supervisor on construction; SandboxError when the machine has no resources left."""
 
     def __init__(
-        self,
-        arguments: list[str],
-        counts: Counts,
-        loop: asyncio.AbstractEventLoop,
-        places: Places,
-        directory: str = "",
+        self, arguments: list[str], counts: Counts, loop: asyncio.AbstractEventLoop, places: Slots, directory: str = ""
     ) -> None:
         """`arguments`: workers, isolation, packages, nice. `directory`: where ours is made."""
         self.loop = loop
@@ -110,27 +105,27 @@ class Link:
         with ExitStack() as undo:
             self.sock, theirs = socket.socketpair()
             undo.callback(self.sock.close)
-            self.board = Board()
-            undo.callback(self.board.close)
+            self.flags = SharedFlags()
+            undo.callback(self.flags.close)
             with theirs:
-                ours, shelf = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                ours, received = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(ours.close)
-                with shelf:
-                    self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, room(int(workers))))
+                with received:
+                    self.store = Store(ours, self.loop, kept_max=min(KEPT_MAX, held_most(int(workers))))
                     undo.callback(self.store.close)
-                    fds = [theirs.fileno(), shelf.fileno(), self.board.fd]
+                    fds = [theirs.fileno(), received.fileno(), self.flags.fd]
                     tail = [*map(str, fds), workers, isolation, packages, self.directory, nice, str(os.getpid())]
                     self.process: Popen[bytes] = start_process("pool.supervisor", tail, fds)
             undo.pop_all()
 
     async def write(self, problem: Problem) -> Written:
-        """What the problem is known by; written now, if need be. Raises SandboxError."""
-        async with self.writing, self.hold(problem) as written:  # all at once could be too many for the supervisor
+        """Return the problem's digest and size, writing it first if needed. Raises SandboxError."""
+        async with self.writing, self.hold(problem) as written:  # all together could be too many at once
             return written
 
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
-        """The supervisor has the problem meanwhile. Raises SandboxError."""
+        """Hold the problem at the supervisor. Raises SandboxError."""
         async with AsyncExitStack() as stack:
             try:
                 written = await stack.enter_async_context(self.store.hold(problem))
@@ -140,7 +135,7 @@ class Link:
 
     async def ask(self, head: messages.Head, body: bytes, ticket: Ticket) -> Judgement:
         key = self.next_id = self.next_id + 1
-        packed = messages.pack({"id": key, **head}, body)
+        packed = messages.pack_message({"id": key, **head}, body)
         asked = self.asked[key] = _Asked(key, self.loop.create_future(), ticket)
         try:
             if self.dead:
@@ -152,7 +147,7 @@ class Link:
             return await asked.answer
         except asyncio.CancelledError:
             if not self.dead and self.writer.done():
-                self.writer.result().write(messages.pack({"cancel": key}))
+                self.writer.result().write(messages.pack_message({"cancel": key}))
             raise
         finally:
             del self.asked[key]
@@ -160,7 +155,7 @@ class Link:
 
     def _gone(self, asked: _Asked | None = None) -> TryFailed:
         started = asked is not None and asked.started
-        handed = asked is not None and self.board.is_handed(asked.key)
+        handed = asked is not None and self.flags.is_handed(asked.key)
         return TryFailed(WorkerDied(self.why), blamed=started or not self.answered, handed=handed)
 
     async def _listen(self) -> None:
@@ -168,7 +163,7 @@ class Link:
         try:
             reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=self.sock)
             self.writer.set_result(writer)
-            while (message := await messages.read(reader)) is not None:
+            while (message := await messages.read_pool_message(reader)) is not None:
                 self._handle(message[0])
         finally:
             self.dead = True
@@ -202,7 +197,7 @@ class Link:
             asked.answer.set_result(Judgement.from_json(message["judgement"]))
 
     async def close(self) -> None:
-        """End the supervisor in order; at most 5 s, then SIGKILL."""
+        """Let the supervisor end; after 5 s, SIGKILL."""
         self.closing = True
         self.task.cancel()
         with suppress(asyncio.CancelledError):
@@ -213,18 +208,18 @@ class Link:
         self.kill()
 
     def kill(self) -> None:
-        """The hard end: the supervisor's workers die with it, and their jails with them."""
+        """Kill the supervisor: its workers and their jails die with it."""
         self.dead = True
         self.sock.close()
         self.store.close()
-        self.board.close()
+        self.flags.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        remove(self.directory)
+        remove_run_directory(self.directory)
 
 
 def _fail(answer: asyncio.Future[Any], error: TryFailed) -> None:
     if not answer.done():
         answer.set_exception(error)
-        answer.exception()  # retrieved: the asker may be gone as well
+        answer.exception()  # retrieved: the caller may be gone as well

@@ -1,4 +1,4 @@
-"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that a mere carrier need not read.
+"""Messages between sandbox processes: two lengths, a JSON head, and a JSON body that intermediaries need not read.
 
 Never pickle. A body may be megabytes of tests: the caller writes a problem's once, and the supervisor forwards bytes.
 """
@@ -21,14 +21,14 @@ Head = dict[str, Any]
 Message = tuple[Head, bytes]
 
 
-def pack(head: Head, body: bytes = b"") -> bytes:
+def pack_message(head: Head, body: bytes = b"") -> bytes:
     """Raises ProtocolError for a message over the cap."""
     text = json.dumps(head).encode()
     _check_size(len(text) + len(body))
     return _LENGTHS.pack(len(text), len(body)) + text + body
 
 
-def parse(text: bytes) -> Head:
+def parse_head(text: bytes) -> Head:
     try:
         head = json.loads(text)
     except ValueError as error:
@@ -43,17 +43,17 @@ def _check_size(size: int) -> None:
         raise ProtocolError(f"a message of {size} bytes is over the cap of {MESSAGE_MAX}; give fewer or shorter cases")
 
 
-async def read(reader: asyncio.StreamReader) -> Message | None:
+async def read_pool_message(reader: asyncio.StreamReader) -> Message | None:
     """The next message; None at the end of the stream."""
     try:
         head, body = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
         _check_size(head + body)
-        return parse(await reader.readexactly(head)), await reader.readexactly(body)
+        return parse_head(await reader.readexactly(head)), await reader.readexactly(body)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
-def receive(sock: socket.socket) -> Message | None:
+def receive_pool_message(sock: socket.socket) -> Message | None:
     """As `read`, on a blocking socket."""
     lengths = _exactly(sock, _LENGTHS.size)
     if lengths is None:
@@ -61,7 +61,7 @@ def receive(sock: socket.socket) -> Message | None:
     head, body = _LENGTHS.unpack(lengths)
     _check_size(head + body)
     text, rest = _exactly(sock, head), _exactly(sock, body)
-    return None if text is None or rest is None else (parse(text), rest)
+    return None if text is None or rest is None else (parse_head(text), rest)
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes | None:

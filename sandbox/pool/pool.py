@@ -1,7 +1,7 @@
-"""The async front: many judgements at once, judged by N workers under one supervisor process.
+"""The asynchronous interface: N workers under one supervisor process judge programs.
 
 consumes  judge(problem, program)                     produces  a Judgement, or raises SandboxError
-waits for a place in the queue, then for the supervisor's answer; woken by either; cancelling it cancels the job
+waits for a slot in the queue, then for the supervisor's answer; woken by either; cancelling it cancels the job
 
     async with sandbox.Pool(workers=4) as pool:
         judgement = await pool.judge(problem, program)
@@ -9,12 +9,12 @@ waits for a place in the queue, then for the supervisor's answer; woken by eithe
 A Pool can be made anywhere; processes, sockets and asyncio objects are made on the first await, in the loop that
 awaits. They end with `close()`, with the loop's owner, or with the caller's process, however that dies.
 
-A program under which three workers die, and three more after the control program was judged well (`control`), gets a
-verdict. Those count that die when it has been handed to a jail (`board`): whoever dies before that does not die of it.
+A program under which three workers die, and three more after the control program was judged correctly (`control`), gets
+a verdict. Only deaths after the program was handed to a jail count (`shared_flags`).
 
-Order: the lowest turn first, and of these the longest expected job (`schedule`). Equal programs for equal problems are
-judged once (`once`). While workers are idle, the cases of a program that is known to be slow are spread over them
-(`split`).
+Order: the lowest turn first, and within a turn the longest expected job (`schedule`). Equal programs for equal problems
+are judged once (`judgement_cache`). While workers are idle, the cases of a program that is known to be slow are spread
+over them (`split`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from sandbox.core import Isolation, Judgement, Problem, Program
 from sandbox.errors import HANGS_MAX, Deaths, HeldUp, PoolClosed, SandboxError, TookDown, WorkerDied
 from sandbox.jail import find_packages
 from sandbox.judging import control
-from sandbox.languages import Language, find
+from sandbox.languages import Language, find_language
 from sandbox.pool import split
 from sandbox.pool.counts import Counts, PoolStats
-from sandbox.pool.judgement_cache import Once
+from sandbox.pool.judgement_cache import JudgementCache
 from sandbox.pool.link import Link, Ticket, TryFailed
 from sandbox.pool.problem_memfd import Written
 from sandbox.pool.quotas import cores
 from sandbox.pool.schedule import History, longest_s
-from sandbox.pool.slots import Places
-from sandbox.pool.store import room
+from sandbox.pool.slots import Slots
+from sandbox.pool.store import held_most
 
 __all__ = ["Pool", "PoolStats"]
 
@@ -50,12 +50,12 @@ T = TypeVar("T")
 
 
 class Pool:
-    """See the module. `workers=None` takes one per core that this process may use.
+    """See the module.
 
-    More workers than cores would let programs wait for a core on the wall clock, so they are not started, unless
-    `oversubscribe` says so. `packages` of this interpreter (("numpy",)) are there for Python programs, imported ahead;
-    ToolchainMissing is raised for one that is not installed. `judge_once=False` judges each program, also one that is
-    equal to another. Its own folder is made in `directory`, or else in the temp folder.
+    `workers=None` takes one per core that this process may use; more are started only with `oversubscribe`, because
+    programs would wait for a core on the wall clock. `packages` of this interpreter (("numpy",)) are imported ahead for
+    Python programs; raises ToolchainMissing for one that is not installed. `judge_once=False` judges a program even if
+    an equal one was judged. The pool's folder is created in `directory`, or else in the temp folder.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Pool:
         self._link: Link | None = None
         self._closed = False
         self._counts = Counts()
-        self._once = Once() if judge_once else None
+        self._once = JudgementCache() if judge_once else None
         self._history = History()
         self._wanted = 0
-        """Workers that the jobs in hand would keep busy."""
+        """Number of workers that the current jobs would keep busy."""
 
     async def __aenter__(self) -> Pool:
         self._connect()
@@ -101,11 +101,11 @@ class Pool:
         await self.close()
 
     async def judge(self, problem: Problem, program: Program, *, turn: int = 0) -> Judgement:
-        """Judge one program. Raises SandboxError for our faults; waits while `queue_limit` jobs are in hand,
-        or as many as there may be descriptors of their problems. Of the jobs that wait, those of the lowest ``turn``
-        are next.
+        """Judge one program.
 
-        `queue_s` is what it waited; `run_s` is 0 when the judgement was made for an equal program.
+        Raises SandboxError for failures of the sandbox. Waits while `queue_limit` jobs are in progress, or as many as
+        there are descriptors for their problems. Jobs of the lowest ``turn`` go first. `queue_s` is the time in the
+        queue; `run_s` is 0 when an equal program was judged.
         """
         start = time.monotonic()
         self._counts.waiting += 1
@@ -120,7 +120,7 @@ class Pool:
         return done
 
     async def _judge_once(self, problem: Problem, program: Program, turn: int) -> tuple[Judgement, bool]:
-        language = find(program.language)
+        language = find_language(program.language)
         job = _Job(problem, program, language, await self._with_link(lambda link: link.write(problem)), turn)
         if self._once is None:
             return await self._judge(job), False
@@ -129,7 +129,7 @@ class Pool:
         return await self._once.get(key, problem.limits, lambda: self._judge(job))
 
     async def _judge(self, job: _Job) -> Judgement:
-        """Judge it now, as a whole or by its cases."""
+        """Judge now, as a whole or by cases."""
         async with self._connect().places.place(job.turn):
             ticket = Ticket(self._counts)
             self._wanted += 1
@@ -146,8 +146,10 @@ class Pool:
         return done
 
     async def _blame(self, job: _Job, ticket: Ticket, error: TookDown) -> Judgement:
-        """Every judge died under it. Raises `error` where the control program says that we are to blame; else they may
-        have died by chance, and it is tried once more: as often, or until one hangs again.
+        """Handle the death of every judge under a program.
+
+        Raises `error` where the control program fails too; otherwise tries again, as often or until one hangs again,
+        because the deaths may be chance.
         """
         problem, program = control.sample(job.language)
         written = await self._with_link(lambda link: link.write(problem))
@@ -162,11 +164,13 @@ class Pool:
             return control.take_down(job.problem, done, last)
 
     async def _width(self, job: _Job) -> int:
-        """How many workers to give it: more than one when its cases are slow and nobody else wants them."""
+        """Return the number of workers for a program: more than one when its cases are slow and no other job needs
+        them.
+        """
         case_s = self._history.case_s(job.written.digest, job.language.name)
         if split.lanes(job.problem, job.written.size, case_s, self.workers) == 1:
             return 1
-        await asyncio.sleep(0)  # whoever is asked for together with it comes first
+        await asyncio.sleep(0)  # jobs of the same moment come first
         return split.lanes(job.problem, job.written.size, case_s, self.workers - self._wanted + 1)
 
     async def _ask_whole(self, job: _Job, ticket: Ticket) -> Judgement:
@@ -215,7 +219,7 @@ class Pool:
                     raise last from None
 
     def _connect(self) -> Link:
-        """The live link to a supervisor in the running loop; starts one where there is none."""
+        """Return the link to the supervisor in the running loop; starts one if needed."""
         if self._closed:
             raise PoolClosed("the pool is closed")
         loop = asyncio.get_running_loop()
@@ -226,7 +230,7 @@ class Pool:
             link.kill()
             link = None
         if link is None or link.dead:
-            places = link.places if link else Places(min(self.queue_limit, room(self.workers)))
+            places = link.places if link else Slots(min(self.queue_limit, held_most(self.workers)))
             arguments = [str(self.workers), self.isolation, self._packages, str(self.nice)]
             link = self._link = Link(arguments, self._counts, loop, places, self._directory)
         return link
@@ -236,7 +240,7 @@ class Pool:
         return self._counts.stats()
 
     def pids(self) -> tuple[int, ...]:
-        """The supervisor's pid, while it runs; everything else is below it and dies with it."""
+        """Pid of the supervisor while it runs; all other processes descend from it and die with it."""
         return (self._link.process.pid,) if self._link is not None and not self._link.dead else ()
 
     async def close(self) -> None:
@@ -258,5 +262,5 @@ class _Job:
     """Workers that may hang under it."""
 
     def body(self, stop: bool, only: int | None) -> bytes:
-        """All but the problem, which is sent on its own way."""
+        """The body of a job, without the problem, which is sent separately."""
         return json.dumps({"program": dataclasses.asdict(self.program), "stop": stop, "only": only}).encode()

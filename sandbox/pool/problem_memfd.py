@@ -28,7 +28,7 @@ _SLICE: Final = MIB  # characters that are encoded at a time: encoding holds the
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a problem is known by."""
+    """Identity of a written problem."""
 
     digest: str
     """Equal for problems that are judged alike."""
@@ -36,7 +36,7 @@ class Written:
     """Bytes of it in memory."""
 
 
-class Parcel:
+class ProblemHandle:
     """One holder's descriptor of a written problem; closed with the last reference to it."""
 
     __slots__ = ("fd",)
@@ -48,10 +48,10 @@ class Parcel:
         os.close(self.fd)
 
 
-def write(problem: Problem) -> tuple[Parcel, Written]:
+def write(problem: Problem) -> tuple[ProblemHandle, Written]:
     """Raises OSError where there is no memory or no descriptor for it."""
-    parcel = Parcel(new_memfd("problem"))
-    with open(parcel.fd, "wb", buffering=MIB, closefd=False) as file:
+    handle = ProblemHandle(new_memfd("problem"))
+    with open(handle.fd, "wb", buffering=MIB, closefd=False) as file:
         writer = _Writer(file)
         cases = [
             {**case.to_json(), "input": writer.text(case.input), "expected": writer.text(case.expected)}
@@ -60,14 +60,14 @@ def write(problem: Problem) -> tuple[Parcel, Written]:
         start = writer.size
         writer.put(json.dumps({**problem.to_json(), "cases": cases}).encode())
         writer.put(_WHERE.pack(start))
-    seal_memfd(parcel.fd)
-    return parcel, Written(writer.digest.hexdigest(), writer.size)
+    seal_memfd(handle.fd)
+    return handle, Written(writer.digest.hexdigest(), writer.size)
 
 
-def read(parcel: Parcel) -> Problem:
-    """The inverse; the problem checks itself once more. Raises InvalidProblem, ValueError."""
-    size = os.fstat(parcel.fd).st_size
-    with mmap.mmap(parcel.fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as memory, memoryview(memory) as view:
+def read_problem(handle: ProblemHandle) -> Problem:
+    """Read a written problem; it validates itself once more. Raises InvalidProblem, ValueError."""
+    size = os.fstat(handle.fd).st_size
+    with mmap.mmap(handle.fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as memory, memoryview(memory) as view:
         (start,) = _WHERE.unpack(view[-_WHERE.size :])
         head = json.loads(bytes(view[start : -_WHERE.size]))
         reader = _Reader(view)
@@ -85,7 +85,7 @@ class _Writer:
         self.size = 0
 
     def text(self, text: str | None) -> int | None:
-        """Its length in bytes; None for no text."""
+        """Return its length in bytes; None for no text."""
         if text is None:
             return None
         before = self.size

@@ -1,4 +1,4 @@
-"""How many programs can really run at once here."""
+"""The number of cores that programs can use here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _GROUPS, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def cores(groups: Path = _GROUPS, own: Path = _OWN) -> int:
-    """Cores that this process may use: its affinity, bounded by the CPU quotas of the control groups that it is in, a
-    container's or a batch job's. At least 1.
+    """Return the cores that this process may use: its affinity, bounded by the CPU quotas of its control groups (of a
+    container or a batch job). At least 1.
     """
     return max(1, min([len(os.sched_getaffinity(0)), *_quotas(groups, own)]))
 

@@ -1,10 +1,10 @@
-"""Which job is next, how long it will take, and how many may run at once.
+"""Which job is next, how long it will take, and how many may run at the same time.
 
-The jobs of the lowest turn are next: callers who need one result before another say so. Within a turn it is the longest
-expected job, so that the end of a batch is not one long job on one core. What is expected is the mean CPU time of the
-programs judged so far for the same problem in the same language, and the sum of the limits where there are none. Equal
-expectations keep their order of arrival, and every eighth job is the one that has waited longest, so nobody waits for
-ever. No clock is asked: equal inputs give an equal order.
+Jobs of the lowest turn go first: callers use turns when they need one result before another. Within a turn the longest
+expected job goes first, so that a batch does not end with one long job on one core. The expectation is the mean CPU
+time of programs judged so far for the same problem and language, and before that the sum of the limits. Equal
+expectations keep their order of arrival, and every eighth job is the one that has waited longest. No clock is used:
+equal inputs give an equal order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS, Judgement, Problem
 from sandbox.jail import WALL_STRETCH
-from sandbox.languages import find
+from sandbox.languages import find_language
 
 KNOWN_MAX: Final = 4096
 _MARGIN_S: Final = 60.0
@@ -29,12 +29,13 @@ T = TypeVar("T")
 
 
 def longest_s(problem: Problem) -> float:
-    """Wall seconds after which a judgement must have ended by the limits of all that runs in it, on a machine that is
-    overloaded too: whoever still has it then hangs."""
+    """Return the wall seconds after which a judgement must have ended by all its limits, on an overloaded machine too:
+    a worker that still has it hangs.
+    """
     compile_s = COMPILE_LIMITS.wall_limit_s * WALL_STRETCH
     each_s = problem.limits.wall_limit_s * WALL_STRETCH + _RUN_MARGIN_S
     if problem.kind == "assert":  # in a jail of the test's own, then beside the program; or compiled with it
-        each_s = 2 * each_s if find(problem.language).warm else each_s + compile_s
+        each_s = 2 * each_s if find_language(problem.language).warm else each_s + compile_s
     if problem.checker or problem.interactor:
         each_s += _ASKED * (problem.referee_limits or REFEREE_LIMITS).wall_limit_s
     return _MARGIN_S + compile_s + each_s * problem.passes * len(problem.cases)
@@ -90,7 +91,7 @@ class Backlog(Generic[T]):
         return len(self._turn_of)
 
     def put(self, key: int, expected_s: float, job: T, turn: int = 0) -> None:
-        """`key` counts up with arrival; a job that is put back is the oldest of its turn."""
+        """`key` increases with arrival; a job that is put back is the oldest of its turn."""
         if turn not in self._lines:
             self._lines[turn] = _Line()
             heapq.heappush(self._turns, turn)

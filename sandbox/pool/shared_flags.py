@@ -1,8 +1,8 @@
-"""Whose program has been handed to a jail: memory that pool, supervisor and workers share, a byte for each job.
+"""Memory shared by pool, supervisor and workers: a byte per job that says whether its program was handed to a jail.
 
-    worker ── hand ──▶ board ◀── is_handed ── the supervisor when a worker has died, the pool when the supervisor has
+    worker ── hand ──▶ flags ◀── is_handed ── the supervisor when a worker has died, the pool when the supervisor has
 
-It is asked when whoever could have answered is dead. Who died before the program was handed over did not die of it.
+It is read after a death, to know whether the program can have caused it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sandbox.kernel import new_memfd
 _HANDED: Final = b"\1"
 
 
-class Board:
-    """Jobs by their id. With the descriptor of another's board, that one. Closed with the last reference to it."""
+class SharedFlags:
+    """Flags by job id; with a descriptor, those of another process. Closed with the last reference."""
 
     def __init__(self, fd: int | None = None) -> None:
         """Raises OSError where there is no memory or no descriptor for it."""
         self.fd = -1
-        self.fd = new_memfd("board") if fd is None else fd
+        self.fd = new_memfd("flags") if fd is None else fd
 
     def hand(self, key: int) -> None:
-        """The program is handed to a jail now."""
+        """Mark the program as handed to a jail."""
         os.pwrite(self.fd, _HANDED, key)
 
     def take_back(self, key: int) -> None:
-        """It is out of any jail, and may be tried in another."""
+        """Mark the program as in no jail; it may be tried in another."""
         os.pwrite(self.fd, b"\0", key)
 
     def is_handed(self, key: int) -> bool:

@@ -1,4 +1,4 @@
-"""Places for so many at once; of those who wait, the one with the lowest turn is next, and of equals the first."""
+"""A limited number of slots; the waiter with the lowest turn is next, and of equal turns the first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Places:
+class Slots:
     """A semaphore whose waiters have turns. Belongs to the event loop in which it is used."""
 
     def __init__(self, count: int) -> None:
@@ -18,7 +18,7 @@ class Places:
 
     @asynccontextmanager
     async def place(self, *turn: float) -> AsyncIterator[None]:
-        """Holds a place. Waits while there is none; ``turn`` compares as a tuple."""
+        """Hold a slot. Waits while there is none; ``turn`` compares as a tuple."""
         if self._free:
             self._free -= 1
         else:
@@ -35,7 +35,7 @@ class Places:
         try:
             await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # it was given in the same moment
+            if place.done() and not place.cancelled():  # the slot was given in the same moment
                 self._hand_on()
             raise
 

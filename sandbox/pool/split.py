@@ -1,7 +1,7 @@
-"""One program's cases on several idle workers, with the outcome that one worker would have given.
+"""Run one program's cases on several idle workers, with the result that one worker would give.
 
-Worth it for slow cases on idle cores, and for nothing else: each part costs a message, a parsed problem and a worker
-that somebody else may want. So it is done by expectation, and never for a problem that nobody was judged by yet.
+Worthwhile only for slow cases on idle cores: each part costs a message, a parsed problem and a worker that another job
+may need. So it is decided by expectation, and never for a problem without an earlier judgement.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lanes(problem: Problem, body_bytes: int, case_s: float | None, idle: int) ->
 
 
 def _is_plain(problem: Problem) -> bool:
-    """True when its cases are judged independently and its verdict follows from theirs alone; nothing ties them."""
+    """Return whether its cases are judged independently, and its verdict follows from theirs alone."""
     return (
         problem.kind in _KINDS
         and _has_only(problem, _PROBLEM_FIELDS)
@@ -47,9 +47,8 @@ def _has_only(noun: Problem | Case, names: set[str]) -> bool:
 
 
 async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first_alone: bool) -> Judgement:
-    """Judge cases 0 to count - 1 by `ask`, `width` at a time, and cancel what a failure before it makes needless.
-
-    `first_alone`: the first case also compiles, and the others take what it built.
+    """Judge cases 0 to count - 1 by `ask`, `width` at a time, and cancel those that an earlier failure makes needless.
+    `first_alone`: the first case also compiles, and the others use the result.
     """
     work = _Apart(ask, count, stop)
     try:
@@ -64,10 +63,10 @@ async def judge_apart(ask: AskCase, count: int, width: int, *, stop: bool, first
             await asyncio.gather(*running, return_exceptions=True)
     except _CompileError as error:
         return dataclasses.replace(error.judgement, total=count)
-    return merge([work.parts[index] for index in range(min(count, work.end))], count)
+    return merge_judgements([work.parts[index] for index in range(min(count, work.end))], count)
 
 
-def merge(parts: list[Judgement], total: int) -> Judgement:
+def merge_judgements(parts: list[Judgement], total: int) -> Judgement:
     """Parts in the order of their cases, of which only the last may have failed unless all were to run."""
     cases = tuple(case for part in parts for case in part.cases)
     return dataclasses.replace(

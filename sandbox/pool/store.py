@@ -1,11 +1,11 @@
-"""The problems that a supervisor has: each is written once and sent once, and taken back when it was long unused.
+"""The problems that a supervisor holds: each is written and sent once, and dropped when it was not used for long.
 
-    Store.hold ── one thread: write, send ──▶ Shelf.find ──▶ a worker, with each job of the problem
+    Store.hold ── one thread: write, send ──▶ ReceivedProblems.find ──▶ a worker, with each job of the problem
 
 consumes  problems, known by the identity of their texts      produces  digest and size, while they are held
-waits for its thread, and that for the supervisor's socket; woken by either; ends with `close`
+waits for its thread, and the thread for the supervisor's socket; woken by either; ends with `close`
 
-A job names its problem by the digest. What a job in hand needs is held on both sides, however long others wait.
+A job names its problem by the digest. Problems of current jobs are held on both sides, however long others wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final
 from sandbox.core import MIB, Case, Problem
 from sandbox.errors import ProblemLost, SandboxError
 from sandbox.kernel import linux
-from sandbox.pool.problem_memfd import Parcel, Written, write
+from sandbox.pool.problem_memfd import ProblemHandle, Written, write
 
 KEPT_MAX: Final = 1024
 _OWN_FILES: Final = 64
@@ -38,9 +38,9 @@ _SMALL: Final = tuple(item.name for item in fields(Problem) if item.name != "cas
 _OF_A_CASE: Final = tuple(item.name for item in fields(Case))
 
 
-def room(workers: int) -> int:
-    """Problems that may be held by jobs in hand, and as many that are kept beside them: a descriptor each."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the supervisor allows itself all that it may have
+def held_most(workers: int) -> int:
+    """Return how many problems current jobs may hold; as many again are kept beside them. Each takes a descriptor."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the supervisor raises its own limit as far as it may
     if most == resource.RLIM_INFINITY:
         return sys.maxsize
     return max(1, (most - _OWN_FILES - _WORKER_FILES * workers) // 2)
@@ -49,13 +49,13 @@ def room(workers: int) -> int:
 @dataclass(slots=True, eq=False)
 class _Entry:
     problem: Problem
-    """Held, so that the identities by which it is known stay its own."""
+    """References that keep the identities in use valid."""
     written: asyncio.Future[Written]
     holders: int = 0
 
 
 class Store:
-    """The caller's end."""
+    """The caller's side."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Store:
         kept_max: int = KEPT_MAX,
         kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
-        """`sock` becomes ours. Raises OSError when there is no thread for it."""
+        """Takes ownership of `sock`. Raises OSError when no thread can be started."""
         self.kept_max, self.kept_bytes_max = kept_max, kept_bytes_max
         self.kept_bytes = 0
         self.written = 0
@@ -87,9 +87,10 @@ class Store:
 
     @asynccontextmanager
     async def hold(self, problem: Problem) -> AsyncIterator[Written]:
-        """The supervisor has it meanwhile. Raises ConnectionError when the supervisor is gone, SandboxError.
+        """Hold a problem at the supervisor.
 
-        ProblemLost, raised by who holds it, has it sent anew to the next who asks.
+        Raises ConnectionError when the supervisor is gone, SandboxError. ProblemLost, raised inside the block, makes
+        the next caller send it again.
         """
         if self._closed:
             raise ConnectionError("the supervisor is gone")
@@ -118,7 +119,7 @@ class Store:
         self._trim()
 
     def _forget(self, key: tuple[Any, ...], entry: _Entry) -> None:
-        """It did not arrive; unless another holder has said so before."""
+        """Note that a problem did not arrive, unless another holder has done so."""
         if self._entries.get(key) is entry:
             del self._entries[key]
             self._let_go(entry, lost=True)
@@ -130,7 +131,7 @@ class Store:
             self._thread.submit(self._take_back, done.digest, lost)
 
     def _trim(self) -> None:
-        """Let go of what was used longest ago; never of what is held."""
+        """Drop the least recently used problems, never those that are held."""
         while len(self._entries) > self.kept_max or self.kept_bytes > self.kept_bytes_max:
             idle = (key for key, entry in self._entries.items() if not entry.holders and entry.written.done())
             if (key := next(idle, None)) is None:
@@ -141,12 +142,12 @@ class Store:
         if self._closed:
             raise ConnectionError("the supervisor is gone")
         try:
-            parcel, written = write(problem)
+            handle, written = write(problem)
         except OSError as error:
             raise SandboxError(f"problem {problem.id!r} cannot be held in memory: {error}") from error
         self.written += 1
         if not self._given[written.digest] or written.digest in self._lost:
-            self._send(f"+{written.digest}", [parcel.fd])
+            self._send(f"+{written.digest}", [handle.fd])
             self._lost.discard(written.digest)
         self._given[written.digest] += 1
         return written
@@ -177,21 +178,21 @@ class Store:
             self._thread.shutdown(wait=False)
 
 
-class Shelf:
-    """The supervisor's end."""
+class ReceivedProblems:
+    """The supervisor's side."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """`sock` becomes ours."""
+        """Takes ownership of `sock`."""
         self._sock = sock
         self._sock.setblocking(False)
-        self._parcels: dict[str, Parcel] = {}
+        self._held: dict[str, ProblemHandle] = {}
         self.ended = False
 
     def fileno(self) -> int:
         return self._sock.fileno()
 
     def look(self) -> None:
-        """Take in what was sent."""
+        """Receive what was sent."""
         while not self.ended:
             try:
                 data, fds = linux.recv_fds(self._sock, _MESSAGE_MAX, 1)
@@ -199,15 +200,17 @@ class Shelf:
                 return
             sign, digest = data[:1], data[1:].decode()
             if fds:
-                self._parcels[digest] = Parcel(fds[0])
+                self._held[digest] = ProblemHandle(fds[0])
             elif sign == b"-":
-                self._parcels.pop(digest, None)
+                self._held.pop(digest, None)
             self.ended = not data
 
-    def find(self, digest: str) -> Parcel | None:
-        """What was sent before the job that asks; None when the caller took it back, or it could not be received."""
+    def find(self, digest: str) -> ProblemHandle | None:
+        """Return the problem sent before the job that asks; None when the caller withdrew it, or it could not be
+        received.
+        """
         self.look()
-        return self._parcels.get(digest)
+        return self._held.get(digest)
 
 
 def _key(problem: Problem) -> tuple[Any, ...]:

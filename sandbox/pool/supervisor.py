@@ -1,4 +1,4 @@
-"""The one process between a caller and its workers: a queue, N workers, and the promise that nothing is lost or left.
+"""The one process between a caller and its workers: it queues jobs, restarts workers, and cleans up.
 
     caller ── socket ──▶ supervisor ── socket each ──▶ worker ──▶ jail
 
@@ -28,12 +28,12 @@ from typing import Final
 
 from sandbox.errors import ProblemLost, SandboxError, WorkerDied, WorkerHung, from_wire, not_started, to_wire
 from sandbox.jail import end_children, start_process
-from sandbox.kernel import linux, remove
+from sandbox.kernel import linux, remove_run_directory
 from sandbox.pool import messages
-from sandbox.pool.problem_memfd import Parcel
+from sandbox.pool.problem_memfd import ProblemHandle
 from sandbox.pool.schedule import Backlog
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems
 
 _CANCEL_S: Final = 5.0
 """A worker that is still busy so long after a cancel is replaced."""
@@ -43,7 +43,7 @@ _CANCEL_S: Final = 5.0
 class _Job:
     head: messages.Head
     body: bytes
-    problem: Parcel
+    problem: ProblemHandle
     cancelled: bool = False
 
     @property
@@ -57,38 +57,40 @@ class _Worker:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     problems: socket.socket
-    """By which it gets a job's problem, before the job."""
+    """Socket by which it gets a job's problem, before the job."""
     job: _Job | None = field(default=None)
-    patience: asyncio.Timeout | None = field(default=None)
-    """Until when it may take for its job."""
+    deadline: asyncio.Timeout | None = field(default=None)
+    """Deadline of its job."""
     retires: bool = False
-    """It has grown too large, and says so with its last answer."""
+    """Its memory has grown too large, as its last answer says."""
 
 
 def main() -> None:
-    """argv: descriptors of two sockets and the board, workers, isolation, packages, run directory, nice, caller."""
-    fd, shelf, board, workers, isolation, packages, run_dir, nice, caller = sys.argv[1:]
+    """argv: descriptors of two sockets and the flags, workers, isolation, packages, run directory, nice, caller."""
+    fd, received, flags, workers, isolation, packages, run_dir, nice, caller = sys.argv[1:]
     os.nice(int(nice))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a descriptor for each problem
-    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # what a dead worker leaves becomes ours to reap
+    linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)  # orphans of a dead worker are reaped here
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    given = Shelf(socket.socket(fileno=int(shelf))), Board(int(board))
+    given = ReceivedProblems(socket.socket(fileno=int(received))), SharedFlags(int(flags))
     supervisor = Supervisor(int(workers), isolation, packages, run_dir, *given)
     try:
         asyncio.run(supervisor.serve(socket.socket(fileno=int(fd)), int(caller)))
     finally:
-        remove(run_dir)
+        remove_run_directory(run_dir)
 
 
 class Supervisor:
-    """Queue and workers. One task per worker; all end when the caller does."""
+    """The queue and the workers, a task per worker; all end when the caller does."""
 
-    def __init__(self, workers: int, isolation: str, packages: str, run_dir: str, shelf: Shelf, board: Board) -> None:
+    def __init__(
+        self, workers: int, isolation: str, packages: str, run_dir: str, received: ReceivedProblems, flags: SharedFlags
+    ) -> None:
         self.size = workers
-        self.shelf = shelf
-        self.board = board
+        self.received = received
+        self.flags = flags
         self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
@@ -108,7 +110,7 @@ class Supervisor:
         if os.getppid() != caller:
             return
         loop.add_reader(pidfd, gone.set)
-        loop.add_reader(self.shelf, self._look)
+        loop.add_reader(self.received, self._look)
         loop.add_signal_handler(signal.SIGTERM, gone.set)
         reader, self.caller = await asyncio.open_connection(limit=messages.BUFFER, sock=sock)
         try:
@@ -133,22 +135,22 @@ class Supervisor:
             end_children(set())
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while (message := await messages.read(reader)) is not None:
+        while (message := await messages.read_pool_message(reader)) is not None:
             head, body = message
             if "cancel" in head:
                 self._cancel(head["cancel"])
                 continue
-            problem = self.shelf.find(head["problem"])
-            if problem is None:  # of a job that is cancelled by what comes next, or we are out of descriptors
+            problem = self.received.find(head["problem"])
+            if problem is None:  # its job is cancelled by the next message, or there are no descriptors left
                 await self._tell({"id": head["id"], "error": to_wire(ProblemLost("a problem did not arrive"))})
                 continue
             job = self.jobs[head["id"]] = _Job(head, body, problem)
             self._enqueue(job)
 
     def _look(self) -> None:
-        self.shelf.look()
-        if self.shelf.ended:
-            asyncio.get_running_loop().remove_reader(self.shelf)
+        self.received.look()
+        if self.received.ended:
+            asyncio.get_running_loop().remove_reader(self.received)
 
     def _enqueue(self, job: _Job) -> None:
         self.queue.put(job.key, job.head["expected_s"], job, job.head["turn"])
@@ -162,10 +164,10 @@ class Supervisor:
         self.queue.drop(key)
         for worker in self.workers:
             if worker.job is job:
-                worker.writer.write(messages.pack({"cancel": key}))
-                if worker.patience is not None and not worker.patience.expired():
+                worker.writer.write(messages.pack_message({"cancel": key}))
+                if worker.deadline is not None and not worker.deadline.expired():
                     soon = asyncio.get_running_loop().time() + _CANCEL_S
-                    worker.patience.reschedule(min(worker.patience.when() or soon, soon))
+                    worker.deadline.reschedule(min(worker.deadline.when() or soon, soon))
 
     async def _next(self) -> _Job:
         while True:
@@ -174,7 +176,7 @@ class Supervisor:
                 return self.queue.take()
 
     async def _work(self) -> None:
-        """One worker's life after another."""
+        """Run one worker after another."""
         worker: _Worker | None = None
         while True:
             job = await self._next()
@@ -198,27 +200,27 @@ class Supervisor:
             if job.key not in self.jobs:
                 return  # cancelled
             socket.send_fds(worker.problems, [b"+"], [job.problem.fd])
-            worker.writer.write(messages.pack(job.head, job.body))
-            async with asyncio.timeout(job.head["deadline_s"]) as worker.patience:  # wait_for could swallow our own end
+            worker.writer.write(messages.pack_message(job.head, job.body))
+            async with asyncio.timeout(job.head["deadline_s"]) as worker.deadline:  # wait_for may swallow a cancel
                 reply = await self._reply(worker)
         except TimeoutError:
             raise WorkerHung("a worker does not answer") from None
         finally:
-            worker.job = worker.patience = None
+            worker.job = worker.deadline = None
         if "error" in reply and reply["error"]["type"] == "WorkerDied":
-            end_children(self.hired)  # what a dead jail's program had started is ours now
+            end_children(self.hired)  # processes of a dead jail's program are children of this process now
             await self._failed(job, from_wire(reply["error"]))
             return
         if job.cancelled:
             return
         self.jobs.pop(job.key, None)
         if "judgement" in reply:
-            self.isolation = reply["judgement"]["tier"]  # what `auto` found: a later worker may not come up weaker
+            self.isolation = reply["judgement"]["tier"]  # the tier that `auto` found: a later worker must not be weaker
         await self._tell(reply)
 
     async def _reply(self, worker: _Worker) -> messages.Head:
         await worker.writer.drain()
-        message = await messages.read(worker.reader)
+        message = await messages.read_pool_message(worker.reader)
         if message is None:
             raise WorkerDied("a worker died")
         worker.retires = message[0].pop("retires", False)
@@ -229,13 +231,13 @@ class Supervisor:
         if job.cancelled:
             return
         self.jobs.pop(job.key, None)
-        handed = self.board.is_handed(job.key)
-        self.board.take_back(job.key)
+        handed = self.flags.is_handed(job.key)
+        self.flags.take_back(job.key)
         await self._tell({"id": job.key, "error": to_wire(error), "handed": handed})
 
     async def _tell(self, head: messages.Head) -> None:
-        with suppress(ConnectionError):  # a caller that is gone ends us by its pid
-            self.caller.write(messages.pack(head))
+        with suppress(ConnectionError):  # the check of the caller's pid ends this process
+            self.caller.write(messages.pack_message(head))
             await self.caller.drain()
 
     async def _hire(self) -> _Worker:
@@ -247,7 +249,7 @@ class Supervisor:
         return worker
 
     async def _start_worker(self) -> _Worker:
-        """Nothing is left of a start that fails."""
+        """A start that fails leaves nothing behind."""
         with ExitStack() as undo:
             mine, theirs = socket.socketpair()
             undo.callback(mine.close)
@@ -255,12 +257,12 @@ class Supervisor:
                 problems, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 undo.callback(problems.close)
                 with its:
-                    fds = [theirs.fileno(), its.fileno(), self.board.fd]
+                    fds = [theirs.fileno(), its.fileno(), self.flags.fd]
                     tail = [*map(str, fds), self.isolation, self.packages, self.run_dir, str(os.getpid())]
                     process = start_process("pool.worker", tail, fds)
             self.hired.add(process.pid)
             undo.callback(self._end, process)
-            problems.setblocking(False)  # it has one job at a time, so there is always room
+            problems.setblocking(False)  # it has one job at a time, so the socket's buffer suffices
             reader, writer = await asyncio.open_connection(limit=messages.BUFFER, sock=mine)
             undo.pop_all()
         return _Worker(process, reader, writer, problems)

@@ -1,4 +1,4 @@
-"""One worker: a jail, a builder and a judge, fed with jobs by the supervisor over one socket, one job at a time.
+"""One worker: a jail, a builder and a judge, which the supervisor sends one job at a time over a socket.
 
 consumes  head {"id", "problem": its digest}; body: {"program", "stop", "only"} as JSON; before each such message the
           problem itself, by a socket of its own
@@ -6,10 +6,10 @@ produces  {"id", "judgement"} or {"id", "error"}; with "recycled" when it replac
           to be replaced itself
 waits for the socket; woken by a job, or in the middle of one by a cancel message; ends when the socket closes
 
-It holds the expected outputs, and so never runs inside a jail. A jail that fails is replaced for the next job, and so
-is one that has run long enough, or that has grown; a worker that has grown asks for a successor. Where a program ends
-with an error and our own check program does so too, the jail is replaced and the program judged once more: nobody pays
-for what another did. Where the check fails again it is told whose doing that is by a jail that no program was in.
+It holds the expected outputs, and so never runs inside a jail. A jail that fails, has run for long or has grown is
+replaced for the next job; a worker that has grown asks for a successor. Where a program ends with an error, and our own
+check program fails in that jail as well, the jail is replaced and the program judged again, so that no program pays for
+an earlier one. If the check fails again, a jail where no program ran decides who is at fault.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from sandbox.jail import Jail
 from sandbox.judging import Judge
 from sandbox.kernel import linux
 from sandbox.pool import messages
-from sandbox.pool.problem_memfd import Parcel, read
-from sandbox.pool.shared_flags import Board
+from sandbox.pool.problem_memfd import ProblemHandle, read_problem
+from sandbox.pool.shared_flags import SharedFlags
 
 RECYCLE_AFTER_RUNS: Final = 5000
 JAIL_BYTES_MAX: Final = 256 * MIB
 WORKER_BYTES_MAX: Final = 384 * MIB
 WEIGH_EVERY: Final = 64
-"""Jobs between two looks at the memory."""
+"""Jobs between two checks of the memory."""
 PROBLEM_BYTES_MAX: Final = 64 * MIB
-"""Of the problems that it keeps as nouns, as they are written."""
+"""Bytes of the problems that it keeps parsed, by their written size."""
 _CHECK: Final = Problem("check", "stdio", (Case("1\n", "sound 1"),))
 _SOUND: Final = Program(
     "import os\nassert not os.listdir('.')\nos.mkdir('place')\nwith open('place/file', 'w') as file:\n"
@@ -50,19 +50,19 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
-    """argv: descriptors of two sockets and of the board, isolation, packages as JSON, run directory, parent pid."""
-    fd, problems, board, isolation, packages, run_dir, parent = sys.argv[1:]
+    """argv: descriptors of two sockets and of the flags, isolation, packages as JSON, run directory, parent pid."""
+    fd, problems, flags, isolation, packages, run_dir, parent = sys.argv[1:]
     signal.signal(signal.SIGTERM, _end)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGTERM)  # not SIGKILL: in tier B only an orderly end reaches daemons
     if os.getppid() != int(parent):
         return
     sockets = socket.socket(fileno=int(fd)), socket.socket(fileno=int(problems))
-    worker = Worker(*sockets, Board(int(board)), isolation, run_dir, json.loads(packages))
+    worker = PoolWorker(*sockets, SharedFlags(int(flags)), isolation, run_dir, json.loads(packages))
     try:
-        while (message := messages.receive(worker.sock)) is not None:
+        while (message := messages.receive_pool_message(worker.sock)) is not None:
             head, body = message
-            if "cancel" not in head:  # a cancel here was meant for a job that has ended
-                worker.sock.sendall(messages.pack({"id": head["id"], **worker.answer(head, body)}))
+            if "cancel" not in head:  # a cancel here was for a job that has ended
+                worker.sock.sendall(messages.pack_message({"id": head["id"], **worker.answer(head, body)}))
     finally:
         worker.close()
 
@@ -71,21 +71,21 @@ def _end(*_: object) -> NoReturn:
     sys.exit(0)
 
 
-class Worker:
+class PoolWorker:
     """See the module."""
 
     def __init__(
         self,
         sock: socket.socket,
         problems: socket.socket,
-        board: Board,
+        flags: SharedFlags,
         isolation: str,
         run_dir: str,
         packages: dict[str, list[str]],
     ) -> None:
         self.sock = sock
-        self.parcels = problems
-        self.board = board
+        self.problem_socket = problems
+        self.flags = flags
         self.packages = packages
         self.isolation = isolation
         self.run_dir = run_dir
@@ -93,12 +93,12 @@ class Worker:
         self.jail: Jail | None = None
         self.jobs = 0
         self.replaced = 0
-        """Jails in which our check program failed, since it was last told."""
+        """Jails in which the check program failed, since the last report."""
         self.problems: OrderedDict[str, tuple[Problem, int]] = OrderedDict()
         self.problem_bytes = 0
 
     def answer(self, head: messages.Head, body: bytes) -> messages.Head:
-        """A judgement, or our error: whatever it is, it is told to the caller and never scored."""
+        """Return a judgement, or an error of the sandbox, as the message to the caller."""
         self.jobs += 1
         try:
             reply: messages.Head = {"judgement": self._judge(head, body).to_json()}
@@ -109,18 +109,18 @@ class Worker:
         return {**reply, **self._refresh()}
 
     def _judge(self, head: messages.Head, body: bytes) -> Judgement:
-        _, fds = linux.recv_fds(self.parcels, 16, 1)
+        _, fds = linux.recv_fds(self.problem_socket, 16, 1)
         if not fds:
             raise ProblemLost("a problem did not arrive")
-        problem = self._problem(head["problem"], Parcel(fds[0]))
-        job: dict[str, Any] = messages.parse(body)
+        problem = self._problem(head["problem"], ProblemHandle(fds[0]))
+        job: dict[str, Any] = messages.parse_head(body)
         for _ in range(2):
             judge = Judge(self._jail(), self._builder(), job["stop"], self.sock.fileno(), job["only"])
-            self.board.hand(head["id"])
+            self.flags.hand(head["id"])
             done = judge.judge(problem, Program(**job["program"]))
             if done.verdict is not Verdict.RE or self._is_sound():
                 break
-            self.board.take_back(head["id"])
+            self.flags.take_back(head["id"])
             self.close()
             self.replaced += 1
         else:
@@ -130,19 +130,22 @@ class Worker:
         return done
 
     def _is_sound(self) -> bool:
-        """The jail does what it should for our own program. Raises SandboxError when the job is cancelled."""
+        """Return whether the jail still works for the check program. Raises SandboxError when the job is cancelled."""
         try:
             judge = Judge(self._jail(), self._builder(), cancel_fd=self.sock.fileno())
             return judge.judge(_CHECK, _SOUND).verdict is Verdict.AC
         except WorkerDied:
             return False
 
-    def _problem(self, digest: str, parcel: Parcel) -> Problem:
-        """The job's problem. A group's samples share one, and checking it can take longer than judging by it."""
+    def _problem(self, digest: str, handle: ProblemHandle) -> Problem:
+        """Return the job's problem.
+
+        The samples of a group share one, and validating it can take longer than judging.
+        """
         if digest in self.problems:
             self.problems.move_to_end(digest)
             return self.problems[digest][0]
-        problem, size = read(parcel), os.fstat(parcel.fd).st_size
+        problem, size = read_problem(handle), os.fstat(handle.fd).st_size
         self.problems[digest] = problem, size
         self.problem_bytes += size
         while self.problem_bytes > PROBLEM_BYTES_MAX:
@@ -150,7 +153,7 @@ class Worker:
         return problem
 
     def _refresh(self) -> messages.Head:
-        """Let go of a jail that is worn out; what to tell of it."""
+        """Close a jail that is due for replacement; returns what to report of it."""
         notes: messages.Head = {"recycled": self.replaced} if self.replaced else {}
         self.replaced = 0
         jail = self.jail
@@ -178,7 +181,7 @@ class Worker:
                 packages=self.packages,
                 shared=self._builder().shared,
             )
-            self.isolation = self.jail.tier  # what `auto` found: the next jail may not be weaker
+            self.isolation = self.jail.tier  # the tier that `auto` found: the next jail must not be weaker
         return self.jail
 
     def close(self) -> None:

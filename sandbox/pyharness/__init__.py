@@ -1,6 +1,6 @@
-"""What runs beside the user's Python program, in its process: starts it, takes its answer, and ends it.
+"""The harness beside the user's Python program, in its process: starts it, takes its answer, and ends it.
 
-Knows nothing of jails, and no expected output. It imports nothing here, as every page costs each fork.
+Knows nothing of jails and holds no expected output. Imports nothing here, because every page costs each fork.
 """
 
 __all__ = ["_runner"]

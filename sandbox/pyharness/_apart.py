@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
 
-from sandbox.compare import Unencodable, decode, encode, encode_lazy, loads
+from sandbox.compare import Unencodable, decode_value, encode_lazy, encode_value, loads
 
 Module = dict[str, Any]
 _DOES: Final[dict[str, Callable[..., Any]]] = {
@@ -48,7 +48,7 @@ _VIEWS: Final[tuple[type, ...]] = (type({}.keys()), type({}.values()), type({}.i
 
 
 class Lost(BaseException):
-    """The test cannot be decided in this way. Told apart from all that a test may catch by `Caller.lost`."""
+    """The test cannot be decided in this way. Distinguished from everything a test may catch by `Caller.lost`."""
 
 
 def take_streams() -> tuple[BinaryIO, BinaryIO]:
@@ -62,7 +62,7 @@ def take_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 class _Wire:
-    """Values as they cross, and objects of the preamble's classes in a table beside them: a list of nodes is long."""
+    """Encodes values and, in a table beside them, objects of the preamble's classes: a list of nodes may be long."""
 
     def __init__(self, module: Module, classes: list[str]) -> None:
         self.module, self.classes = module, classes
@@ -106,10 +106,10 @@ class _Wire:
                 objects.append(found)
             return {"@": places[id(found)]}
 
-        body, table = encode(value, 0, other), []
+        body, table = encode_value(value, 0, other), []
         for made in objects:  # which grows meanwhile
             items = (self.attributes(made) or {}).items()
-            table.append([type(made).__name__, {key: encode(item, 0, other) for key, item in items}])
+            table.append([type(made).__name__, {key: encode_value(item, 0, other) for key, item in items}])
         return {"o": [body, table]} if table else body
 
     def read(self, data: Any) -> Any:
@@ -123,14 +123,14 @@ class _Wire:
             data, table = data["o"]
             made += [object.__new__(self.own_class(name, attributes)) for name, attributes in table]
             for one, (_, attributes) in zip(made, table, strict=True):
-                one.__dict__.update({key: decode(item, 0, known) for key, item in attributes.items()})
-        return decode(data, 0, known)
+                one.__dict__.update({key: decode_value(item, 0, known) for key, item in attributes.items()})
+        return decode_value(data, 0, known)
 
 
 # --- the program's side -----------------------------------------------------------------------------------------------
 
 
-def serve(module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO]) -> None:
+def serve_calls(module: Module, classes: list[str], streams: tuple[BinaryIO, BinaryIO]) -> None:
     """Answer calls until the test's side has ended."""
     reader, writer = streams
     server = _Server(module, classes)
@@ -166,7 +166,7 @@ class _Server(_Wire):
         if tag == "h":
             return self.kept[body]
         if tag == "x":
-            return slice(*decode(body, 0, lambda inner, part, _: self.known(inner, part)))
+            return slice(*decode_value(body, 0, lambda inner, part, _: self.known(inner, part)))
         if body not in self.module:
             raise NameError(f"name {body!r} is not defined")
         return self.module[body]
@@ -270,7 +270,7 @@ class Caller(_Wire):
 
     def foreign(self, value: Any, depth: int) -> Any:
         if type(value) is slice:
-            return {"x": [encode(part, depth, self.foreign) for part in (value.start, value.stop, value.step)]}
+            return {"x": [encode_value(part, depth, self.foreign) for part in (value.start, value.stop, value.step)]}
         return self.targets[id(value)][1] if id(value) in self.targets else encode_lazy(value, depth)
 
     def known(self, tag: str, body: Any) -> Any:
@@ -301,7 +301,7 @@ class Caller(_Wire):
         return old
 
     def _handle(self, target: Any) -> Any:
-        """A class for each, so that the types of two are not the same by our doing."""
+        """Make a handle with a class of its own, so that two handles do not have the same type."""
 
         class Handle:
             __slots__ = ()

@@ -1,12 +1,11 @@
-"""The end of a Python program as the interpreter itself would make it, in a process that is not to be torn down.
+"""End a Python program as the interpreter would, in a process that is not torn down.
 
-    exit_status   of a SystemExit
-    print_error   of any other exception, by the program's own hook if it has one
-    finish        joins threads, runs exit handlers, flushes; drops what the program has left, where that can matter
+    system_exit_status   of a SystemExit
+    print_error          of any other exception, by the program's own hook if it has one
+    finish               joins threads, runs exit handlers, flushes; drops the program's objects where that has effects
 
-A real finalization would clear every module that the template has loaded, which costs more than most programs. What it
-does that can be seen is flushing files that were never closed and running `__del__`: only a program that has the words
-for that pays for it.
+A real finalization would clear every module of the template, which costs more than most programs. Its visible effects
+are flushing unclosed files and running `__del__`: only programs that contain the words for these pay for them.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def mark(code: types.CodeType) -> types.CodeType:
 
 
 def meet_needs(code: types.CodeType, source: str) -> tuple[str, ...]:
-    """Give a program what `mark` found: its own file, and its streams as files, which are not cut when opened."""
+    """Give a program what `mark` found: its own file, and its streams as files that are not truncated when opened."""
     last = code.co_consts[-1]
     if type(last) is not tuple or last[:1] != (_MARK,):
         return ()
@@ -80,7 +79,7 @@ def meet_needs(code: types.CodeType, source: str) -> tuple[str, ...]:
     if "streams" in needs:
         builtins.open = io.open = _open
     if "processes" in needs:
-        _processes.install()
+        _processes.install_semaphores()
     if "stack" in needs:
         resource.setrlimit = _setrlimit
     return needs
@@ -98,7 +97,7 @@ _plain_setrlimit: Final = resource.setrlimit
 
 
 def _setrlimit(what: int, limits: Any) -> None:
-    """A larger stack than ours is granted in words: Python's own frames are not on it."""
+    """Pretend to grant a larger stack: Python's own frames are not on it."""
     try:
         _plain_setrlimit(what, limits)
     except (ValueError, OSError):
@@ -106,7 +105,7 @@ def _setrlimit(what: int, limits: Any) -> None:
             raise
 
 
-def exit_status(error: SystemExit) -> int:
+def system_exit_status(error: SystemExit) -> int:
     if error.code is None or isinstance(error.code, int):
         code = int(error.code or 0)
         return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF
@@ -115,7 +114,7 @@ def exit_status(error: SystemExit) -> int:
 
 
 def print_error(error: BaseException) -> int:
-    """Returns the exit status that is left: a hook may end the program itself."""
+    """Print the error; returns the exit status. A hook may end the program itself."""
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     hook = getattr(sys, "excepthook", None)
     if hook is sys.__excepthook__ or hook is None:
@@ -124,14 +123,14 @@ def print_error(error: BaseException) -> int:
     try:
         hook(type(error), error, frames)
     except SystemExit as ended:
-        return exit_status(ended)
+        return system_exit_status(ended)
     except BaseException as failed:
         traceback.print_exception(type(failed), failed, failed.__traceback__, limit=-20)
     return 1
 
 
 def finish(status: int, join_threads: Callable[[], object], needs: tuple[str, ...]) -> int:
-    """What the interpreter does at its end; 120 when a standard stream cannot be flushed."""
+    """Do what the interpreter does at its end; returns 120 when a standard stream cannot be flushed."""
     for step in (join_threads, atexit._run_exitfuncs):
         try:
             step()
@@ -156,7 +155,7 @@ def finish(status: int, join_threads: Callable[[], object], needs: tuple[str, ..
 
 
 def _drop() -> None:
-    """What the program has left. In a cycle a file may go before the buffer on it, so buffers are emptied first."""
+    """Drop the program's objects. In a cycle a file may go before its buffer, so buffers are flushed first."""
     sys.modules.pop("__main__", None)
     for kind in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
         for found in gc.get_objects():

@@ -23,8 +23,8 @@ class _Time(ctypes.Structure):
     _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
 
 
-def install() -> None:
-    """Take the place of named semaphores, where those cannot be had."""
+def install_semaphores() -> None:
+    """Replace named semaphores where they are not available."""
     named = importlib.import_module("_multiprocessing")
     try:
         named.SemLock(1, 1, 1, f"/{os.getpid()}-{time.monotonic_ns()}", True)

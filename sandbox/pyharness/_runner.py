@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.compare import Unencodable, encode, encode_lazy
+from sandbox.compare import Unencodable, encode_lazy, encode_value
 from sandbox.pyharness import _apart, _ending
 
 JOB_FD, RESULT_FD, CODE_FD = 3, 4, 5
@@ -41,11 +41,11 @@ _join_threads: Callable[[], object] = int  # until `prepare`
 _at_thread_exit: list[object] = []
 
 
-def prepare(modules: str) -> None:
-    """In the zygote, once: import what programs import, and make the interpreter look freshly started.
+def prepare_interpreter(modules: str) -> None:
+    """Import, once in the zygote, what programs import, and make the interpreter look freshly started.
 
-    Hooks that modules leave for a fork would cost every run a third of a millisecond, for nothing: one thread forks,
-    and chance is seeded. They are kept for the forks of the program itself, and registered when it makes its first.
+    Fork hooks of modules would cost every run a third of a millisecond for nothing: a single thread forks, and random
+    numbers are seeded. They are kept for forks of the program itself, and registered at its first.
     """
     register = os.register_at_fork
     os.register_at_fork = lambda **hooks: _fork_hooks.append(hooks)
@@ -78,11 +78,11 @@ _fork, _forkpty = _hooked(os.fork), _hooked(os.forkpty)
 
 
 def make_ready() -> None:
-    """What a program finds in the place of what we use ourselves: before the last fork, or after it."""
+    """Put in place what a program sees instead of the harness's own functions: before the last fork, or after it."""
     os.fork, os.forkpty = _fork, _forkpty
 
 
-def run(codes: list[types.CodeType | None]) -> NoReturn:
+def run_job(codes: list[types.CodeType | None]) -> NoReturn:
     """Run the job and exit; never returns, whatever the program does. `codes`: what `kept` returned, or None.
 
     It is taken out of the list, so that what the frames below hold is the same in every run.
@@ -127,7 +127,7 @@ def _fresh_interpreter() -> None:
 
 
 def _hide_counters() -> None:
-    """The interpreter counts in a function's code how often it ran. Ours counts runs, and programs can find it."""
+    """Hide the interpreter's count of how often a function's code ran, from which a program could count runs."""
     (attributes,) = gc.get_referents(vars(types.CodeType))
     if "_co_code_adaptive" in attributes:
         attributes["_co_code_adaptive"] = attributes["co_code"]
@@ -151,9 +151,8 @@ def _get_recursion_limit() -> int:
 
 
 def count_below() -> None:
-    """Called, once, by the frame on which `run` will lie, and on that one more function and `exec`.
-
-    A call of a class counts twice: as what makes the object, and as its `__init__`.
+    """Count the harness's frames below the program; called once, by the frame below `run_job`, one more function and
+    `exec`. A call of a class counts twice: for the object, and for its `__init__`.
     """
     global _below
     _below = 3
@@ -213,7 +212,7 @@ def _module(name: str) -> dict[str, Any]:
 
 
 def _set_up(job: Job, module: dict[str, Any]) -> None:
-    """What the problem's author has put before the program."""
+    """Run the preamble of the problem's author."""
     try:
         exec(compile(job["preamble"], "preamble.py", "exec", dont_inherit=True), module)
     except BaseException as error:
@@ -231,7 +230,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
     try:
         exec(code, module)
     except SystemExit as error:
-        status = _ending.exit_status(error)
+        status = _ending.system_exit_status(error)
     except BaseException as error:
         _report(error, "program")
         status = _ending.print_error(error)
@@ -241,7 +240,7 @@ def _stdio(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 
 
 def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
-    """function: call it once. assert: run the steps in order, each a statement or an expression whose value is sent."""
+    """Run a function (one call) or assert steps in order, each a statement or an expression whose value is sent."""
     values: list[Any] = []
     stage = "program"
     try:
@@ -252,11 +251,11 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
         exec(code, module)
         stage = "call"
         if args is not None:
-            values.append(encode(_function(job["fn_name"], module)(*args)))
+            values.append(encode_value(_function(job["fn_name"], module)(*args)))
         for mode, text in job["steps"]:
             step = compile(text, "test.py", mode, dont_inherit=True)
             if mode == "eval":
-                values.append(encode(eval(step, module), 0, encode_lazy))
+                values.append(encode_value(eval(step, module), 0, encode_lazy))
             else:
                 exec(step, module)
     except BaseException as error:
@@ -267,7 +266,7 @@ def _values(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 
 
 def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
-    """The program, for a test in another jail."""
+    """Run the program for a test in another jail."""
     stage = "program"
     try:
         streams = _apart.take_streams()
@@ -276,7 +275,7 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
             _set_up(job, module)
         exec(code, module)
         stage = "call"
-        _apart.serve(module, job["classes"], streams)
+        _apart.serve_calls(module, job["classes"], streams)
     except BaseException as error:
         _report(error, stage)
         _exit(1)
@@ -285,7 +284,7 @@ def _serve(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
 
 
 def _ask(job: Job, code: types.CodeType, module: dict[str, Any]) -> NoReturn:
-    """A test, about a program in another jail."""
+    """Run a test of a program in another jail."""
     caller = _apart.Caller(module, job["classes"], _apart.take_streams())
     try:
         if job["preamble"]:

@@ -1,6 +1,5 @@
-"""Outcome → reward; and somebody's reward function, put to the test.
+"""Rewards from judgements, and `sandbox check-reward`, which tests any reward function.
 
-What for: pure functions of a Judgement or SandboxError, and `sandbox check-reward` (`cli`).
 Knows nothing of how a program is judged.
 """
 

@@ -1,11 +1,11 @@
-"""Calls somebody's reward function, each call in a forked child with a deadline, and looks at what the call leaves.
+"""Call a reward function, each call in a forked child with a deadline, and count what the call leaves behind.
 
 consumes  a JSON line {"problem", "program", "language"} per call, on the socket whose descriptor is argv[3]
 produces  {"ready": true} or {"error"} first; then {"score", "error", "hang", "latency_s", "processes", "files"} a call
-waits for a line, or for the child in hand until its deadline; ends when the socket closes, or by SIGTERM at once
+waits for a line, or for the current child until its deadline; ends when the socket closes, or by SIGTERM at once
 
-The function is imported once. A call runs in a session and an empty directory of its own (which is also TMPDIR), with
-stdin and stdout on /dev/null; when it has returned, what still runs or lies there is counted as leaked, and removed.
+The function is imported once. Each call has its own session and an empty directory (also TMPDIR), with stdin and stdout
+on /dev/null; processes and files that remain after the call are counted as leaked, and removed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from sandbox.jail import descendants
+from sandbox.jail import descendant_pids
 from sandbox.kernel import linux, remove_tree
 
 _EXIT_S: Final = 2.0  # a child that has answered may take this long to end
@@ -47,25 +47,25 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     stream = control.makefile("rw", encoding="utf-8")
     try:
-        function = load(target)
+        function = load_function(target)
     except Exception as error:
         _send(stream, {"error": f"{target}: {type(error).__name__}: {error}"})
         return
     _send(stream, {"ready": True})
-    ours = set(descendants())
+    ours = set(descendant_pids())
     for line in stream:
         _send(stream, _call(function, json.loads(line), float(deadline_s), ours, control.fileno()))
 
 
 def _end(number: int, frame: object) -> NoReturn:
-    """Whatever is in hand ends with us, with all that it started."""
+    """End the current call with this process, and everything that it started."""
     try:
         _kill_all(set())
     finally:
         os._exit(128 + number)
 
 
-def load(target: str) -> Function:
+def load_function(target: str) -> Function:
     """The function that `module:function` names. Raises ValueError, ImportError, AttributeError, TypeError."""
     module, colon, name = target.partition(":")
     if not colon or not module or not name:
@@ -74,7 +74,7 @@ def load(target: str) -> Function:
     for part in name.split("."):
         function = getattr(function, part)
     if not callable(function):
-        raise TypeError(f"{name} is no function")
+        raise TypeError(f"{name} is not a function")
     return function
 
 
@@ -98,7 +98,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
     try:
         text = _read(receive, child, nonce, time.monotonic() + deadline_s)
         ended = _wait(child, time.monotonic() + (_EXIT_S if text else 0.0))
-        left = [pid for pid in descendants() if pid not in ours and pid != child and _lives(pid)]
+        left = [pid for pid in descendant_pids() if pid not in ours and pid != child and _lives(pid)]
         _kill_all(ours)
         files = sum(len(names) for _, _, names in os.walk(base))
     finally:
@@ -115,7 +115,7 @@ def _call(function: Function, request: dict[str, Any], deadline_s: float, ours: 
 
 
 def _become_call(function: Function, request: dict[str, Any], directory: str, nonce: str, send: int) -> NoReturn:
-    """In the child: make the call, say what came of it, and end as an interpreter does."""
+    """Make the call in the child, report the result, and end as an interpreter does."""
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -153,7 +153,10 @@ async def _await(awaitable: Any) -> Any:
 
 
 def _read(receive: int, child: int, nonce: str, deadline: float) -> str | None:
-    """The call's answer; "" when it died without one, None at the deadline. What has no nonce is none."""
+    """Return the call's answer; "" when it died without one, None at the deadline.
+
+    An answer without the nonce does not count.
+    """
     data = b""
     pidfd = os.pidfd_open(child)
     poller = select.poll()
@@ -197,7 +200,7 @@ def _lives(pid: int) -> bool:
 def _kill_all(ours: set[int]) -> None:
     """Kill and reap everything that a call started; what the module itself started at its import stays."""
     while True:
-        left = [pid for pid in descendants() if pid not in ours]
+        left = [pid for pid in descendant_pids() if pid not in ours]
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for pid in left:
                 with suppress(ProcessLookupError, PermissionError):

@@ -1,10 +1,10 @@
-"""What is a reward function worth? Labelled programs through it, and a count of everything that went wrong.
+"""Test a reward function: call it with labelled programs, and count everything that goes wrong.
 
     samples (the zoo, pairs, a JSONL file) ──▶ callers, each a process (sandbox.rewards.caller) ──▶ Findings
 
 false accept   a wrong or hostile program got full reward       crash     the function raised, or died
 false reject   a right program did not get it                   hang      no answer before the deadline
-masked         None: it says that it cannot judge this          leak      processes or files that outlive a call
+masked         None: it cannot judge this program               leak      processes or files that outlive a call
 disagreement   two calls with the same program differ
 """
 
@@ -28,7 +28,7 @@ from sandbox import environment
 from sandbox.core import Problem, Program
 from sandbox.errors import SandboxError, not_started
 from sandbox.kernel import remove_tree, reserve_directory
-from sandbox.zoo import Sample
+from sandbox.zoo import LabelledProgram
 
 _START_S: Final = 300.0  # an import may bring in a machine-learning library
 _MARGIN_S: Final = 30.0
@@ -55,7 +55,7 @@ class Options:
 class Tried:
     """All calls with one sample."""
 
-    sample: Sample
+    sample: LabelledProgram
     replies: list[dict[str, Any]] = field(default_factory=list)
 
     def paid(self, accept: float) -> list[bool | None]:
@@ -87,11 +87,11 @@ class Findings:
         return not (any(lists) or self.leaked_processes or self.leaked_files)
 
 
-def check(options: Options, samples: Iterable[Sample]) -> tuple[Findings, list[Tried]]:
+def check_reward(options: Options, samples: Iterable[LabelledProgram]) -> tuple[Findings, list[Tried]]:
     """Call the function with every sample. Raises RewardUnusable when it cannot be called at all."""
     idle: SimpleQueue[_Caller] = SimpleQueue()
 
-    def run(sample: Sample) -> Tried:
+    def run(sample: LabelledProgram) -> Tried:
         caller = idle.get()
         try:
             return caller.run(sample)
@@ -140,7 +140,7 @@ def summarize(options: Options, tried: list[Tried]) -> Findings:
     return found
 
 
-def read_samples(path: Path) -> Iterator[Sample]:
+def read_samples(path: Path) -> Iterator[LabelledProgram]:
     """A JSONL file: {"problem", "program", "right": true or false} and, if need be, "language" and "id"."""
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         if not line.strip():
@@ -156,7 +156,7 @@ def read_samples(path: Path) -> Iterator[Sample]:
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         program = Program(data["program"], data.get("language", "python"))
-        yield Sample(str(data.get("id", where)), problem, program, right=data["right"])
+        yield LabelledProgram(str(data.get("id", where)), problem, program, right=data["right"])
 
 
 class _Caller:
@@ -168,7 +168,7 @@ class _Caller:
         self._lock = threading.RLock()  # for start and end: a call may be in hand in another thread
         self._over = False
 
-    def run(self, sample: Sample) -> Tried:
+    def run(self, sample: LabelledProgram) -> Tried:
         tried = Tried(sample)
         for _ in range(self.options.repeats):
             tried.replies.append(self._call(sample))
@@ -215,7 +215,7 @@ class _Caller:
             undo.pop_all()
         self.stream = self.sock.makefile("rw", encoding="utf-8")
 
-    def _call(self, sample: Sample) -> dict[str, Any]:
+    def _call(self, sample: LabelledProgram) -> dict[str, Any]:
         self.stream.write(json.dumps(sample.wire) + "\n")
         self.stream.flush()
         error = "it killed the process that called it"

@@ -1,6 +1,6 @@
-"""`sandbox zoo` and `sandbox check-reward`: somebody's reward function, put to the test.
+"""The commands `sandbox zoo` and `sandbox check-reward`.
 
-Exit 0: nothing was found. 1: something was. 2: bad input, or the function cannot be called.
+Exit code 0: no findings. 1: findings. 2: bad input, or the function cannot be called.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def add_parsers(actions: Any) -> None:
     zoo.set_defaults(action=_zoo)
     check = actions.add_parser(
         "check-reward",
-        help="what a reward function gets wrong, leaks, and how long it takes",
+        help="test a reward function: wrong rewards, leaks, latency",
         description="Runs labelled programs and the zoo through a reward function." + _HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,8 +62,8 @@ def add_parsers(actions: Any) -> None:
         part.add_argument("--accept", type=float, default=1.0, help="a score that is full reward (default %(default)s)")
         part.add_argument("--deadline-s", type=float, default=10.0, help="seconds per call (default %(default)s)")
         part.add_argument("--repeats", type=int, default=2, help="calls per program (default %(default)s)")
-        part.add_argument("--workers", type=int, default=cores, help="calls at once (default %(default)s)")
-        part.add_argument("--harmful", action="store_true", help="also what may harm this machine")
+        part.add_argument("--workers", type=int, default=cores, help="concurrent calls (default %(default)s)")
+        part.add_argument("--harmful", action="store_true", help="also run programs that may harm this machine")
         part.add_argument("--json", action="store_true")
 
 
@@ -79,7 +79,7 @@ def _zoo(options: argparse.Namespace) -> int:
     if options.target is None:
         _list(entries, as_json=options.json)
         return 0
-    return _report(options, list(zoo.samples(entries, harmful=options.harmful)))
+    return _report(options, list(zoo.labelled_programs(entries, harmful=options.harmful)))
 
 
 def _list(entries: Iterable[Any], *, as_json: bool) -> None:
@@ -101,16 +101,16 @@ def _check(options: argparse.Namespace) -> int:
     from sandbox.rewards.check import read_samples
     from sandbox.zoo import pairs
 
-    samples = list(pairs.samples())
+    samples = list(pairs.labelled_pairs())
     if options.samples:
         samples += read_samples(options.samples)
     if not options.no_zoo:
-        samples += zoo.samples(harmful=options.harmful)
+        samples += zoo.labelled_programs(harmful=options.harmful)
     return _report(options, samples)
 
 
 def _report(options: argparse.Namespace, samples: list[Any]) -> int:
-    from sandbox.rewards.check import Options, check
+    from sandbox.rewards.check import Options, check_reward
 
     for name in ("deadline_s", "repeats", "workers"):
         if not 0 < getattr(options, name) <= _MOST:
@@ -118,9 +118,9 @@ def _report(options: argparse.Namespace, samples: list[Any]) -> int:
     if not math.isfinite(options.accept):
         raise SandboxError(f"--accept {options.accept}: must be a number that a score can reach")
     how = Options(options.target, options.accept, options.deadline_s, options.repeats, options.workers)
-    findings, tried = check(how, samples)
+    findings, tried = check_reward(how, samples)
     if len(findings.masked) == findings.samples:
-        raise SandboxError(f"{options.target}: it judged none of {findings.samples} programs")
+        raise SandboxError(f"{options.target}: it returned None for all {findings.samples} programs")
     if options.json:
         replies = {one.sample.id: one.replies for one in tried}
         print(json.dumps({"clean": findings.clean, **asdict(findings), "replies": replies}))

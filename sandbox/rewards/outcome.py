@@ -1,7 +1,7 @@
-"""Outcome → reward. Pure functions of what `judge` returned or raised, and of nothing else.
+"""Rewards: pure functions of what `judge` returned or raised.
 
-An outcome is a Judgement, or the SandboxError that came in its place. Such a sample says nothing about the program, so
-its reward is None: leave it out of the loss. It is never 0, which would teach that the program was wrong.
+An outcome is a Judgement, or the SandboxError in its place. An error says nothing about the program, so its reward is
+None: leave the sample out of the loss. It is never 0, which would teach that the program was wrong.
 
 A weak judgement (the program could have forged it) is rewarded like any other; `masked_if_weak` leaves it out.
 """

@@ -1,12 +1,12 @@
-"""Python programs that are asked one call after the other, and keep what they know between two; files that are run.
+"""Python programs that keep their state between calls, and programs of several files that run once.
 
 Consumes  the code of a call; produces its Output
-Waits for a place, then for the program's answer or its end
+Waits for a slot, then for the program's answer or its end
 Woken by  either, or by a limit; cancelling a call ends the program
 """
 
 from sandbox.session.files import Finished
 from sandbox.session.output import Ended, Output
-from sandbox.session.sessions import Session, Sessions
+from sandbox.session.sessions import ProgramSession, Sessions
 
-__all__ = ["Ended", "Finished", "Output", "Session", "Sessions"]
+__all__ = ["Ended", "Finished", "Output", "ProgramSession", "Sessions"]

@@ -1,8 +1,8 @@
-"""Inside the jail: the program whose state is kept. Sent as text, and run as any other program; it is not trusted.
+"""The program inside the jail that keeps state between calls. Sent as text and run like any other program; not trusted.
 
-consumes  a call's word, with descriptors for its code, its stdout and its stderr
-produces  the word and, as JSON, the value and the error of the call
-waits for the next word; ends when the channel closes
+consumes  a call's token, with descriptors for its code, its stdout and its stderr
+produces  the token and, as JSON, the value and the error of the call
+waits for the next token; ends when the channel closes
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DESCRIPTORS = struct.Struct("3i")
 
 
 def main() -> NoReturn:
-    """Answer calls, until there is nobody who asks."""
+    """Answer calls until the channel closes."""
     channel = socket.socket(fileno=os.dup(0))
     null = os.open("/dev/null", os.O_RDWR)
     _point(null, null, null)
@@ -45,7 +45,7 @@ def main() -> NoReturn:
         number += 1
         value, error = _run(_read(code), f"<call {number}>", module.__dict__)
         _flush()
-        if os.getpid() != own:  # a fork that has come back from the call is not who was asked
+        if os.getpid() != own:  # a fork that returns from the call must not answer
             os._exit(0)
         _point(null, null, null)
         channel.send(word + json.dumps([value, error]).encode())
@@ -100,7 +100,7 @@ def _short(text: str) -> str:
 
 
 def _flush() -> None:
-    """Of streams that the call may have closed, made something else of, or put others in the place of."""
+    """Flush streams that the call may have closed or replaced."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         try:
             stream.flush()  # type: ignore[union-attr]

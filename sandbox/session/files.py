@@ -16,8 +16,8 @@ from sandbox.build import Builder
 from sandbox.core import Isolation, Limits, Program
 from sandbox.errors import SandboxError
 from sandbox.jail import Jail
-from sandbox.judging import CompileError, Prepared
-from sandbox.languages import find
+from sandbox.judging import CompileError, PreparedProgram
+from sandbox.languages import find_language
 from sandbox.session.output import Ended, Stream, read_end
 
 
@@ -33,18 +33,18 @@ class Finished:
     ended: Ended | None
     """A limit or a signal was its end."""
     cause: str
-    """Of that end, or of a run that never began, in words."""
+    """The cause of that end, or why the program never ran, in words."""
     wall_s: float
 
 
 def as_program(files: Mapping[str, str], language: str, entry: str) -> Program:
     """Raises ValueError where the files cannot lie in one directory, or are of a language that nobody knows."""
     if not files:
-        raise ValueError("files: there are none, and nothing can be run")
+        raise ValueError("files: there are none, so nothing can be run")
     try:
-        find(language)
+        find_language(language)
         return Program(files=tuple(files.items()), language=language, entry=entry)
-    except SandboxError as error:  # of its words, the caller's: no failure of ours
+    except SandboxError as error:  # the caller's mistake, not a failure of the sandbox
         raise ValueError(str(error)) from error
 
 
@@ -61,7 +61,7 @@ class FilesRun:
         builder = Builder(directory)
         with Jail(self._isolation, packages=self._packages, shared=builder.shared) as jail:
             try:
-                with Prepared(jail, builder, program, cancel_fd=self._cancel) as prepared:
+                with PreparedProgram(jail, builder, program, cancel_fd=self._cancel) as prepared:
                     text = stdin.encode("utf-8", "surrogatepass")
                     done, _ = prepared.run(self._limits, text, arguments=tuple(arguments))
             except CompileError as error:

@@ -1,15 +1,15 @@
-"""One program and its state, in a jail of its own: asked over a socket, heard over pipes, ended by the jail's watcher.
+"""One program and its state, in a jail of its own: called over a socket, its output read from pipes.
 
-    us ── a word, with descriptors for code, stdout, stderr ──▶ program
-       ◀── the word, value, error ──────────────────────────────
-       ◀── stdout, stderr: a pipe each, new for each call ──────
+    caller ── a token, with descriptors for code, stdout, stderr ──▶ program
+           ◀── the token, value, error ────────────────────────────
+           ◀── stdout, stderr: a pipe each, new for each call ─────
 
 consumes  the code of a call; produces its Output
 waits for the answer, the end of the program, a limit, or `cancel`; woken by each
 
-The program is hostile, and everything in its jail is the program: it may say of a call what it likes, as it may print
-what it likes. Whoever does not know the call's word says nothing: words are new for each call, and one that comes when
-none was asked, or is wrong, ends the program. What is said of its end is the watcher's and ours.
+The program is hostile, and everything in its jail is the program: it may answer a call with anything, as it may print
+anything. An answer needs the call's token: tokens are new for each call, and one that is wrong, or comes without a
+call, ends the program. What is reported of its end comes from the jail's watcher.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from sandbox.core import Isolation, Limits
 from sandbox.errors import Cancelled, WorkerDied
-from sandbox.jail import WALL_STRETCH, Jail, Run
+from sandbox.jail import WALL_STRETCH, Jail, JailedRun
 from sandbox.kernel import make_memfd
 from sandbox.session.output import Ended, Output, Stream, read_end
 
@@ -47,14 +47,14 @@ class _Call:
 
     word: bytes
     streams: dict[int, Stream] = field(default_factory=dict)
-    """By our end of its pipe; one that has ended is in here no more."""
+    """By this process's end of each pipe; a pipe that has ended is removed."""
     shown: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
     value: str | None = None
     error: str | None = None
     answered: bool = False
 
     def drain(self, fd: int) -> bool:
-        """Take in what is there. False where that was all that will come, or is all for now."""
+        """Read what is there. Returns False at the end of the data, or when no more is available now."""
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -69,7 +69,7 @@ class _Call:
         return any(stream.size > limit for stream in self.shown)
 
     def take(self, message: bytes) -> bool:
-        """Is this the answer?"""
+        """Return whether this is the answer."""
         if not hmac.compare_digest(message[:_WORD_BYTES], self.word):
             return False
         try:
@@ -83,7 +83,7 @@ class _Call:
         return True
 
 
-class State:
+class LiveState:
     """Nothing is started before the first call. For one thread at a time; `cancel` may come from any."""
 
     def __init__(self, isolation: Isolation, limits: Limits, packages: Any, idle_s: float) -> None:
@@ -93,7 +93,7 @@ class State:
         self._cancel = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def call(self, code: str, timeout_s: float) -> Output:
-        """Run it in the state that is there, or in a new one. Raises SandboxError: Cancelled after `cancel`."""
+        """Run the code in the current state, or in a new one. Raises SandboxError: Cancelled after `cancel`."""
         start = time.monotonic()
         try:
             fresh = not self._goes_on()
@@ -107,7 +107,7 @@ class State:
         return Output(out, err, call.value, call.error, ended, cause, fresh, time.monotonic() - start)
 
     def cancel(self) -> None:
-        """The call that is under way, or the next one, raises Cancelled."""
+        """Make the current or the next call raise Cancelled."""
         os.eventfd_write(self._cancel, 1)
 
     def close(self) -> None:
@@ -132,7 +132,10 @@ class State:
         return self._jail, self._channel
 
     def _goes_on(self) -> bool:
-        """There is a program that waits for a call. One that has ended, or spoken unasked, is done away with."""
+        """Return whether a program waits for a call.
+
+        One that has ended, or has sent something without a call, is ended.
+        """
         if self._channel is None:
             return False
         jail, channel = self._held()
@@ -155,7 +158,7 @@ class State:
         """A new program. Raises SandboxError."""
         if self._jail is None:
             self._jail = Jail(self._isolation, packages=self._packages)
-            self._isolation = self._jail.tier  # what `auto` found: the next jail may not be weaker
+            self._isolation = self._jail.tier  # the tier that `auto` found: the next jail must not be weaker
         plain = {"kind": "stdio", "fn_name": None, "args": None, "steps": (), "argv": (), "preamble": ""}
         job = marshal.dumps({**plain, "source": _KERNEL.read_text(encoding="utf-8")}) + os.urandom(_NONCE_BYTES)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -163,7 +166,7 @@ class State:
         with theirs, open(os.devnull, "r+b", buffering=0) as null:
             self._channel = ours
             whole = replace(self._limits, cpu_s=_WHOLE_S, wall_s=_WHOLE_S)
-            self._jail.start(Run(whole, job=job, pipes=(theirs.fileno(), null.fileno())))
+            self._jail.start(JailedRun(whole, job=job, pipes=(theirs.fileno(), null.fileno())))
         return self._jail, ours
 
     def _ask(
@@ -183,7 +186,7 @@ class State:
                     fds.append(target)
                 jail.lap(min(self._limits.cpu_s, timeout_s), timeout_s)
                 with suppress(BrokenPipeError, ConnectionResetError, BlockingIOError):
-                    socket.send_fds(channel, [call.word], fds)  # where nobody reads the watcher tells why, or ends it
+                    socket.send_fds(channel, [call.word], fds)  # the watcher reports why, or ends the program
             ending = self._listen(jail, channel, call, time.monotonic() + timeout_s * WALL_STRETCH + _GRACE_S)
             self._take_rest(call)
         if ending is None and call.floods(self._limits.output_bytes):
@@ -193,7 +196,7 @@ class State:
         return call, ending
 
     def _listen(self, jail: Jail, channel: socket.socket, call: _Call, deadline: float) -> tuple[Ended, str] | None:
-        """Until the answer (None), or how the program ended."""
+        """Wait for the answer (None), or return how the program ended."""
         deaf = False
         while True:
             poller = select.poll()
@@ -227,7 +230,7 @@ class State:
         return "killed", f"output limit of {self._limits.output_bytes} bytes"
 
     def _take_rest(self, call: _Call) -> None:
-        """What is written already. A process that goes on writing is not waited for."""
+        """Read what is written already. A process that goes on writing is not waited for."""
         for fd in list(call.streams):
             while call.drain(fd) and not call.floods(self._limits.output_bytes):
                 pass

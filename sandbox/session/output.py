@@ -1,4 +1,4 @@
-"""What came of one call: text of bounded length, and how the program ended where it did."""
+"""Result of one call: text of bounded length, and how the program ended if it did."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sandbox.jail import RunResult
 
 Ended = Literal["timed out", "out of memory", "killed"]
 SHOWN_BYTES: Final = 16 << 10
-"""Of each stream of a call: its beginning and its end."""
+"""Bytes kept of each stream of a call: its beginning and its end."""
 _ENDED: Final[dict[str, Ended]] = {"cpu": "timed out", "wall": "timed out", "memory": "out of memory"}
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one call did. All text is the program's own: nothing in it is to be believed, but ``ended`` is ours."""
+    """Result of one call. All text comes from the program and is not trustworthy; ``ended`` is the sandbox's."""
 
     stdout: str
     stderr: str
@@ -28,14 +28,14 @@ class Output:
     ended: Ended | None
     """The program has ended in this call, and its state with it."""
     cause: str
-    """Of that end, in words."""
+    """The cause of that end, in words."""
     fresh: bool
     """The call began in a new state: it was the first, or the state before it had ended."""
     wall_s: float
 
 
 class Stream:
-    """The beginning and the end of what goes by."""
+    """Keeps the beginning and the end of a stream."""
 
     def __init__(self, cap: int = SHOWN_BYTES) -> None:
         self._half, self.size = cap // 2, 0
@@ -43,20 +43,20 @@ class Stream:
 
     def add(self, data: bytes) -> None:
         self.size += len(data)
-        room = self._half - len(self._head)
-        self._head += data[:room]
-        self._tail += data[room:][-self._half :]
+        free = self._half - len(self._head)
+        self._head += data[:free]
+        self._tail += data[free:][-self._half :]
         del self._tail[: -self._half]
 
     def text(self) -> str:
-        """What is no UTF-8 is replaced."""
+        """Decode; bytes that are not UTF-8 are replaced."""
         left_out = self.size - len(self._head) - len(self._tail)
         between = b"\n[... %d bytes ...]\n" % left_out if left_out else b""
         return (self._head + between + self._tail).decode(errors="replace")
 
 
 def read_end(done: RunResult) -> tuple[Ended, str]:
-    """How a program ended that was to go on."""
+    """Return how a program ended that should have continued."""
     if done.cause is not None:
         ended = _ENDED.get(done.cause, "killed")
         return ended, done.cause if done.cause.startswith("security") else f"{done.cause} limit"

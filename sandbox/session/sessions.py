@@ -1,8 +1,8 @@
-"""So many states at once, for who waits without a thread: each has a place from its first call until it has rested.
+"""A limited number of program states for asynchronous callers: each has a slot from its first call until it idles.
 
-    Sessions.open() ──▶ Session ── execute ──▶ a place, a thread ──▶ State.call
+    Sessions.open() ──▶ ProgramSession ── execute ──▶ a slot, a thread ──▶ LiveState.call
 
-waits for a place, then for the call; woken by its Output. A call that is cancelled ends its state first.
+waits for a slot, then for the call; woken by its Output. A call that is cancelled ends its state first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any, Final, TypeVar
 from sandbox.core import SOURCE_BYTES_MAX, Isolation, Limits
 from sandbox.errors import PoolClosed, SandboxError
 from sandbox.jail import find_packages
-from sandbox.kernel import remove, reserve_directory
-from sandbox.pool import Places
+from sandbox.kernel import remove_run_directory, reserve_directory
+from sandbox.pool import Slots
 from sandbox.session.files import FilesRun, Finished, as_program
-from sandbox.session.live_program import State
+from sandbox.session.live_program import LiveState
 from sandbox.session.output import Output
 
 IDLE_S: Final = 120.0
@@ -41,11 +41,10 @@ class Sessions:
         packages: tuple[str, ...] = (),
         idle_s: float = IDLE_S,
     ) -> None:
-        """At most `count` states, and `at_once` calls under way; others wait. `limits` hold for each call; those of
-        processes, files and memory, for a state.
+        """At most `count` states, and `at_once` concurrent calls; others wait.
 
-        A state that is asked nothing for `idle_s` seconds is ended. Raises ToolchainMissing for a package that is not
-        installed. Nothing is started.
+        `limits` hold for each call; those of processes, files and memory, for a state. A state without a call for
+        `idle_s` seconds is ended. Raises ToolchainMissing for a package that is not installed. Nothing is started.
         """
         for name, number in (("count", count), ("at_once", at_once)):
             if number is not None and number < 1:
@@ -53,16 +52,16 @@ class Sessions:
         self.limits = limits or Limits()
         self.idle_s = idle_s
         self._isolation, self._packages = isolation, find_packages(packages)
-        self.places, self.turns = Places(count), Places(at_once or count)
+        self.places, self.turns = Slots(count), Slots(at_once or count)
         self._threads = ThreadPoolExecutor(count, "sandbox session")
-        self._open: set[Session] = set()
+        self._open: set[ProgramSession] = set()
         self._closed, self._directory = False, ""
 
-    def open(self) -> Session:
+    def open(self) -> ProgramSession:
         """A session. Nothing is started before its first call. Raises PoolClosed."""
         if self._closed:
             raise PoolClosed("the sessions are closed")
-        self._open.add(session := Session(self))
+        self._open.add(session := ProgramSession(self))
         return session
 
     async def close(self) -> None:
@@ -71,7 +70,7 @@ class Sessions:
         await asyncio.gather(*(session.close() for session in list(self._open)))
         self._threads.shutdown()
         if self._directory:
-            remove(self._directory)
+            remove_run_directory(self._directory)
 
     async def __aenter__(self) -> Sessions:
         return self
@@ -82,7 +81,7 @@ class Sessions:
         await self.close()
 
     def build_directory(self) -> str:
-        """Where compiled programs are kept: made by the first that needs it, ours to remove."""
+        """The directory of compiled programs: created on first use, removed on close."""
         if not self._directory:
             self._directory = reserve_directory()
             os.mkdir(self._directory, 0o711)  # as root, a program that reads what lies there is another user's
@@ -91,36 +90,35 @@ class Sessions:
     def make_run(self) -> FilesRun:
         return FilesRun(self._isolation, self.limits, self._packages)
 
-    def make_state(self) -> State:
-        return State(self._isolation, self.limits, self._packages, 2 * self.idle_s)
+    def make_state(self) -> LiveState:
+        return LiveState(self._isolation, self.limits, self._packages, 2 * self.idle_s)
 
     def start(self, work: Any, *given: Any) -> asyncio.Future[Any]:
-        """In a thread that lives as long as we do: a jail ends with the thread that has started it."""
+        """Run in a thread that lives as long as this object: a jail ends with the thread that started it."""
         return asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: ProgramSession) -> None:
         self._open.discard(session)
 
 
-class Session:
+class ProgramSession:
     """One program's state, from the first call on. Calls are answered one after the other."""
 
     def __init__(self, owner: Sessions) -> None:
         self._owner = owner
         self._turn = asyncio.Lock()
         self._held = AsyncExitStack()
-        self._state: State | None = None
+        self._state: LiveState | None = None
         self._rest: asyncio.TimerHandle | None = None
         self._resting: asyncio.Task[None] | None = None
         self._running: dict[FilesRun, asyncio.Future[Finished]] = {}
         self._closing = False
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> Output:
-        """Run Python code in the session's state. `timeout_s`: wall seconds, at most those of the limits; what it waits
-        for a place, or for a core, is not counted.
+        """Run Python code in the session's state.
 
-        Raises ValueError for a call that cannot be asked, PoolClosed, and SandboxError where we fail: the state is lost
-        then.
+        `timeout_s`: wall seconds, at most those of the limits; waiting for a slot or a core does not count. Raises
+        ValueError for invalid arguments, PoolClosed, and SandboxError where the sandbox fails: the state is lost then.
         """
         longest = self._owner.limits.wall_limit_s
         if timeout_s is not None and not timeout_s > 0:
@@ -152,11 +150,9 @@ class Session:
         arguments: Sequence[str] = (),
         stdin: str = "",
     ) -> Finished:
-        """Lay files out in the directory of a fresh jail and run them once, as programs of the language are: compiled
-        first where they have to be, from `entry` on. Nothing of the session's state is there.
-
-        Raises ValueError for files that cannot lie in one directory and for a language that is none, PoolClosed, and
-        SandboxError where we fail.
+        """Write files into the directory of a fresh jail, compile them where their language requires it, and run them
+        once from `entry`. The session's state is not involved. Raises ValueError for files that cannot lie in one
+        directory and for an unknown language, PoolClosed, and SandboxError where the sandbox fails.
         """
         program = as_program(files, language, entry)
         async with self._owner.turns.place():
@@ -176,7 +172,7 @@ class Session:
                 run.end()
 
     async def close(self) -> None:
-        """End the state, and what is under way, which raises. Safe to call twice."""
+        """End the state and the current call, which raises. Safe to call twice."""
         self._closing = True
         self._owner.forget(self)
         for run in self._running:
@@ -191,7 +187,7 @@ class Session:
         if self._resting is not None:
             await self._resting
 
-    async def _call(self, state: State, code: str, timeout_s: float) -> Output:
+    async def _call(self, state: LiveState, code: str, timeout_s: float) -> Output:
         work = self._owner.start(state.call, code, timeout_s)
         try:
             output: Output = await asyncio.shield(work)
@@ -203,7 +199,7 @@ class Session:
         return output
 
     async def _let_go(self) -> None:
-        """End the state, and give the place to who waits."""
+        """End the state, and release the slot."""
         state, self._state = self._state, None
         try:
             if state is not None:
@@ -225,14 +221,14 @@ class Session:
         self._resting = asyncio.ensure_future(self._rested())
 
     async def _rested(self) -> None:
-        if self._turn.locked():  # it has been asked again
+        if self._turn.locked():  # it has a new call
             return
         async with self._turn:
             await self._let_go()
 
 
 async def _finish(work: asyncio.Future[_T]) -> _T:
-    """Its end, however often the waiting is cancelled: told to the caller when it is over."""
+    """Wait for its end, however often the waiting is cancelled; a cancellation is raised afterwards."""
     cancelled = None
     while not work.done():
         try:

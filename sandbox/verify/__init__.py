@@ -1,6 +1,6 @@
-"""Judges the submissions of a contest package, and holds what is found against what its authors expect.
+"""Judge the submissions of a contest package and compare the results with what its authors expect.
 
-Consumes  a Package; produces what each submission was expected to be and what it was found to be
+Consumes  a Package; produces expected and found results of each submission
 Waits for the jail, submission by submission
 Woken by  the end of a run
 """

@@ -1,7 +1,7 @@
-"""`sandbox verify PACKAGE`, and `sandbox judge PACKAGE SUBMISSION`.
+"""The commands `sandbox verify PACKAGE` and `sandbox judge PACKAGE SUBMISSION`.
 
-Exit 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or our failure. Imports what reads and
-judges packages only when it is asked to.
+Exit code 0: as expected (or accepted). 1: surprises (or rejected). 2: bad input, or the sandbox failed. The modules
+that read and judge packages are imported on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ def add_parser(actions: Any) -> argparse.ArgumentParser:
     parser.add_argument("package", type=Path, help="directory of a Kattis/ICPC problem package")
     parser.add_argument("--verbose", "-v", action="count", default=0, help="a line per case; -vv: with feedback")
     add_time_limit(parser)
-    parser.add_argument("--packages", nargs="+", default=(), metavar="NAME", help="of our Python: numpy, for example")
+    parser.add_argument(
+        "--packages",
+        nargs="+",
+        default=(),
+        metavar="NAME",
+        help="installed packages that a Python program may import, for example numpy",
+    )
     parser.set_defaults(action=verify)
     return parser
 
@@ -46,24 +52,24 @@ def is_package(path: Path) -> bool:
 
 def verify(options: argparse.Namespace) -> int:
     """Raises SandboxError, OSError."""
-    from sandbox.packages import Inputs, read
+    from sandbox.packages import Inputs, read_package
     from sandbox.verify import report
     from sandbox.verify.outputs import Outputs
     from sandbox.verify.runner import Runner
-    from sandbox.verify.verify import TimeLimit, Verifier
+    from sandbox.verify.verify import PackageVerifier, TimeLimit
 
     _check_time_limit(options)
     if not is_package(options.package):
         raise InvalidProblem(f"{options.package}: is no directory; give the directory of a problem package")
-    package = read(options.package)
+    package = read_package(options.package)
     scoring = package.settings.scoring
     if not options.json:
-        report.show(report.head(package))
+        report.print_lines(report.package_lines(package))
     found: list[Judged] = []
     inputs, outputs, limit = Inputs(), Outputs(), None
     width = max((len(each) for each in _names(package)), default=0)
     with Runner(package, isolation=options.isolation, packages=options.packages) as runner:
-        for each in Verifier(package, runner).verify(options.time_limit):
+        for each in PackageVerifier(package, runner).verify(options.time_limit):
             if isinstance(each, TimeLimit):
                 limit = each
                 lines = [report.limit_line(each)]
@@ -77,7 +83,7 @@ def verify(options: argparse.Namespace) -> int:
                 found.append(each)
                 lines = list(report.submission_lines(each, width, scoring=scoring, verbose=options.verbose))
             if not options.json:
-                report.show(lines)
+                report.print_lines(lines)
     failed = [each for each in found if each.failed]
     ran = [each for each in found if not each.skipped and not each.failed]
     surprises = inputs.surprises + len(outputs.surprises) + sum(len(each.surprises) for each in found)
@@ -119,9 +125,9 @@ def _verified(
     }
 
 
-def judge(options: argparse.Namespace) -> int:
+def judge_package(options: argparse.Namespace) -> int:
     """`sandbox judge` with a directory for a problem. Raises SandboxError, OSError."""
-    from sandbox.packages import Unsupported, read
+    from sandbox.packages import Unsupported, read_package
     from sandbox.verify import report
     from sandbox.verify.verify import judge_one
 
@@ -130,7 +136,7 @@ def judge(options: argparse.Namespace) -> int:
         raise SandboxError(
             "--all is for problem.json; the settings of a package say which cases are run after one that fails"
         )
-    package = read(options.problem)
+    package = read_package(options.problem)
     scoring = package.settings.scoring
     try:
         judged, limit = judge_one(
@@ -147,7 +153,7 @@ def judge(options: argparse.Namespace) -> int:
         head = {"package": package.name, "time_limit_s": limit.seconds, "time_limit_from": limit.origin}
         print(json.dumps(head | report.as_json(judged, scoring=scoring)))
     else:
-        report.show(_judged_lines(judged, limit, scoring))
+        report.print_lines(_judged_lines(judged, limit, scoring))
     return 0 if judged.grade.verdict == "AC" else 1
 
 

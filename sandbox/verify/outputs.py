@@ -1,6 +1,6 @@
-"""Outputs of which the author knows what the output validator must say: valid_output/, invalid_output/, the samples'.
+"""Tests of the output validator by given outputs: valid_output/, invalid_output/, and the samples'.
 
-OutputTest ── as the output of a program that says what it finds ─▶ Judge ─▶ AC, or not
+OutputTest ── as the output of a program that prints it ─▶ Judge ─▶ AC, or not
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ SAYS_ITS_ANSWER = Program(f"import sys\nsys.stdout.buffer.write(open({ANSWER_FIL
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What the output validator made of them."""
+    """Results of the output validator."""
 
     valid: int = 0
     invalid: int = 0
     surprises: tuple[str, ...] = ()
-    """A line for each that it judges otherwise than its author."""
+    """One line for each output that it judges otherwise than the author."""
 
 
-def check(package: Package, judge: Judge) -> Outputs:
-    """`judge`: one that runs all cases. Raises SandboxError."""
+def check_outputs(package: Package, judge: Judge) -> Outputs:
+    """Check all given outputs. `judge` must run all cases. Raises SandboxError."""
     tests = package.outputs
     if not tests:
         return Outputs()

@@ -1,4 +1,4 @@
-"""What was found in a package, as lines for people and as JSON. Text of programs and validators cannot forge a line."""
+"""The report on a package, as lines for people and as JSON. Text of programs and validators cannot forge a line."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sandbox.verify.runner import Judged
 from sandbox.verify.verify import TimeLimit
 
 
-def show(lines: Iterable[str]) -> None:
-    """Each on a line of its own, in any terminal's encoding."""
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each on a line of its own, in any terminal's encoding."""
     encoding = sys.stdout.encoding or "ascii"
     for line in lines:
         print(printable(line).encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def log_lines(log: str) -> list[str]:
-    """What a compiler said, marked as not ours."""
+    """Return the compiler's output, marked as foreign."""
     return [f"| {line}" for line in log.rstrip().splitlines()]
 
 
-def head(package: Package) -> Iterator[str]:
+def package_lines(package: Package) -> Iterator[str]:
     settings = package.settings
     cases, groups = len(package.cases), sum(1 for _ in package.tree.groups()) - 1
     decides = "its own output validator" if package.validator else "the default output validator"

@@ -19,23 +19,23 @@ from sandbox.errors import CheckerError
 from sandbox.jail import Jail
 from sandbox.judging import Judge, run_once
 from sandbox.kernel import remove_tree, reserve_directory
+from sandbox.languages import find_language
 from sandbox.packages import (
-    CODES,
     Expected,
     Found,
     Grade,
     Grader,
     NewRules,
     OldRules,
-    Outcome,
     Package,
     Sources,
+    SubmissionOutcome,
     Unsupported,
     inputs,
 )
 from sandbox.verify import outputs
 
-_CODES: Final = {
+VERDICT_CODES: Final = {
     **dict.fromkeys((Verdict.RE, Verdict.MLE, Verdict.OLE, Verdict.SEC), "RTE"),
     **{verdict: verdict.value for verdict in (Verdict.AC, Verdict.WA, Verdict.TLE, Verdict.CE)},
 }
@@ -43,12 +43,12 @@ _CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A submission's run, and what it came to."""
+    """A submission's run and its result."""
 
     name: str
     judgement: Judgement | None
     """None when it was not run."""
-    outcome: Outcome | None
+    outcome: SubmissionOutcome | None
     language: str = ""
     expected: str = ""
     surprises: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Judged:
     skipped: str = ""
     """Why it was not run."""
     failed: str = ""
-    """Why the package has no verdict on it: validator or grader did not do their work."""
+    """Why there is no verdict: validator or grader failed."""
     cases: tuple[tuple[str, CaseResult], ...] = ()
     """By name; those that ran."""
 
@@ -84,7 +84,7 @@ class Runner:
     def __enter__(self) -> Runner:
         isolation, packages = self._how
         with ExitStack() as stack:
-            builds = reserve_directory()  # where we are killed, whoever starts a jail next removes it
+            builds = reserve_directory()  # if this process is killed, the next one that starts a jail removes it
             stack.callback(remove_tree, builds)
             os.mkdir(builds, 0o711)
             self._builder = Builder(os.path.join(builds, "build"))
@@ -103,19 +103,19 @@ class Runner:
         if not validators:
             return inputs.Inputs()
         bounds = self.package.settings.bounds
-        return inputs.check(validators, self.package.data, bounds, self._jail.partner(), self._builder)
+        return inputs.check_inputs(validators, self.package.data, bounds, self._jail.partner(), self._builder)
 
     def check_outputs(self) -> outputs.Outputs:
         """Raises SandboxError."""
-        return outputs.check(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
+        return outputs.check_outputs(self.package, Judge(self._jail, self._builder, stop_at_first_failure=False))
 
     def program(self, sources: Sources, said: Expected) -> tuple[Program, Problem]:
-        """And what it is judged by. Raises Unsupported, InvalidProgram."""
+        """Return a submission's program and its problem. Raises Unsupported, InvalidProgram."""
         if "submit-answer" in self.package.settings.types:
             return outputs.SAYS_ITS_ANSWER, self.package.problem(1.0, dict(self._answers(sources)))
         program = self.package.submission(sources, code=said.language, entry=said.entry)
         allowed = self.package.settings.languages
-        code = next(code for code, name in CODES.items() if name == program.language)
+        code = find_language(program.language).package_code
         if allowed is not None and code not in allowed:
             raise Unsupported(f"the package allows {', '.join(allowed)}, not {code}")
         return program, self._problem
@@ -138,7 +138,10 @@ class Runner:
         yield from (f"{file} answers no test case" for file in sources.files if file not in files.values())
 
     def run(self, sources: Sources, said: Expected, cpu_s: float, limit_s: float) -> Judged:
-        """Run it under `cpu_s`, as long as its verdict at `limit_s` is open. Raises Unsupported, SandboxError."""
+        """Run a submission under `cpu_s`, as long as its verdict at `limit_s` is open.
+
+        Raises Unsupported, SandboxError.
+        """
         program, problem = self.program(sources, said)
         if sources.size > self.package.settings.bounds.code_bytes and program is not outputs.SAYS_ITS_ANSWER:
             return self._too_long(sources, program)
@@ -150,7 +153,7 @@ class Runner:
             nonlocal asked
             asked = f"{self.names[index]}: "
             if limit_s == math.inf and results and results[-1].verdict is Verdict.TLE:
-                return False  # nothing is learnt of the time limit, and all the others may take as long
+                return False  # this says nothing about the time limit, and the other cases may take as long
             return self.grader.wanted(self.names[index], self._found(results, limit_s))
 
         try:
@@ -169,21 +172,21 @@ class Runner:
     def _found(self, results: Sequence[CaseResult], limit_s: float) -> dict[str, Found]:
         return {
             self.names[result.index]: Found(
-                "TLE" if result.cpu_s > limit_s else _CODES[result.verdict], dict(result.feedback)
+                "TLE" if result.cpu_s > limit_s else VERDICT_CODES[result.verdict], dict(result.feedback)
             )
             for result in results
         }
 
-    def outcome(self, judged: Judged, limit_s: float) -> Outcome:
-        """What a run comes to at a time limit. Raises CheckerError where validator or grader break a rule."""
+    def outcome(self, judged: Judged, limit_s: float) -> SubmissionOutcome:
+        """Return the result of a run at a time limit. Raises CheckerError where validator or grader break a rule."""
         best, minimise = _best_score(self.package), self.package.settings.minimise
         done = judged.judgement
         if done is None or done.verdict is Verdict.CE:
-            return Outcome({}, {}, best, minimise, compiled=False)
+            return SubmissionOutcome({}, {}, best, minimise, compiled=False)
         results = self._found(done.cases, limit_s)
-        return Outcome(results, self.grader.grade(results), best, minimise)
+        return SubmissionOutcome(results, self.grader.grade(results), best, minimise)
 
-    def out_of_range(self, outcome: Outcome) -> Iterator[str]:
+    def out_of_range(self, outcome: SubmissionOutcome) -> Iterator[str]:
         """Scores of groups that testdata.yaml says cannot be."""
         for group in self.package.tree.groups() if self.package.settings.scoring else ():
             rules, grade = group.rules, outcome.grades.get(group.name)

@@ -16,9 +16,8 @@ from typing import Final
 
 from sandbox.core import Isolation
 from sandbox.errors import CheckerError, InvalidProblem, InvalidProgram, ToolchainMissing
-from sandbox.languages import find
+from sandbox.languages import find_language
 from sandbox.packages import (
-    CODES,
     Author,
     Expected,
     Inputs,
@@ -27,7 +26,7 @@ from sandbox.packages import (
     Sources,
     Unsupported,
     check_links,
-    matches,
+    glob_matches,
     read_sources,
     surprises,
 )
@@ -55,7 +54,7 @@ class TimeLimit:
     origin: str
 
 
-class Verifier:
+class PackageVerifier:
     """Of one package, by a runner that is ready."""
 
     def __init__(self, package: Package, runner: Runner) -> None:
@@ -181,7 +180,7 @@ def _why_no_time(judged: Judged) -> str:
 
 def _slowest(judged: Judged, rule: Rule) -> float:
     return max(
-        (result.cpu_s for name, result in judged.cases if not rule.scope or matches(rule.scope, name)), default=0.0
+        (result.cpu_s for name, result in judged.cases if not rule.scope or glob_matches(rule.scope, name)), default=0.0
     )
 
 
@@ -198,11 +197,11 @@ def judge_one(
     if path.is_dir():
         check_links(path)
     sources = read_sources(path)
-    code = next((code for code, name in CODES.items() if language and name == find(language).name), "")
+    code = find_language(language).package_code if language else ""
     said = Expected((), code)
     with Runner(package, isolation=isolation, packages=packages) as runner:
         runner.program(sources, said)  # before the time limit is looked for, which takes long
-        verifier = Verifier(package, runner)
+        verifier = PackageVerifier(package, runner)
         limit = verifier.fixed_limit(time_limit_s) or verifier.inferred_limit()
         judged = runner.run(sources, said, limit.seconds, limit.seconds)
         return replace(judged, name=path.name, outcome=runner.outcome(judged, limit.seconds)), limit

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sandbox.core import MIB, Case, Limits, Problem, Program
 
-__all__ = ["ROWS", "Attack", "Entry", "Sample", "entries", "pairs", "samples"]
+__all__ = ["ROWS", "Attack", "Entry", "LabelledProgram", "entries", "labelled_programs", "pairs"]
 
 ROWS: Final = 55
 FAST: Final = Limits(cpu_s=0.5, wall_s=3.0, memory_bytes=256 * MIB, output_bytes=1 * MIB, processes=32)
@@ -62,7 +62,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LabelledProgram:
     """A labelled program: what a reward function is checked with."""
 
     id: str
@@ -75,11 +75,7 @@ class Sample:
     @property
     def wire(self) -> dict[str, Any]:
         """What a reward function is called with."""
-        return {
-            "problem": self.problem.to_json(),
-            "program": self.program.source,
-            "language": self.program.language,
-        }
+        return {"problem": self.problem.to_json(), "program": self.program.source, "language": self.program.language}
 
 
 def entries() -> tuple[Entry, ...]:
@@ -90,16 +86,16 @@ def entries() -> tuple[Entry, ...]:
     return tuple(sorted((entry for module in modules for entry in module.ENTRIES), key=lambda entry: entry.row))
 
 
-def samples(chosen: Iterable[Entry] | None = None, *, harmful: bool = False) -> Iterator[Sample]:
+def labelled_programs(chosen: Iterable[Entry] | None = None, *, harmful: bool = False) -> Iterator[LabelledProgram]:
     """Every program of the zoo, or of some entries, with its label; `harmful` adds what hurts an unconfined machine."""
     for entry in entries() if chosen is None else chosen:
         for number, attack in enumerate(entry.attacks):
             if harmful or not attack.harmful:
                 program = Program(attack.source, attack.language)
                 name = f"{entry.row:02}-{entry.id}-{number + 1}"
-                yield Sample(name, entry.problem, program, right=False, harmful=attack.harmful, hostile=True)
+                yield LabelledProgram(name, entry.problem, program, right=False, harmful=attack.harmful, hostile=True)
         for number, program in enumerate(entry.honest):
-            yield Sample(f"{entry.row:02}-{entry.id}-twin-{number + 1}", entry.problem, program, right=True)
+            yield LabelledProgram(f"{entry.row:02}-{entry.id}-twin-{number + 1}", entry.problem, program, right=True)
 
 
 def python(*sources: str) -> tuple[Program, ...]:

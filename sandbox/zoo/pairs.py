@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sandbox.core import Case, Kind, Problem, Program
-from sandbox.zoo import DOUBLE, FAST, SUM, Sample
+from sandbox.zoo import DOUBLE, FAST, SUM, LabelledProgram
 
 
 def _problem(name: str, kind: Kind, *cases: tuple[str, str], **rest: Any) -> Problem:
@@ -74,10 +74,10 @@ _TABLE: Final[tuple[tuple[Problem, tuple[str, ...], tuple[str, ...]], ...]] = (
 )
 
 
-def samples() -> Iterator[Sample]:
+def labelled_pairs() -> Iterator[LabelledProgram]:
     """Every program with its label."""
     for problem, right, wrong in _TABLE:
         for label, sources in ((True, right), (False, wrong)):
             for number, source in enumerate(sources, 1):
                 name = f"pair-{problem.id}-{'right' if label else 'wrong'}-{number}"
-                yield Sample(name, problem, Program(source + "\n"), right=label)
+                yield LabelledProgram(name, problem, Program(source + "\n"), right=label)

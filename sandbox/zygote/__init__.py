@@ -1,7 +1,7 @@
 """The small process inside the jail: it confines itself once, forks a child per run, and watches it.
 
-Used through sandbox.jail alone, but that the doctor tries the namespaces. The names below are imported when they are
-asked for: every page that an import adds costs each fork.
+Used only through sandbox.jail, except that the doctor tries the namespaces. Names are imported on first use, because
+every page that an import adds costs each fork.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sandbox.zygote import namespaces
     from sandbox.zygote.guard import end_children
     from sandbox.zygote.inbox import CANCEL, FORGET
-    from sandbox.zygote.watch import WALL_STRETCH, descendants, is_ending
+    from sandbox.zygote.watch import WALL_STRETCH, descendant_pids, is_ending
 else:
     from sandbox.lazy import names
 
@@ -19,8 +19,8 @@ else:
         {
             "guard": ("end_children",),
             "inbox": ("CANCEL", "FORGET"),
-            "watch": ("WALL_STRETCH", "descendants", "is_ending"),
+            "watch": ("WALL_STRETCH", "descendant_pids", "is_ending"),
         },
     )
 
-__all__ = ["CANCEL", "FORGET", "WALL_STRETCH", "descendants", "end_children", "is_ending", "namespaces"]
+__all__ = ["CANCEL", "FORGET", "WALL_STRETCH", "descendant_pids", "end_children", "is_ending", "namespaces"]

@@ -1,13 +1,13 @@
-"""From a fork of the zygote to the program: the way that every run takes, in one go or in two halves.
+"""How a fork of the zygote becomes the program, in one go or in two halves.
 
     in one go     restrain ─▶ turn ─▶ the program                               compilations, the first run of a program
     in halves     restrain ─▶ fork ─▶ wait for the run ─▶ turn ─▶ the program   its other runs (template.py)
 
-A Python program can walk the frames below its own, and what they hold would tell it of the runs before. So a fork never
-goes on where it was made: it raises `Forked`, and begins again at `live`, with what it needs and nothing else.
+A Python program can read the frames below its own, which would reveal earlier runs. So a fork does not continue where
+it was made: it raises `Forked`, and begins again at `live`, with only what it needs.
 
-Whatever fails on the way is told to the worker, as our fault; but that the kernel will not have the program's own
-binary is the program's.
+Failures on the way are reported to the worker as failures of the sandbox, unless the kernel refuses the program's
+binary.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import socket
+import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,13 +24,12 @@ from typing import Any, Final, NoReturn
 
 from sandbox.kernel import linux
 from sandbox.pyharness import _runner
-from sandbox.zygote import escape_selftest
-from sandbox.zygote.confine import HIGH, STREAMS, Confinement, enter, restrain
+from sandbox.zygote.confine import HIGH, STREAMS, Confinement, confine_program, restrain
 
 Request = dict[str, Any]
 Step = Callable[[list[Any]], "Following | None"]
 Following = tuple[Step, list[Any]]
-"""What a process does next, when the frames of the step before have ended, and with what."""
+"""The next step of a process, after the frames of the step before have ended, and its arguments."""
 NOT_RUN: Final = 126
 """The exit code of a binary that the kernel refuses, as shells give it."""
 _chdir, _closerange, _setresuid, _setsid = os.chdir, os.closerange, os.setresuid, os.setsid
@@ -36,17 +37,17 @@ _die_with_parent, _let_watch, _enable_gc = linux.die_with_parent, linux.let_watc
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What all children of one zygote share."""
+class ChildSetup:
+    """Settings that all children of one zygote share."""
 
     how: Confinement
     environment: dict[str, str]
-    voice: int
-    """Where a child complains."""
+    error_fd: int
+    """Descriptor for error messages of a child."""
 
 
 class Forked(BaseException):
-    """In a fork: end all frames that were there before it, and do `step` instead."""
+    """Raised in a fork: ends all frames that existed before it, and continues with `step`."""
 
     def __init__(self, step: Step, *given: Any) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Forked(BaseException):
 
 
 def live(step: Step) -> None:
-    """Do it, and what follows. The one frame of ours below every program: it holds nothing of a run."""
+    """Run a step and those that follow. The only frame below every program: it holds nothing of a run."""
     _runner.count_below()
     following: Following | None = (step, [])
     while following is not None:
@@ -68,18 +69,18 @@ def become(given: list[Any]) -> Following:
     """Confine the calling process and make it the program."""
     request, fds, setting, rlimits = given
     given.clear()
-    gc.collect()  # what earlier runs left in circles would count them
+    gc.collect()  # cyclic garbage of earlier runs would reveal their number
     try:
-        restrain(setting.how, rlimits, native=is_native(request))
+        restrain(setting.how, rlimits, native=is_native_request(request))
     except BaseException as error:
         fail(setting, error)
     return turn(request, fds, setting)
 
 
 def take_on(work: str, uid: int, library: int, dies: bool) -> None:
-    """What `turn` does for a Python program, with its streams where they belong and what is done once per template.
+    """Become a Python program, with its streams in place and the steps that are done once per template.
 
-    Its names are those of this module, as each further object is one more page that a fork must copy.
+    Its names are those of this module, because each further object is one more page that a fork must copy.
     """
     _setsid()
     _chdir(work)
@@ -91,53 +92,53 @@ def take_on(work: str, uid: int, library: int, dies: bool) -> None:
     _enable_gc()
 
 
-def turn(request: Request, fds: list[int], setting: Setting, code: types.CodeType | None = None) -> Following:
-    """Take on the run's streams and the program's identity, and begin. `code`: the Python program, if it is here."""
+def turn(request: Request, fds: list[int], setting: ChildSetup, code: types.CodeType | None = None) -> Following:
+    """Take the run's streams and the program's identity, and begin. `code`: the Python program, if it is here."""
     try:
-        if is_native(request):
+        if is_native_request(request):
             _execute(request, fds, setting)
-        enter(setting.how, fds[:STREAMS])
+        confine_program(setting.how, fds[:STREAMS])
         linux.let_watch()
         _check_files(request)
         if request["mode"] == "probe":
-            escape_selftest.try_to_escape(setting.how.tier)
+            try_to_escape(setting.how.tier)
             os._exit(0)
         os.closerange(STREAMS, setting.how.library)
         _runner.make_ready()
         gc.enable()
     except BaseException as error:
         fail(setting, error)
-    return _runner.run, [code]
+    return _runner.run_job, [code]
 
 
 def _check_files(request: Request) -> None:
-    """With the program's identity: what was placed for it is there, whole and readable. Raises OSError."""
+    """Check, with the program's identity, that its files are complete and readable. Raises OSError."""
     for name, _, size in request.get("files", ()):  # a spare's run has none but a runtime's
         found = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         if os.fstat(found).st_size != size:
-            raise OSError(errno.EIO, f"{name} is not as it was placed")
+            raise OSError(errno.EIO, f"{name} differs from what was written")
         os.close(found)
 
 
-def is_native(request: Request) -> bool:
+def is_native_request(request: Request) -> bool:
     return bool(request["mode"] == "exec")
 
 
-def tool(request: Request) -> str:
-    """What of a toolchain it executes; empty for a program of its own."""
+def toolchain_program(request: Request) -> str:
+    """Return the program of a toolchain that it executes; "" for a program of its own."""
     return str(request["argv"][0]) if request["with_tools"] else ""
 
 
-def fail(setting: Setting, error: BaseException) -> NoReturn:
-    """Complain, and end."""
-    os.write(setting.voice, f"{type(error).__name__}: {error}".encode()[:4000])
+def fail(setting: ChildSetup, error: BaseException) -> NoReturn:
+    """Report the error, and exit."""
+    os.write(setting.error_fd, f"{type(error).__name__}: {error}".encode()[:4000])
     os._exit(126)
 
 
-def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
+def _execute(request: Request, fds: list[int], setting: ChildSetup) -> NoReturn:
     program = HIGH if request["program"] is None else fds[request["program"]]
     streams = 5 if request["harness"] else 3
-    enter(setting.how, fds[:streams], tool=tool(request))
+    confine_program(setting.how, fds[:streams], tool=toolchain_program(request))
     _check_files(request)
     os.closerange(streams, program)
     os.closerange(program + 1, HIGH)  # from there up, every descriptor closes itself
@@ -149,3 +150,34 @@ def _execute(request: Request, fds: list[int], setting: Setting) -> NoReturn:
     except OSError as error:
         os.write(2, f"cannot be run: {error.strerror}\n".encode())
         os._exit(NOT_RUN)
+
+
+def try_to_escape(tier: str) -> None:
+    """Attempts of `RequestLoop.prove`: each must fail in a confined child."""
+    if 0 in (*os.getresuid(), *os.getresgid(), *os.getgroups()):
+        raise AssertionError("the program would run as root")
+    for what, attempt in (
+        ("open a socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+        ("write to /", lambda: os.open("/escape", os.O_CREAT | os.O_WRONLY)),
+        ("read /etc/passwd", lambda: os.open("/etc/passwd", os.O_RDONLY)),
+        ("signal the zygote", lambda: _signal_zygote(tier)),
+        ("see the zygote", lambda: os.listdir("/proc/1/task") if tier == "A" else _refuse()),
+        ("time its keeper", lambda: time.clock_gettime((~os.getppid() << 3) | 2)),
+        ("unshare", lambda: linux.unshare(linux.CLONE_NEWUSER)),
+    ):
+        try:
+            attempt()
+        except OSError:
+            continue
+        raise AssertionError(f"a confined program could {what}")
+
+
+def _signal_zygote(tier: str) -> None:
+    """pid 1 of a namespace takes no signal from inside; elsewhere the kernel must refuse."""
+    if tier == "A":
+        _refuse()
+    os.kill(os.getppid(), 0)
+
+
+def _refuse() -> None:
+    raise OSError(errno.EPERM, "refused")

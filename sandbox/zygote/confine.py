@@ -1,6 +1,7 @@
-"""The steps a forked child takes from trusted to confined: `restrain`, then `enter`. All succeed, or nothing runs.
+"""The steps from a trusted fork to a confined program: `restrain`, then `confine_program`. All succeed, or nothing
+runs.
 
-no_new_privs, the seccomp filter and the namespaces are the zygote's already, and inherited.
+no_new_privs, the seccomp filter and the namespaces are inherited from the zygote.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Confinement:
     tier: str
     work: str
     uid: int | None
-    """The uid a program gets, or None to keep ours (which is then not root, or the tier is C)."""
+    """The uid of programs, or None to keep the zygote's (which is then not root, or the tier is C)."""
     ruleset: int | None
     """Landlock ruleset descriptor."""
     hard: dict[int, int] = field(default_factory=lambda: {what: resource.getrlimit(what)[1] for what in _LIMITED})
-    """The limits that we are under ourselves: a program's cannot be higher."""
+    """Hard limits of this process: a program's cannot be higher."""
     closed: tuple[str, ...] = ()
     """Toolchains under a directory closed to other uids: these keep CAP_DAC_READ_SEARCH. Landlock still rules."""
     library: int = 1 << 20
@@ -51,7 +52,7 @@ class Confinement:
 
 
 def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
-    """The first half: what holds for every run of a program, and does not yet need its identity."""
+    """First half: what holds for every run of a program, and does not need its identity."""
     _prefer_as_oom_victim()
     for what, value in rlimits:
         # A program may ask for more stack, as many do: it takes memory like any other.
@@ -63,29 +64,30 @@ def restrain(how: Confinement, rlimits: Rlimits, *, native: bool) -> None:
     _reset_signals(native=native)
 
 
-def enter(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
-    """The second half, which makes the caller a program's process: `streams` become descriptors 0, 1, 2 and so on.
+def confine_program(how: Confinement, streams: Sequence[int], *, tool: str = "") -> None:
+    """Second half: become a program's process.
 
-    They lie above those. `tool`: what it executes, where that is a toolchain's.
+    `streams` become descriptors 0, 1, 2 and so on, and lie above those. `tool`: what it executes, where that belongs to
+    a toolchain.
     """
     os.setsid()
     os.chdir(how.work)
     for target, fd in enumerate(streams):
         os.dup2(fd, target)
     _drop_identity(how, tool)
-    if how.tier != "A":  # where pid 1 takes all along
+    if how.tier != "A":  # in tier A they die with pid 1
         linux.die_with_parent()  # after the uid change, which clears it
 
 
 def high(fd: int) -> int:
-    """The same descriptor out of the range that a child's own descriptors take."""
+    """Move the descriptor out of the range of a child's own descriptors."""
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
     os.close(fd)
     return moved
 
 
 def _prefer_as_oom_victim() -> None:
-    """Before the zygote, which lies in the same cgroup, and before everything else of this machine."""
+    """Let the kernel's OOM killer prefer the program to the zygote in the same cgroup, and to everything else."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     except OSError:
@@ -118,10 +120,9 @@ def plan_rlimits(how: Confinement, limits: dict[str, Any], *, native: bool) -> R
 
 
 def _tasks_beside(how: Confinement) -> int:
-    """Tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its own.
-
-    With room for those that the user starts while it runs: they are no program's fault. So this is the backstop; what
-    caps such a run is the watcher.
+    """Count the tasks of the same user, which RLIMIT_NPROC counts too where a program has no uid or namespace of its
+    own. Adds a margin for tasks that the user starts meanwhile, so this is only the backstop; the watcher enforces the
+    limit.
     """
     user = os.geteuid()
     if how.uid is not None or how.tier == "A" or user == 0:
@@ -156,13 +157,13 @@ def _drop_identity(how: Confinement, tool: str) -> None:
 
 
 def keep_only_identity(how: Confinement) -> None:
-    """Give up every capability but those that `enter` uses, and the one to choose where pids go on."""
+    """Drop every capability except those that `confine_program` uses, and the one to choose where pids continue."""
     pids = _CAP_CHECKPOINT_RESTORE if procfs.scattered() else 0
     linux.set_capabilities(_CAP_SETUID | pids | (_CAP_DAC_READ_SEARCH if how.closed else 0))
 
 
 def _reset_signals(*, native: bool) -> None:
-    """What the zygote ignores, and what an interpreter has its own ways with; a program expects the defaults."""
+    """Restore the default signal handling that a program expects."""
     signal.signal(signal.SIGINT, signal.SIG_DFL if native else signal.default_int_handler)
     if native:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):

@@ -1,10 +1,10 @@
-"""What the files of a run take, where its work directory lies on a real disk that no mount bounds (tier B).
+"""Disk usage of a run, where its work directory is on a real disk that no mount bounds (tier B).
 
-    taken      what the whole disk has lost since the run began: one call, and where that is little, all that is asked
-    lying      what lies in the work directory, by blocks and by number
-    written    pages that the run's processes have filled for the disk, whether or not the file still has a name
+    taken      what the whole disk has lost since the run began: one call, and if it is little, the only one
+    lying      what is in the work directory, by blocks and by number
+    written    pages that the run's processes have written to disk, whether or not the file still has a name
 
-Others fill the disk too, so `taken` alone says nothing; and who writes one file anew has written more than lies there.
+Other processes fill the disk too, so `taken` alone proves nothing; and rewriting one file writes more than is there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from sandbox.kernel import procfs
-from sandbox.zygote.memory_usage import read
+from sandbox.zygote.memory_usage import read_proc_file
 
 FILES_MAX: Final = 4096
 _BLOCK: Final = 512  # of st_blocks
@@ -24,7 +24,7 @@ _WRITTEN: Final = re.compile(rb"^(cancelled_)?write_bytes: (\d+)$", re.MULTILINE
 
 
 class Disk:
-    """The work directory of one run after the other."""
+    """The work directory, of one run after the other."""
 
     def __init__(self, work: str, bytes_max: int) -> None:
         self.work, self.bytes_max = work, bytes_max
@@ -36,7 +36,7 @@ class Disk:
         self._before = _written(["self"])
 
     def exceeded(self, pids: Iterable[int]) -> bool:
-        """The run takes more than it may. `pids`: its processes."""
+        """Return whether the run exceeds its share. `pids`: its processes."""
         free, inodes = self._look()
         if self._free - free <= self.bytes_max and self._inodes - inodes <= FILES_MAX:
             return False
@@ -51,7 +51,7 @@ class Disk:
         return found.f_bfree * found.f_frsize, found.f_ffree
 
     def _lying(self) -> tuple[int, int]:
-        """Bytes and number of files, as far as they matter."""
+        """Return bytes and number of files, as far as they matter."""
         size, count, waiting = 0, 0, [self.work]
         while waiting and size <= self.bytes_max and count <= FILES_MAX:
             with suppress(OSError), os.scandir(waiting.pop()) as entries:  # it is gone, or locked: `written` tells
@@ -67,10 +67,10 @@ class Disk:
 
 
 def _written(pids: Iterable[str]) -> int:
-    """By processes and by their children that have ended and were waited for; what they have cut off again is not."""
+    """Return the bytes written by processes and their reaped children, less what they truncated."""
     total = 0
     for pid in pids:
         with suppress(OSError):
-            for cut, size in _WRITTEN.findall(read(procfs.at(f"{pid}/io"))):
+            for cut, size in _WRITTEN.findall(read_proc_file(procfs.at(f"{pid}/io"))):
                 total += -int(size) if cut else int(size)
     return total

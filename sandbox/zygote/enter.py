@@ -1,6 +1,6 @@
-"""The zygote's way into its jail, once, by tier; and what it imports for all programs, before or on the way.
+"""Enter the jail once, by tier, and import what programs import, before or on the way.
 
-A  namespaces, a root of our own          B  Landlock, a subreaper          C  a subreaper; isolates nothing
+A  namespaces, a root of its own          B  Landlock, a subreaper          C  a subreaper; isolates nothing
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORK_MODE: Final = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What a jail is to the process that has entered it."""
+    """The entered jail, for the process inside."""
 
     how: Confinement
     tribe: watch.Tribe
@@ -42,32 +42,33 @@ class Entered:
     """Empties the work directory."""
     mechanisms: list[str]
     listener: int | None = None
-    """Tells of forbidden calls."""
+    """Reports forbidden calls."""
     disk: Disk | None = None
     """Bounds the work directory, where nothing else does."""
 
 
-def moved(packages: dict[str, list[str]]) -> bool:
-    """Tier A shows a package at another place than its own, and so must import it from there."""
-    return any(namespaces.place(path) != path for path in _paths(packages))
+def packages_are_moved(packages: dict[str, list[str]]) -> bool:
+    """Return whether tier A shows a package at another path, from which it must be imported."""
+    return any(namespaces.path_in_jail(path) != path for path in _paths(packages))
 
 
 def reach_library(tier: str, packages: dict[str, list[str]]) -> Library:
-    """How programs will reach what they import, as this process does from here on."""
+    """Import from now on in the way that programs do."""
     apart = tier == "B" and os.geteuid() == 0  # they are another user's, who may not go where we may
     return Library(namespaces.interpreter_roots(), _paths(packages)) if apart else Library()
 
 
 def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") -> None:
-    """Import what programs import. With `old`, from where the new root shows packages, and what else they need
-    from the old root, which is there.
+    """Import what programs import.
+
+    With `old`, from where the new root shows packages, and further files from the old root, which is there.
     """
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork takes only one thread along
     there = _paths(packages)
-    found = (*map(namespaces.place, there), *(old + path for path in there)) if old else there
+    found = (*map(namespaces.path_in_jail, there), *(old + path for path in there)) if old else there
     homes = list(dict.fromkeys(library.at(os.path.dirname(path)) for path in found))
     sys.path += homes
-    _runner.prepare(" ".join((_WARM, *packages)))
+    _runner.prepare_interpreter(" ".join((_WARM, *packages)))
     for home in homes:
         sys.path.remove(home)
     sys.path.remove(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -77,11 +78,11 @@ def warm_up(packages: dict[str, list[str]], library: Library, *, old: str = "") 
 
 
 def _paths(packages: dict[str, list[str]]) -> tuple[str, ...]:
-    """What a program must be able to read for them."""
+    """Paths that a program must be able to read for these packages."""
     return tuple(path for paths in packages.values() for path in paths)
 
 
-def enter(
+def enter_jail(
     tier: str,
     directory: str,
     parent: int,
@@ -101,7 +102,9 @@ def enter(
 
 
 def _leave_no_core() -> None:
-    """For all that we start: not 0 but 1, with which the kernel does not call the machine's crash handler either."""
+    """Limit core dumps of all children: not 0 but 1, with which the kernel does not call the machine's crash handler
+    either.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     least = 1 if most == resource.RLIM_INFINITY else min(1, most)
     resource.setrlimit(resource.RLIMIT_CORE, (least, least))
@@ -112,21 +115,16 @@ def _enter_namespaces(
 ) -> Entered:
     root = os.path.join(directory, "root")
     os.mkdir(root, 0o700)
-    pid = namespaces.enter()
+    pid = namespaces.enter_namespaces()
     if pid:
         control.close()
         linux.die_with_parent(parent)  # once more: the new user namespace cleared it
         os.waitpid(pid, 0)
         os._exit(0)
     packages = show["packages"]
-    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if moved(packages) else None
+    late = (lambda: warm_up(packages, library, old=namespaces.OLD)) if packages_are_moved(packages) else None
     namespaces.build_root(
-        root,
-        work_bytes=work_bytes,
-        tools=show["roots"],
-        packages=_paths(packages),
-        shared=show["shared"],
-        between=late,
+        root, work_bytes=work_bytes, tools=show["roots"], packages=_paths(packages), shared=show["shared"], between=late
     )
     mechanisms = ["user", "pid", "mount", "ipc", "uts", "net", "read-only root", "private tmpfs", "seccomp"]
     mechanisms += ["scattered pids"] * procfs.scattered()
@@ -137,9 +135,11 @@ def _enter_namespaces(
             *readable_paths.system(),
             *readable_paths.interpreter(),
             *show["roots"],
-            *map(namespaces.place, _paths(packages)),
+            *map(namespaces.path_in_jail, _paths(packages)),
         )
-        ruleset = high(landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listed()))
+        ruleset = high(
+            landlock.build(read=read, write=("/box", "/dev"), list_only=readable_paths.listable_directories())
+        )
         mechanisms.append(f"landlock {landlock.abi()}")
     os.umask(0o077)
     listener = _filter_calls("mount", "umount2")  # ours, to renew the work directory; a program lacks the capability
@@ -156,7 +156,7 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     version = landlock.abi()
     if not version:
         raise OSError(errno.ENOSYS, "no Landlock in this kernel")
-    uid = uids.claim()
+    uid = uids.claim_uid()
     if os.geteuid() == 0 and uid is None:
         raise PermissionError("root without a uid for programs that no other jail has")
     if uid is None:
@@ -165,12 +165,12 @@ def _enter_landlock(directory: str, work_bytes: int, show: dict[str, Any], libra
     devices = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
     tools = [*show["roots"], *([show["shared"]] if show["shared"] else [])]
     read = (*readable_paths.system(), *readable_paths.interpreter(), *_paths(show["packages"]), *tools)
-    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listed()))
+    ruleset = high(landlock.build(read=read, write=(work, *devices), list_only=readable_paths.listable_directories()))
     closed = () if uid is None else tuple(path for path in tools if not uids.may_enter(path))
     listener = _filter_calls()
     frozen = seccomp.frozen_metadata()  # in tier A the work directory is the one place where a file can be changed
     how = Confinement("B", work, uid, ruleset, closed=closed, library=library.lowest, frozen=frozen)
-    tribe = watch.uid_tribe(uid, uids.claim()) if uid is not None else watch.domain_tribe()
+    tribe = watch.uid_tribe(uid, uids.claim_uid()) if uid is not None else watch.domain_tribe()
     mechanisms = [f"landlock {version}", "seccomp", "subreaper"] + ["own uid"] * (uid is not None)
     return Entered(how, tribe, lambda: _empty(work), mechanisms, listener, Disk(work, work_bytes))
 
@@ -183,14 +183,14 @@ def _enter_nothing(directory: str, work_bytes: int) -> Entered:
 
 
 def _filter_calls(*spare: str) -> int | None:
-    """Load the filter; returns the descriptor that tells of forbidden calls, where there is one."""
+    """Load the filter; returns the descriptor that reports forbidden calls, if there is one."""
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    listener = seccomp.install(spare=spare, tell=True)
+    listener = seccomp.install_filter(spare=spare, report=True)
     return None if listener is None else high(listener)
 
 
 def _scope_signals(version: int) -> None:
-    """Enter a Landlock domain of our own, so that neither our kill(-1) nor a program's can reach beyond it."""
+    """Enter a Landlock domain, beyond which neither kill(-1) of this process nor of a program can reach."""
     if version < landlock.SIGNAL_SCOPE_ABI:
         raise OSError(errno.ENOSYS, f"Landlock ABI {version} cannot scope signals, and there is no second uid")
     linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)

@@ -1,4 +1,4 @@
-"""Files of a run's work directory, as the zygote places and fetches them. The names that it is sent were checked.
+"""Files in a run's work directory, as the zygote writes and fetches them. Their names were checked by the sender.
 
 consumes  descriptors with the contents; produces files before a run, and descriptors of what it left
 waits for nothing
@@ -16,8 +16,8 @@ GATHERED_MAX: Final = 64
 GATHERED_BYTES_MAX: Final = 64 << 20
 
 
-def place(work: str, name: str, source: int, offset: int, size: int) -> None:
-    """Part of `source` as a new file, readable by all, below the directory `work`."""
+def write_file(work: str, name: str, source: int, offset: int, size: int) -> None:
+    """Write part of `source` as a new file below the directory `work`, readable by all."""
     parent = work
     for part in name.split("/")[:-1]:
         parent = f"{parent}/{part}"
@@ -35,7 +35,7 @@ def place(work: str, name: str, source: int, offset: int, size: int) -> None:
 
 
 def open_to_all(work: str, name: str) -> None:
-    """A directory in which the program may write, and change what we have placed there."""
+    """Make a directory in which the program may write and change the given files."""
     path = f"{work}/{name}"
     with suppress(FileExistsError):
         os.mkdir(path)
@@ -45,13 +45,13 @@ def open_to_all(work: str, name: str) -> None:
 
 
 def collect(work: str, name: str | None) -> list[int]:
-    """A regular file that the run made, as a descriptor; no link, no device, no pipe."""
+    """Open a regular file that the run made; no link, device or pipe."""
     fd = None if name is None else _open_regular(f"{work}/{name}")
     return [] if fd is None else [fd]
 
 
 def gather(work: str, name: str, packed: int) -> list[tuple[str, int]] | None:
-    """All regular files of a directory, one after the other into `packed`: their names and sizes.
+    """Append all regular files of a directory to `packed`; returns their names and sizes.
 
     None where there is more than can be brought back.
     """

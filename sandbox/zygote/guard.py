@@ -1,7 +1,7 @@
-"""A process that lives through its owner's death, and then removes what was the owner's. See kernel/orphan_cleanup.py.
+"""A process that outlives its owner and then removes the owner's directory. See kernel/orphan_cleanup.py.
 
-The jail's zygote imports this module and forks for every run, so it imports nothing heavy, and never `random`: that
-would reseed itself in every fork, and chance is to be the same in every run.
+The jail's zygote imports this module and forks for every run, so it imports nothing heavy, and never `random`, which
+would reseed in every fork: random numbers must be the same in every run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from sandbox.kernel import linux
 
 
 def stand_guard(directory: str, owner: int) -> int:
-    """Make `directory`, and fork. Returns in the child only, with the pid of its new parent: the guard, which is us.
+    """Create `directory`, and fork.
 
-    The guard removes the directory and the child's cgroup when the child has ended, and ends the child when the owner
-    has. For a process started by exec and still single-threaded.
+    Returns only in the child, with the pid of its parent, the guard. The guard removes the directory and the child's
+    cgroup when the child has ended, and kills the child when the owner has ended. For a process started by exec that is
+    still single-threaded.
     """
     try:
         pidfd = os.pidfd_open(owner)
@@ -37,9 +38,11 @@ def stand_guard(directory: str, owner: int) -> int:
         _watch_over(child, pidfd)
     finally:
         end_children(set())
-        from sandbox.kernel import remove  # only here: what it maps would make every fork of the child slower
+        from sandbox.kernel import (
+            remove_run_directory,
+        )  # only here: what it maps would make every fork of the child slower
 
-        remove(directory)
+        remove_run_directory(directory)
         os._exit(0)
 
 
@@ -56,9 +59,9 @@ def _watch_over(child: int, owner: int) -> None:
 
 
 def end_children(spare: set[int]) -> None:
-    """Kill and reap this process's children but `spare`. A subreaper inherits theirs, so it goes on until none is left.
+    """Kill and reap this process's children except `spare`.
 
-    For a process with one thread.
+    A subreaper inherits theirs, so it repeats until none is left. For a process with one thread.
     """
     while strangers := [pid for pid in _children() if pid not in spare]:
         for pid in strangers:

@@ -1,13 +1,12 @@
-"""The zygote's end of the control socket: requests in their order, and the word that cancels what is under way.
+"""The zygote's side of the control socket: requests in their order, and the message that cancels them.
 
 consumes  a line "program, runs left, hold?", then {"mode": "exec" | "python" | "cancel" | "forget" | "lap", ...}, with
           the descriptors of a run                                                       produces  one request at a time
 produces  a list of answers, in the order of their requests
 
-The judge may send the next requests while a run goes on, so that no run waits for the judge; a cancel then means the
-run in hand and all that wait behind it. Every request is answered exactly once. Waking the judge costs more than most
-answers do, so one that it can wait for is held until the next is there, until there is nothing to do, or until a look
-at a run that takes long.
+The judge may send further requests during a run, so that no run waits for the judge; a cancel then concerns the current
+run and all queued ones. Every request is answered exactly once. Waking the judge costs more than most answers, so an
+answer may be held until the next is ready, until there is nothing to do, or until a check finds that a run takes long.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class OwnerGone(Exception):
 
 
 class Inbox:
-    """What the judge sent. `cancelled` in a request that is handed out says not to start it."""
+    """Messages of the judge. `cancelled` in a returned request means that it must not start."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -52,7 +51,7 @@ class Inbox:
         return self.sock.fileno()
 
     def next(self) -> tuple[Request, list[int]]:
-        """The next run to do; waits for it. Raises OwnerGone."""
+        """Return the next run; waits for it. Raises OwnerGone."""
         while not self.waiting:
             if self._held and not self._poller.poll(0):
                 self.flush()
@@ -61,12 +60,12 @@ class Inbox:
         return self.waiting.popleft()
 
     def take_lap(self) -> Request | None:
-        """The limits of the run in hand from here on, where they have been sent anew: cpu_s and wall_s."""
+        """New limits of the current run, if they were sent: cpu_s and wall_s."""
         lap, self._lap = self._lap, None
         return lap
 
     def answer(self, reply: dict[str, Any], fds: list[int], *, hold: bool) -> None:
-        """Send what came of a run, after what was held; or `hold` it."""
+        """Send the result of a run after the held ones; or `hold` it."""
         self._held.append(reply)
         if fds or not hold or len(self._held) > AHEAD:
             self.flush(fds)
@@ -78,7 +77,10 @@ class Inbox:
             self._held.clear()
 
     def cancelled(self) -> bool:
-        """Read one message, waiting for it: is it a cancel? A request is kept for `next`. Raises OwnerGone."""
+        """Read one message, waiting for it; returns whether it is a cancel.
+
+        A request is kept for `next`. Raises OwnerGone.
+        """
         data, fds = linux.recv_fds_into(self.sock, self._buffer, _FDS_MAX)
         if not data:
             raise OwnerGone

@@ -1,7 +1,7 @@
-"""Where Python programs import from, when that lies under a directory closed to their uid.
+"""Imports of Python programs from a directory that is closed to their uid.
 
-A descriptor of such a directory is opened while we may, and everything is imported through it: who holds it needs no
-permission for the way there, and no capability. What may be read there is Landlock's to say.
+A descriptor of such a directory is opened while that is possible, and everything is imported through it, which needs no
+permission for its path and no capability. Landlock decides what may be read there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Library:
     """`lowest`: the first of its descriptors; a program keeps those from there on."""
 
     def __init__(self, prefixes: Sequence[str] = (), packages: Sequence[str] = ()) -> None:
-        """Reach what is imported of an interpreter and of packages, from here on, in the way that programs can."""
+        """Import from an interpreter and packages, from now on, in the way that programs can."""
         closed = [path for path in _import_roots(prefixes, packages) if not uids.may_enter(path)]
         self._places = dict.fromkeys(closed, "")
         self.lowest = _LOWEST
@@ -41,7 +41,7 @@ class Library:
         sys.path_importer_cache.clear()
 
     def at(self, path: str) -> str:
-        """By which way to reach what lies at `path`."""
+        """Return the path by which to reach `path`."""
         for closed, place in self._places.items():
             if f"{path}/".startswith(f"{closed}/"):
                 return place + path[len(closed) :]

@@ -1,11 +1,11 @@
-"""What the processes of a run hold in memory, as far as /proc tells: no page twice, and none forgotten.
+"""Memory of the processes of a run, as far as /proc reports it: each page once.
 
     resident    private pages, and each process's share of the shared ones
     hidden      shared anonymous memory that is filled and then dropped, or held by a child that never touched it:
-                counted as it is mapped, once however many map it
+                counted by its mapping, once for all processes that map it
     tables      page tables, which reading one byte in every 2 MiB fills
 
-Looked up only as far as it can matter: where all that is mapped is less than the limit, nothing is above it.
+Read only as far as needed: while the sum of all mappings is below the limit, so is the usage.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SHARED: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+ \d+) +/dev/
 
 
 def weigh(pids: list[int], limit_bytes: int) -> int:
-    """Bytes that they hold together, exact where it is more than `limit_bytes` and an estimate below that."""
+    """Return the bytes that they hold together: exact above `limit_bytes`, an estimate below."""
     mapped = resident = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            virtual, touched = read(procfs.at(f"{pid}/statm")).split()[:2]
+            virtual, touched = read_proc_file(procfs.at(f"{pid}/statm")).split()[:2]
             mapped += int(virtual) * _PAGE
             resident += int(touched) * _PAGE
     if mapped <= limit_bytes:
@@ -49,15 +49,17 @@ def weigh(pids: list[int], limit_bytes: int) -> int:
 def _shares(pid: int) -> tuple[int, int]:
     """Of one process: its share of private and file pages, and of shared memory."""
     try:
-        found = {name: int(size) << 10 for name, size in _SHARES.findall(read(procfs.at(f"{pid}/smaps_rollup")))}
+        found = {
+            name: int(size) << 10 for name, size in _SHARES.findall(read_proc_file(procfs.at(f"{pid}/smaps_rollup")))
+        }
     except PermissionError:
-        return int(read(procfs.at(f"{pid}/statm")).split()[1]) * _PAGE, 0
+        return int(read_proc_file(procfs.at(f"{pid}/statm")).split()[1]) * _PAGE, 0
     return found.get(b"Anon", 0) + found.get(b"File", 0), found.get(b"Shmem", 0)
 
 
 def _tables(pid: int) -> int:
     with suppress(OSError):
-        if found := _TABLES.search(read(procfs.at(f"{pid}/status"))):
+        if found := _TABLES.search(read_proc_file(procfs.at(f"{pid}/status"))):
             return int(found[1]) << 10
     return 0
 
@@ -69,11 +71,11 @@ def _hidden(pids: list[int]) -> int:
         own: dict[bytes, int] = {}
         with suppress(OSError):
             try:
-                maps = read(procfs.at(f"{pid}/maps"), _MAPS_MAX)
+                maps = read_proc_file(procfs.at(f"{pid}/maps"), _MAPS_MAX)
             except PermissionError:  # of an executable that cannot be read
                 maps = b""
             if not 0 < len(maps) < _MAPS_MAX:
-                own[b"%d" % pid] = int(read(procfs.at(f"{pid}/statm")).split()[0]) * _PAGE
+                own[b"%d" % pid] = int(read_proc_file(procfs.at(f"{pid}/statm")).split()[0]) * _PAGE
             for start, end, name in _SHARED.findall(maps):
                 own[name] = own.get(name, 0) + int(end, 16) - int(start, 16)
         for name, size in own.items():
@@ -81,8 +83,8 @@ def _hidden(pids: list[int]) -> int:
     return sum(sizes.values())
 
 
-def read(path: str, size: int = 8192) -> bytes:
-    """The first bytes of a file of /proc, which gives a page or so at a time."""
+def read_proc_file(path: str, size: int = 8192) -> bytes:
+    """Return the first bytes of a file of /proc, which yields about a page at a time."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, size)

@@ -1,13 +1,15 @@
-"""Tier A's room: own user, pid, mount, ipc, uts and network namespaces, and a root that holds only tools, read-only.
+"""The environment of tier A: its own user, pid, mount, ipc, uts and network namespaces, and a read-only root with
+tools only.
 
     /usr /bin /lib*, the interpreter's prefix,
     toolchains elsewhere, /box/shared              bind mounts, read-only
-    packages                                       the same; at /box/packages where their own place is one of these
+    packages                                       the same; at /box/packages where their own path is one of these
     /dev                                           null zero full random urandom, links to the standard streams
     /proc                                          this pid namespace only
-    /box/work                                      tmpfs, the one place to write; /tmp and /dev/shm lead to it
+    /box/work                                      tmpfs, the only place to write; /tmp and /dev/shm lead to it
 
-`enter` runs in a process of its own and returns twice: in the waiter, and as pid 1 of the new namespace.
+`enter_namespaces` runs in a process of its own and returns twice: in the waiting parent, and as pid 1 of the new
+namespace.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ WORK: Final = "/box/work"
 SHARED: Final = "/box/shared"
 OLD: Final = "/old"
 _PACKAGES: Final = "/box/packages"
-_OURS: Final = ("/tmp", "/dev", "/proc", "/box", OLD)  # the room has something of its own there
+_OURS: Final = ("/tmp", "/dev", "/proc", "/box", OLD)  # paths where the jail has its own content
 _TOOLS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32")
 _ETC: Final = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _SPACES: Final = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWNET
 
 
-def enter() -> int:
+def enter_namespaces() -> int:
     """Move into new namespaces. Returns the pid of pid 1 to the caller, and 0 to pid 1 itself."""
     uid, gid = os.geteuid(), os.getegid()
-    pool = uids.claim()
+    pool = uids.claim_uid()
     if uid == 0 and pool is None:
         raise PermissionError("root without a uid for programs that no other jail has")
     _unshare_user(uid, gid, pool)
@@ -85,10 +87,10 @@ def build_root(
     shared: str | None = None,
     between: Callable[[], None] | None = None,
 ) -> None:
-    """As pid 1: build the new root under the directory `root`, make it `/`, and let go of the old one.
+    """As pid 1: build the new root under the directory `root`, make it `/`, and detach the old one.
 
-    `tools` are seen at their own places, `packages` at `place` of theirs, `shared` at SHARED. `between` is called when
-    the new root is there, and the old one is still to be seen at OLD.
+    `tools` appear at their own paths, `packages` at their `path_in_jail`, `shared` at SHARED. `between` is called when
+    the new root is there, and the old one still visible at OLD.
     """
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
     linux.mount("tmpfs", root, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=512,mode=755")
@@ -96,7 +98,7 @@ def build_root(
     for path in (*_TOOLS, *_ETC, *interpreter_roots(), *tools):
         _show(root, path)
     for path in packages:
-        _show(root, path, place(path))
+        _show(root, path, path_in_jail(path))
     if shared is not None:
         _bind_directory(shared, root + SHARED)
     _make_dev(root)
@@ -119,7 +121,7 @@ def build_root(
 
 
 def _keepers_view(target: str, flags: int) -> tuple[int, int]:
-    """Of all processes of the room, without a name: for `procfs`."""
+    """A /proc of all processes of the jail, without a path: for `procfs`."""
     linux.mount("proc", target, "proc", flags, "")
     place, last_pid = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), procfs.open_last_pid(target)
     linux.umount(target)
@@ -127,25 +129,25 @@ def _keepers_view(target: str, flags: int) -> tuple[int, int]:
 
 
 def mount_work(work_bytes: int) -> None:
-    """A fresh, empty work directory: a tmpfs of `work_bytes` and 4096 inodes."""
+    """Mount a new, empty work directory: a tmpfs of `work_bytes` and 4096 inodes."""
     data = f"size={work_bytes},nr_inodes=4096,mode=777,gid={PROGRAM_ID}"
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_MGC_VALUE  # the filter lets this mount pass, and no other
     linux.mount("tmpfs", WORK, "tmpfs", flags, data)
 
 
 def interpreter_roots() -> tuple[str, ...]:
-    """Where this interpreter's own files are; nothing of its virtual environment."""
+    """Return the directories of this interpreter's own files, without its virtual environment."""
     return tuple(dict.fromkeys((sys.base_prefix, sys.base_exec_prefix)))
 
 
-def place(path: str) -> str:
-    """Where the directory of a package is in the room: at its own place, unless the room has something of its own."""
+def path_in_jail(path: str) -> str:
+    """Return the path of a package's directory in the jail: its own, unless the jail has something else there."""
     hidden = any(path.startswith(f"{ours}/") for ours in _OURS)
     return f"{_PACKAGES}/{os.path.basename(path)}" if hidden else path
 
 
 def _show(root: str, path: str, at: str | None = None) -> None:
-    """Let `path` be seen under `root`, read-only: at the same place, or at another."""
+    """Mount `path` read-only under `root`, at the same path or another."""
     if at not in (None, path):
         _bind_directory(path, root + str(at))
         return

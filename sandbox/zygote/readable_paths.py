@@ -1,4 +1,4 @@
-"""What of the machine a run may read: what languages need, by name. Not what a user put beside it.
+"""Paths of the machine that a run may read: what languages need, and no files that a user placed beside them.
 
 Of /usr the tools, what they link, include and load, and time zones; of the interpreter the standard library as it is
 when the jail starts, without site-packages; further toolchains and packages as the caller names them.
@@ -25,7 +25,7 @@ _UNUSED: Final = re.compile(r"site-packages|dist-packages|(site|user)customize\.
 
 
 def system() -> list[str]:
-    """Paths of the machine; what is not there is left out."""
+    """Return paths of the machine that exist."""
     found = [*_SYSTEM, *(path for path in _SPLIT if not os.path.islink(path))]
     for folder in ("/usr/lib", "/usr/local/lib", *(["/lib"] if not os.path.islink("/lib") else [])):
         found += [f"{folder}/{name}" for name in _names(folder) if _LIBRARIES.fullmatch(name)]
@@ -33,15 +33,15 @@ def system() -> list[str]:
 
 
 def interpreter() -> list[str]:
-    """Of this interpreter, what a program can import or start."""
+    """Return paths of this interpreter that a program can import or start."""
     home, prefix = _home(), sys.base_prefix
     found = [f"{home}/{name}" for name in _names(home) if not _UNUSED.fullmatch(name)]
     found += [f"{prefix}/lib/{name}" for name in _names(f"{prefix}/lib") if _LOADED.fullmatch(name)]
     return [*found, os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)]
 
 
-def listed() -> list[str]:
-    """Directories whose names may be read, down to the last: an import lists the library's, a linker its own."""
+def listable_directories() -> list[str]:
+    """Return directories whose names may be listed recursively: an import lists the library's, a linker its own."""
     return [path for path in ("/usr/lib", "/lib", _home()) if os.path.exists(path)]
 
 

@@ -1,16 +1,16 @@
-"""One program, many cases: a process that holds what its runs share, and starts each of them, fresh as ever.
+"""A process that holds what all runs of one program share, and starts each run as a fresh process.
 
-    zygote ── template ─┬─ the run in hand
+    zygote ── template ─┬─ the current run
                         └─ spare: forked, confined, waiting for the next run's descriptors
 
-forks     a spare before it is wanted, so that a run starts at once; it rehearses nothing, for what that saves of the
-          wait costs more in all. Template and spares keep the zygote's uid until a
-          run is handed to them, so no program can signal, trace or limit them; they have Landlock, the seccomp filter,
-          the limits and no capability but to become the program.
-spawns    a native program of tier A, with vfork and exec, out of a template that has the program's identity already. A
-          program can kill that one: then its run is done once more, without a template.
+forks     a spare ahead of time, so that a run starts at once. Template and spares keep the zygote's uid until they get
+a
+          run, so no program can signal, trace or limit them; they have Landlock, the seccomp filter, the limits, and
+          only the capability to become the program.
+spawns    a native program of tier A with vfork and exec, out of a template that already has the program's identity. A
+          program can kill that template: then its run is repeated without one.
 
-Neither executes anything of the program itself.
+Neither executes code of the program itself.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from typing import Any, Final, NamedTuple
 from sandbox.kernel import linux, procfs
 from sandbox.pyharness import _runner
 from sandbox.zygote.become_program import (
+    ChildSetup,
     Following,
     Forked,
     Request,
-    Setting,
     become,
     fail,
-    is_native,
+    is_native_request,
     take_on,
-    tool,
+    toolchain_program,
     turn,
 )
-from sandbox.zygote.confine import STREAMS, Confinement, enter, keep_only_identity, plan_rlimits, restrain
-from sandbox.zygote.watch import Child, Outcome, Run, Tribe, end_all
+from sandbox.zygote.confine import STREAMS, Confinement, confine_program, keep_only_identity, plan_rlimits, restrain
+from sandbox.zygote.watch import Child, RunOutcome, Tribe, WatchedRun, end_all
 
-Begin = Callable[[Request, list[int]], Run]
+Begin = Callable[[Request, list[int]], WatchedRun]
 SPARES: Final = 2  # one for the run in hand, one that is forked meanwhile
 _ENDED: Final = struct.Struct("=idq")  # wait status, CPU seconds, peak memory in bytes
 _GO: Final = b"!"
 _GO_FDS: Final = 32
 _SAME: Final = ("mode", "argv", "program", "environment", "harness", "with_tools", "limits")
-"""What all runs of a template have in common; the rest of a run is in its descriptors."""
+"""What all runs of a template share; the rest of a run is in its descriptors."""
 _ROOM: Final = socket.CMSG_SPACE(_GO_FDS * 4)
 _IN_PLACE: Final = struct.pack(f"{STREAMS}i", *range(STREAMS))
 _IN_PLACE_BYTES: Final = len(_IN_PLACE)
@@ -68,12 +68,12 @@ def possible(how: Confinement) -> bool:
 class Starter:
     """Starts runs: from the program's template if it has one or is worth one, else in a fork of the zygote."""
 
-    def __init__(self, setting: Setting, tribe: Tribe) -> None:
+    def __init__(self, setting: ChildSetup, tribe: Tribe) -> None:
         self.setting, self.tribe = setting, tribe
         self.template: Template | None = None
         self.possible = possible(setting.how)
 
-    def begin(self, request: Request, fds: list[int]) -> Run:
+    def begin(self, request: Request, fds: list[int]) -> WatchedRun:
         """Start the program."""
         left = request["series"][1]
         if self.template is not None and not self.template.fits(request):
@@ -85,9 +85,9 @@ class Starter:
         self.template.go(fds)
         return self.template
 
-    def fork(self, request: Request, fds: list[int]) -> Run:
+    def fork(self, request: Request, fds: list[int]) -> WatchedRun:
         """Start the program without a template."""
-        rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native(request))
+        rlimits = plan_rlimits(self.setting.how, request["limits"], native=is_native_request(request))
         procfs.scatter_pids()
         child = os.fork()
         if child == 0:
@@ -95,17 +95,17 @@ class Starter:
         return Child(child, self.tribe)
 
     def forget(self) -> None:
-        """The template's program is done with."""
+        """The template's program will not run again."""
         if self.template is not None:
             self.template.close()
             self.template = None
 
 
 class Template:
-    """The zygote's hold on one. It is a `watch.Run`, for the one run that is in hand."""
+    """The zygote's handle of a template. It is a `watch.WatchedRun`, for the current run."""
 
-    def __init__(self, request: Request, fds: list[int], setting: Setting, tribe: Tribe) -> None:
-        """Fork it, from the request of its first run. `series` says whose it is and how many runs are expected."""
+    def __init__(self, request: Request, fds: list[int], setting: ChildSetup, tribe: Tribe) -> None:
+        """Fork it for the request of its first run. `series`: the program, and how many runs are expected."""
         self.key, left = request["series"]
         self.same = {name: request[name] for name in _SAME}
         self.tribe = tribe
@@ -125,7 +125,7 @@ class Template:
         os.close(reports)
 
     def fits(self, request: Request) -> bool:
-        """It can do this run."""
+        """Return whether it can do this run."""
         same = all(request[name] == value for name, value in self.same.items())
         return self.alive and self.key == request["series"][0] and same
 
@@ -136,7 +136,7 @@ class Template:
             socket.send_fds(self._runs, [_GO], fds)
 
     def fileno(self) -> int:
-        """Readable when the run in hand has ended, or the template has."""
+        """A descriptor that becomes readable when the current run or the template has ended."""
         return self._reports
 
     def members(self) -> list[int]:
@@ -149,8 +149,8 @@ class Template:
         except ProcessLookupError:
             return False
 
-    def end(self, outcome: Outcome) -> None:
-        """Take in the run's end; where it was ended, or left something behind, nothing stays, template included."""
+    def end(self, outcome: RunOutcome) -> None:
+        """Record the run's end; if the run was ended, or left processes behind, the template is ended too."""
         report = b""
         if not outcome.cause:
             with suppress(ConnectionResetError):
@@ -170,11 +170,11 @@ class Template:
         return list(map(int, text.split()))
 
     def close(self) -> None:
-        """End it and its spares; nothing may be in hand."""
+        """End it and its spares; there must be no current run."""
         if self.alive:
-            self._tear_down(Outcome())
+            self._tear_down(RunOutcome())
 
-    def _tear_down(self, outcome: Outcome) -> None:
+    def _tear_down(self, outcome: RunOutcome) -> None:
         """The template dies first, so that no spare is forked any more; all that it had are our children then."""
         self.alive = False
         os.kill(self.pid, signal.SIGKILL)
@@ -196,13 +196,13 @@ class _Ends(NamedTuple):
 
 
 def _serve(given: list[Any]) -> Following:
-    """In the template: start runs, and tell how each ended. It lets go of what a spare would else have to free."""
+    """In the template: start runs, and report how each ended. Frees what a spare would otherwise have to free."""
     request, fds, setting, ends, left = given
     given.clear()
     request = {**request, "files": ()}  # those are looked at once, by the run that they were placed for
     try:
         linux.die_with_parent()
-        native = is_native(request)
+        native = is_native_request(request)
         if native and setting.how.tier == "A":
             _spawn_all(request, fds, setting, ends)
             os._exit(0)
@@ -224,7 +224,7 @@ def _serve(given: list[Any]) -> Following:
     os._exit(0)
 
 
-def _plan_spare(setting: Setting, ends: _Ends, code: types.CodeType | None) -> Following:
+def _plan_spare(setting: ChildSetup, ends: _Ends, code: types.CodeType | None) -> Following:
     """What a spare does for a Python program, with all that it needs looked up."""
     how = setting.how
     os.closerange(0, STREAMS)  # where a run's descriptors will lie, as they are the lowest
@@ -233,11 +233,11 @@ def _plan_spare(setting: Setting, ends: _Ends, code: types.CodeType | None) -> F
     return _await_python, [*ends, setting, (how.work, how.uid, how.library, how.tier != "A"), [code]]
 
 
-def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) -> None:
+def _spawn_all(request: Request, fds: list[int], setting: ChildSetup, ends: _Ends) -> None:
     """With the program's identity, which counts us as one of its processes."""
     limits = {**request["limits"], "processes": request["limits"]["processes"] + 1}
     restrain(setting.how, plan_rlimits(setting.how, limits, native=True), native=True)
-    enter(setting.how, (), tool=tool(request))
+    confine_program(setting.how, (), tool=toolchain_program(request))
     while True:
         for fd in fds:
             os.close(fd)
@@ -249,7 +249,7 @@ def _spawn_all(request: Request, fds: list[int], setting: Setting, ends: _Ends) 
         _report(ends.reports, status, usage)
 
 
-def _spawn(request: Request, fds: list[int], setting: Setting) -> int:
+def _spawn(request: Request, fds: list[int], setting: ChildSetup) -> int:
     path = request["argv"][0] if request["program"] is None else f"/proc/self/fd/{fds[request['program']]}"
     streams = fds[: 5 if request["harness"] else 3]
     actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(streams)]
@@ -283,10 +283,10 @@ def _keep_spares(reports: int, left: int) -> bool:
 
 
 def _await_python(given: list[Any]) -> Following:
-    """In a spare: wait for a run, then be it. It ends when no run will come, for then the other end is closed.
+    """In a spare: wait for a run, then become it.
 
-    In few words, for each object that is touched here lies on a page that is copied for that. Its streams come where
-    they belong.
+    It ends when the other end is closed, since no run will come. The code is terse because each object that it touches
+    lies on a page that is then copied.
     """
     runs, reports, setting, identity, codes = given
     try:
@@ -300,7 +300,7 @@ def _await_python(given: list[Any]) -> Following:
         take_on(*identity)
     except BaseException as error:
         fail(setting, error)
-    return _runner.run, codes
+    return _runner.run_job, codes
 
 
 def _await_native(given: list[Any]) -> Following:

@@ -1,8 +1,8 @@
-"""The enforcer's eyes: what the processes of one run use, and their end.
+"""Watch and end the processes of one run, and enforce its limits.
 
-The watcher is the parent of the run and lives in its pid namespace, or is its subreaper: nothing of the run can leave
-its sight. It measures CPU and memory over all processes, kills at a limit, records which limit it was, and returns
-only when every process is dead and reaped.
+The watcher is the parent of the run and pid 1 of its namespace, or its subreaper, so no process of the run can escape
+it. It measures CPU and memory over all processes, kills at a limit, records which limit it was, and returns only when
+every process is dead and reaped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from sandbox.kernel import procfs, seccomp
 from sandbox.zygote.disk import Disk
 from sandbox.zygote.inbox import Inbox
-from sandbox.zygote.memory_usage import read, weigh
+from sandbox.zygote.memory_usage import read_proc_file, weigh
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _CPUS: Final = os.cpu_count() or 1 << 20
@@ -31,11 +31,11 @@ _PREPARED_S: Final = 0.25  # of a group's CPU time, what the runs to come may ha
 
 Members = Callable[[], list[int]]
 Spent = Callable[[], float]
-"""CPU seconds of a run, of children that nobody waited for as well, and of what is prepared beside it."""
+"""Counts the CPU seconds of a run, including children that were not waited for and preparations beside it."""
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How one run ended.
 
     `cause` is what was enforced: cpu, wall, memory, output, disk, processes, cancelled, "security: <system call>", or
@@ -53,16 +53,16 @@ class Outcome:
 
     @property
     def ended(self) -> bool:
-        """False when nobody could say how: whoever knew was killed."""
+        """False when the end is unknown: the process that knew it was killed."""
         return self.cause is not None or self.signal is not None or self.exit_code is not None
 
     def add(self, cpu_s: float, memory_bytes: int) -> None:
-        """What one more process of the run used."""
+        """Add the usage of one more process of the run."""
         self.cpu_s += cpu_s
         self.memory_bytes = max(self.memory_bytes, memory_bytes)
 
     def set_status(self, status: int) -> None:
-        """The program's own end, as wait(2) tells it."""
+        """Record the program's own end, as wait(2) reports it."""
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
         else:
@@ -79,8 +79,8 @@ class Tribe:
     """True when `kill` cannot be outrun by a fork."""
 
 
-class Run(Protocol):
-    """A program that has begun: a direct child of ours, or a template's."""
+class WatchedRun(Protocol):
+    """A running program: a direct child of this process, or of a template."""
 
     def fileno(self) -> int:
         """Readable when the program has ended."""
@@ -88,12 +88,12 @@ class Run(Protocol):
     def members(self) -> list[int]:
         """The processes of the run."""
 
-    def end(self, outcome: Outcome) -> None:
-        """Take in what it used, and leave no process of it."""
+    def end(self, outcome: RunOutcome) -> None:
+        """Record its usage, and end all its processes."""
 
 
 class Child:
-    """A program that is our own child."""
+    """A program that is a child of this process."""
 
     def __init__(self, pid: int, tribe: Tribe) -> None:
         self.pid, self.tribe = pid, tribe
@@ -103,22 +103,22 @@ class Child:
     def fileno(self) -> int:
         return self.pidfd
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: RunOutcome) -> None:
         os.close(self.pidfd)
         end_all(self.tribe, outcome, {self.pid: True})
 
 
 def watch(
-    run: Run,
+    run: WatchedRun,
     limits: dict[str, Any],
     outputs: list[int],
     inbox: Inbox,
     listener: int | None = None,
     disk: Disk | None = None,
     spent: Spent | None = None,
-) -> Outcome:
-    """Wait for the run under `limits`, then end all that it started. `listener` tells of forbidden calls."""
-    outcome = Outcome()
+) -> RunOutcome:
+    """Wait for the run under `limits`, then end all its processes. `listener` reports forbidden calls."""
+    outcome = RunOutcome()
     start = time.monotonic()
     try:
         outcome.cause = _wait(run, limits, outputs, inbox, listener, disk, spent)
@@ -133,7 +133,7 @@ def watch(
 
 
 def _wait(
-    run: Run,
+    run: WatchedRun,
     limits: dict[str, Any],
     outputs: list[int],
     inbox: Inbox,
@@ -141,7 +141,7 @@ def _wait(
     disk: Disk | None,
     spent: Spent | None,
 ) -> str | None:
-    """Until the program ends (None), or the limit that it broke."""
+    """Wait until the program ends (None), or return the limit that it exceeded."""
     poller = select.poll()
     ended, asked = run.fileno(), inbox.fileno()
     poller.register(ended, select.POLLIN)
@@ -178,7 +178,7 @@ def _wait(
 
 
 class _Clock:
-    """The limits of a run, or of what has begun in it last, and until when it may go on."""
+    """The current limits of a run, and its deadline."""
 
     def __init__(self, limits: dict[str, Any], starved_s: float = 0.0) -> None:
         self.limits, self.starved_s, self.start = limits, starved_s, time.monotonic()
@@ -192,16 +192,19 @@ class _Clock:
 
 
 def _starved_s(members: list[int]) -> float:
-    """Seconds that the run was ready and the machine gave it no core: not the program's fault, so not on its clock."""
+    """Seconds in which the run was ready and had no core: not the program's fault, so not counted."""
     waits = [0.0]
     for pid in members:
         with suppress(OSError, ValueError, IndexError):
-            waits.append(int(read(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
+            waits.append(int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[1]) / 1e9)
     return max(waits)
 
 
 def _exceeded(limits: dict[str, Any], cpu_s: float, memory_bytes: int, tasks: int, outputs: list[int]) -> str | None:
-    """Where the kernel counts a run's tasks apart from all others, it refuses more of them; elsewhere we cap them."""
+    """Return whether the run has too many tasks.
+
+    Where the kernel counts a run's tasks separately, it refuses more itself.
+    """
     if tasks > limits["processes"]:  # before the memory that so many take
         return "processes"
     if memory_bytes > limits["memory_bytes"]:
@@ -223,19 +226,19 @@ def _use(members: list[int]) -> tuple[float, int]:
 
 
 def _use_of(pid: int) -> tuple[float, int]:
-    fields = read(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
+    fields = read_proc_file(procfs.at(f"{pid}/stat")).rpartition(b")")[2].split()
     waited_for = (int(fields[13]) + int(fields[14])) * _TICK_S
     cpu_s = (int(fields[11]) + int(fields[12])) * _TICK_S
     with suppress(OSError, ValueError, IndexError):  # its first thread's, in nanoseconds
-        cpu_s = max(cpu_s, int(read(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
+        cpu_s = max(cpu_s, int(read_proc_file(procfs.at(f"{pid}/schedstat")).split()[0]) / 1e9)
     return cpu_s + waited_for, int(fields[17])
 
 
-def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
-    """Kill and reap until there is nothing left; CPU and memory are summed over all of the run's that is reaped.
+def end_all(tribe: Tribe, outcome: RunOutcome, known: dict[int, bool]) -> None:
+    """Kill and reap all processes of the run, and add up their CPU time and memory.
 
-    known: True for the program's own process, False for what does not belong to the run. Who is not named there was
-    left behind by the program.
+    known: True for the program's own process, False for processes that do not belong to the run; others were left
+    behind by the program.
     """
     while not _reap(outcome, known, os.WNOHANG):
         tribe.kill()
@@ -245,8 +248,11 @@ def end_all(tribe: Tribe, outcome: Outcome, known: dict[int, bool]) -> None:
             time.sleep(0.001)
 
 
-def _reap(outcome: Outcome, known: dict[int, bool], flags: int) -> bool:
-    """Take in what has ended (flags 0: wait for it). True when no child is left: orphans become our children."""
+def _reap(outcome: RunOutcome, known: dict[int, bool], flags: int) -> bool:
+    """Reap what has ended (flags 0: wait for it).
+
+    True when no child is left: orphans become children of this process.
+    """
     while True:
         try:
             pid, status, usage = os.wait4(-1, flags)
@@ -265,7 +271,7 @@ def _reap(outcome: Outcome, known: dict[int, bool], flags: int) -> bool:
 
 
 def namespace_tribe() -> Tribe:
-    """Tier A: all of this pid namespace but pid 1, which is us. The kernel's kill(-1) is atomic against fork."""
+    """Tier A: all of this pid namespace except pid 1, this process. The kernel's kill(-1) is atomic against fork."""
 
     def members() -> list[int]:
         return [int(name) for name in os.listdir(procfs.at("")) if name.isdigit() and name != "1"]
@@ -276,8 +282,8 @@ def namespace_tribe() -> Tribe:
 def uid_tribe(uid: int, killer: int | None) -> Tribe:
     """Tier B as root: all processes of a uid that only this jail uses, killed by one process that takes that uid.
 
-    Its real uid is `killer`, which nobody else has: so it may signal them, and none of them may stop it. Without such
-    a uid, they are searched for.
+    Its real uid is `killer`, which no other process has: it may signal them, and none of them can stop it. Without such
+    a uid they are searched in /proc.
     """
     if killer is None:
         return searched_tribe()
@@ -292,34 +298,39 @@ def uid_tribe(uid: int, killer: int | None) -> Tribe:
                 os._exit(0)
         os.waitpid(pid, 0)
 
-    return Tribe(descendants, kill, atomic=False)
+    return Tribe(descendant_pids, kill, atomic=False)
 
 
 def domain_tribe() -> Tribe:
-    """Tier B without root: our Landlock domain scopes signals, so kill(-1) reaches only our descendants."""
-    return Tribe(descendants, lambda: _kill(-1), atomic=True)
+    """Tier B without root: the Landlock domain scopes signals, so kill(-1) reaches only descendants."""
+    return Tribe(descendant_pids, lambda: _kill(-1), atomic=True)
 
 
 def searched_tribe() -> Tribe:
-    """Descendants, as /proc lists them; stopped first, so that they cannot fork while we count. Tier C has no other."""
+    """Descendants, as /proc lists them; stopped first, so that they cannot fork during the search.
+
+    The only way in tier C.
+    """
 
     def kill() -> None:
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in descendants():
+            for pid in descendant_pids():
                 _kill(pid, number)
 
-    return Tribe(descendants, kill, atomic=False)
+    return Tribe(descendant_pids, kill, atomic=False)
 
 
-def descendants(root: int | None = None) -> list[int]:
-    """Of `root`, by default of this process."""
+def descendant_pids(root: int | None = None) -> list[int]:
+    """Return the pids of all descendants of `root`, by default of this process."""
     found: list[int] = []
     queue = [os.getpid() if root is None else root]
     while queue:
         pid = queue.pop()
         try:
             for thread in os.listdir(procfs.at(f"{pid}/task")):
-                queue += [int(item) for item in read(procfs.at(f"{pid}/task/{thread}/children"), 1 << 20).split()]
+                queue += [
+                    int(item) for item in read_proc_file(procfs.at(f"{pid}/task/{thread}/children"), 1 << 20).split()
+                ]
         except (OSError, ValueError):
             continue
         found.append(pid)
@@ -327,7 +338,7 @@ def descendants(root: int | None = None) -> list[int]:
 
 
 def is_ending(pid: int) -> bool:
-    """Every thread of the process has begun to end, or it is gone."""
+    """Return whether every thread of the process is exiting, or the process is gone."""
     try:
         return all(_ends(procfs.at(f"{pid}/task/{thread}/stat")) for thread in os.listdir(procfs.at(f"{pid}/task")))
     except OSError:
@@ -336,7 +347,7 @@ def is_ending(pid: int) -> bool:
 
 def _ends(stat: str) -> bool:
     try:
-        return bool(int(read(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
+        return bool(int(read_proc_file(stat).rpartition(b")")[2].split()[6]) & _PF_EXITING)
     except OSError:
         return True
 

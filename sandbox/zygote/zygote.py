@@ -1,11 +1,11 @@
 """The process inside the jail that runs programs: warm, trusted, pid 1 in tier A. It runs no program's code itself.
 
-consumes  run requests from the judge, with descriptors for all data; produces one Outcome per request
-waits for the control socket, or for the run in hand; woken by either, and dies when the socket closes
+consumes  run requests from the judge, with descriptors for all data; produces one RunOutcome per request
+waits for the control socket, or for the current run; woken by either, and dies when the socket closes
 
 Started by exec with a clean environment; enters its jail once (`enter`); then forks a child per run, which confines
-itself and becomes the program (`child`), while we watch (`watch`). A program with many cases gets a process that forks
-for it (`template`).
+itself and becomes the program (`become_program`), while this process watches (`watch`). A program with many cases gets
+a process that forks for it (`template`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from sandbox.kernel import cgroup, linux
 from sandbox.zygote import files, guard, template, watch
-from sandbox.zygote.become_program import Forked, Setting, live
+from sandbox.zygote.become_program import ChildSetup, Forked, live
 from sandbox.zygote.confine import STREAMS, high
-from sandbox.zygote.enter import Entered, enter, moved, reach_library, warm_up
+from sandbox.zygote.enter import Entered, enter_jail, packages_are_moved, reach_library, warm_up
 from sandbox.zygote.inbox import AHEAD, Inbox, OwnerGone, Request
 
 _OWN_BYTES: Final = 128 << 20  # of the zygote, of templates and spares, and of the outputs that are being read
@@ -36,9 +36,8 @@ def main() -> None:
 
 
 def _keep(_: list[Any]) -> None:
-    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show, whose.
-
-    What more to show is JSON. A directory that is our "own", not "given" to us, is removed by our guard if we cannot.
+    """argv: control descriptor, tier, jail directory, parent pid, bytes of the work directory, what to show (JSON),
+    owner. A directory that is "own", not "given", is removed by the guard if this process cannot.
     """
     fd, tier, directory, parent, work_bytes, more, whose = sys.argv[1:]
     show = json.loads(more)
@@ -49,29 +48,29 @@ def _keep(_: list[Any]) -> None:
     _reserve()
     linux.die_with_parent(int(parent))
     try:
-        group = None if tier == "C" else cgroup.join(show["group"])
+        group = None if tier == "C" else cgroup.join_new_cgroup(show["group"])
         library = reach_library(tier, show["packages"])
-        if not (tier == "A" and moved(show["packages"])):
+        if not (tier == "A" and packages_are_moved(show["packages"])):
             warm_up(show["packages"], library)
-        keeper = Keeper(control, enter(tier, directory, int(parent), int(work_bytes), control, show, library))
-        keeper.use(group, int(work_bytes))
-        keeper.prove()
+        loop = RequestLoop(control, enter_jail(tier, directory, int(parent), int(work_bytes), control, show, library))
+        loop.use(group, int(work_bytes))
+        loop.prove()
     except (OSError, AssertionError, ImportError) as error:
         control.send(json.dumps([{"error": f"{type(error).__name__}: {error}"}]).encode())
         return
-    control.send(json.dumps([{"tier": tier, "mechanisms": keeper.mechanisms, "ahead": keeper.ahead}]).encode())
-    keeper.serve()
+    control.send(json.dumps([{"tier": tier, "mechanisms": loop.mechanisms, "ahead": loop.ahead}]).encode())
+    loop.serve()
 
 
 def _reserve() -> None:
-    """Occupy the descriptors that a program gets, so that nothing we receive can lie there."""
+    """Occupy the descriptors that a program gets, so that no received descriptor lies there."""
     fd = 0
     while fd < STREAMS:
         fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     os.close(fd)
 
 
-class Keeper:
+class RequestLoop:
     """Runs requests one after the other in the jail that it has entered."""
 
     def __init__(self, control: socket.socket, entered: Entered) -> None:
@@ -80,7 +79,7 @@ class Keeper:
         self.renew = entered.renew
         self.listener = entered.listener
         self.disk = entered.disk
-        self.mechanisms = entered.mechanisms + ["told calls"] * (self.listener is not None)
+        self.mechanisms = entered.mechanisms + ["reported calls"] * (self.listener is not None)
         if how.uid is not None and os.geteuid() == 0:
             os.setgroups([])
             os.setresgid(how.uid, how.uid, how.uid)
@@ -88,15 +87,15 @@ class Keeper:
         environment = _environment(how.work)
         os.environ.clear()
         os.environ.update(environment)
-        self.complaint, voice = map(high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
-        self.setting = Setting(how, environment, voice)
+        self.complaint, error_fd = map(high, os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK))
+        self.setting = ChildSetup(how, environment, error_fd)
         self.starter = template.Starter(self.setting, entered.tribe)
-        self.group: cgroup.Group | None = None
+        self.group: cgroup.Cgroup | None = None
         self.spare_bytes = 0
         self.untouched = self._look()
 
-    def use(self, group: cgroup.Group | None, work_bytes: int) -> None:
-        """Limit all runs by `group`, whose memory is also that of the work directory, of the outputs, and ours."""
+    def use(self, group: cgroup.Cgroup | None, work_bytes: int) -> None:
+        """Limit all runs by `group`, whose memory includes the work directory, the outputs, and this process."""
         if group is not None:
             self.group, self.spare_bytes = group, work_bytes + _OWN_BYTES
             self.mechanisms.append(f"cgroup v{group.version}")
@@ -109,16 +108,10 @@ class Keeper:
         return AHEAD if self.starter.possible else 0
 
     def prove(self) -> None:
-        """Run one child that tries to break out. Raises AssertionError naming what was open."""
+        """Run one child that tries to break out. Raises AssertionError that names what was possible."""
         if self.setting.how.tier == "C":
             return
-        limits = {
-            "cpu_s": 5,
-            "wall_s": 10,
-            "memory_bytes": 512 << 20,
-            "stack_bytes": 8 << 20,
-            "output_bytes": 1 << 20,
-        }
+        limits = {"cpu_s": 5, "wall_s": 10, "memory_bytes": 512 << 20, "stack_bytes": 8 << 20, "output_bytes": 1 << 20}
         limits |= {"headroom_bytes": 64 << 20, "address_space": True}
         limits |= {"file_bytes": 1 << 20, "processes": 16, "open_files": 64}
         request: Request = {"mode": "probe", "limits": limits, "outputs": [], "files": [], "collect": None}
@@ -129,7 +122,7 @@ class Keeper:
         assert not fds
         assert not reply["error"], reply["error"]
         if self.listener is not None:  # its last act is a forbidden call, which must be told and be its end
-            assert reply["cause"] == "security: unshare", f"a forbidden call was not told: {reply}"
+            assert reply["cause"] == "security: unshare", f"a forbidden call was not reported: {reply}"
         else:
             assert reply["exit_code"] == 0, f"the proof of confinement ended with {reply}"
 
@@ -145,16 +138,19 @@ class Keeper:
             except OwnerGone:
                 return
             except OSError as error:  # who runs here next would pay for it: say why, and end
-                self.inbox.answer(_reply(watch.Outcome(), f"{type(error).__name__}: {error}"), [], hold=False)
+                self.inbox.answer(_reply(watch.RunOutcome(), f"{type(error).__name__}: {error}"), [], hold=False)
                 return
             self.inbox.answer(reply, out, hold=request["hold"] and reply["cause"] is None)
             for fd in (*fds, *out):
                 os.close(fd)
 
     def run(self, request: Request, fds: list[int]) -> tuple[dict[str, Any], list[int]]:
-        """One run, from files placed to nothing left. The reply's `error` is our fault, never the program's."""
+        """Do one run, from writing its files to the removal of everything it left.
+
+        The reply's `error` is a failure of the sandbox.
+        """
         if "cancelled" in request:
-            return _reply(watch.Outcome("cancelled")) | {"gathered": []}, []
+            return _reply(watch.RunOutcome("cancelled")) | {"gathered": []}, []
         outcome = self._attempt(request, fds, self.starter.begin)
         if not outcome.ended:  # somebody ended the template; what it complained of is the same somebody's doing
             self._complaint()
@@ -168,9 +164,9 @@ class Keeper:
         complaint = "" if outcome.exit_code == 0 else self._complaint()  # who complains does not end well
         return _reply(outcome, complaint) | {"gathered": found}, out
 
-    def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.Outcome:
+    def _attempt(self, request: Request, fds: list[int], begin: template.Begin) -> watch.RunOutcome:
         for name, offset, size in request["files"]:
-            files.place(self.setting.how.work, name, fds[request["packed"]], offset, size)
+            files.write_file(self.setting.how.work, name, fds[request["packed"]], offset, size)
         if request["gather"] is not None:
             files.open_to_all(self.setting.how.work, request["gather"])
         outputs = [fds[index] for index in request["outputs"]]
@@ -208,7 +204,7 @@ class Keeper:
         if self._look() != self.untouched or os.listdir(work):
             self.renew()
             if os.listdir(work) or self._look()[:2] != self.untouched[:2]:
-                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was")
+                raise OSError(errno.ENOTEMPTY, f"{work} is not as it was before the run")
         self.untouched = self._look()
 
     def _look(self) -> tuple[int, ...]:
@@ -251,5 +247,5 @@ def _rewind(stdin: int, *outputs: int) -> None:
         os.lseek(fd, 0, os.SEEK_SET)
 
 
-def _reply(outcome: watch.Outcome, error: str = "") -> dict[str, Any]:
-    return {**{name: getattr(outcome, name) for name in watch.Outcome.__slots__}, "error": error}
+def _reply(outcome: watch.RunOutcome, error: str = "") -> dict[str, Any]:
+    return {**{name: getattr(outcome, name) for name in watch.RunOutcome.__slots__}, "error": error}

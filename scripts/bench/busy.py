@@ -22,7 +22,7 @@ from _shared import CONFIG, argument_parser, rows_of
 import overlap
 from overlap.config import Config, load_config
 from overlap.core import Batch
-from overlap.learner import DeepSpeedLearner
+from overlap.learner import ProcessLearner
 from overlap.policy import resolve_policy
 
 LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"
@@ -62,7 +62,7 @@ def batch_of(cfg: Config, version: int) -> Batch:
 async def learner_steps(cfg: Config, scratch: Path, pairs: int) -> tuple[list[float], list[float], float]:
     """Seconds of the steps in quiet and beside the loop, and the peak memory of a rank, GB."""
     policy = resolve_policy(cfg.model.policy)
-    learner = DeepSpeedLearner(cfg, policy, scratch, log=scratch / "log", total_updates=2 * pairs + 1)
+    learner = ProcessLearner(cfg, policy, scratch, log=scratch / "log", total_updates=2 * pairs + 1)
     found: tuple[list[float], list[float]] = ([], [])
     try:
         await learner.start()

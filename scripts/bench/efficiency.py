@@ -18,7 +18,7 @@ from _load import GENERATE_S, GROUPS, REWARD_S, WORKERS, fake_config, long_tail,
 from _shared import CONFIG, argument_parser
 
 from overlap.clock import now, run_virtual
-from overlap.commands import Parts, run_standalone
+from overlap.commands import ServingParts, run_standalone
 from overlap.config import Config, load_config
 from overlap.core import (
     Batch,
@@ -122,15 +122,15 @@ def on_fakes(steps: int, rounds: int) -> list[str]:
     return report(f"{what}, {cfg.samples_per_step} samples a step", found)
 
 
-async def on_real_parts(parts: Parts, cfg: Config, rounds: int) -> list[str]:
+async def on_real_parts(parts: ServingParts, cfg: Config, rounds: int) -> list[str]:
     found = dict[str, list[Row]]()
     for seed in range(rounds + 1):
         for name, loop in LOOPS.items():
             doors = Doors(Frozen(parts.generator), parts.verifier, Idle())  # type: ignore[arg-type]
-            rows = await played(loop, doors, cfg, parts.prepared.train, seed, cfg.verify.workers)
+            rows = await played(loop, doors, cfg, parts.inputs.train, seed, cfg.verify.workers)
             if seed:  # the engine's first batches are slow
                 found.setdefault(name, []).extend(rows)
-    return report(f"real engine, {parts.prepared.cfg.samples_per_step} samples a step", found)
+    return report(f"real engine, {parts.inputs.cfg.samples_per_step} samples a step", found)
 
 
 def report(what: str, found: dict[str, list[Row]]) -> list[str]:
@@ -159,7 +159,7 @@ def main() -> None:
         return
     cfg = load_config(args.config, [*args.overrides, f"run.steps={args.steps or 2}"])
 
-    async def work(parts: Parts) -> None:
+    async def work(parts: ServingParts) -> None:
         for line in await on_real_parts(parts, cfg, args.rounds):
             parts.console.print(line)
 

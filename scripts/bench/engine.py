@@ -1,4 +1,4 @@
-"""Tokens per second through ``VllmGenerator`` against the bare ``AsyncLLM`` in the same process.
+"""Tokens per second through ``EngineClient``, as the pipeline uses it, against the bare ``AsyncLLM`` inside its host.
 
 Both sides send the same prompts with the same sampling parameters, one request per sample, to the same engine, and each
 response has exactly ``--response-tokens`` tokens: a round is the same work for both. They take turns in going first.
@@ -30,7 +30,7 @@ from _shared import argument_parser
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Generator, Prompt, Request
-from overlap.generate import Host, Replicas, VllmGenerator, serve
+from overlap.generate import EngineClient, EngineHost, Engines, serve_engine
 from overlap.placement import Placement, place_here
 from overlap.policy import resolve_policy
 from overlap.process import RemoteCall
@@ -93,7 +93,7 @@ async def _bench(options: argparse.Namespace, scratch: Path) -> float:
 def _engine(cfg: Config, policy: Path, scratch: Path, placement: Placement | None = None, engine: int = 0) -> Any:
     host = Path(__file__).stem
     seat = {"placement": placement, "engine": engine}
-    return VllmGenerator(cfg, policy, scratch, standalone=True, host=host, **seat)
+    return EngineClient(cfg, policy, scratch, standalone=True, host=host, **seat)
 
 
 async def _replicas(options: argparse.Namespace, cfg: Config, policy: Path, scratch: Path) -> float:
@@ -103,8 +103,10 @@ async def _replicas(options: argparse.Namespace, cfg: Config, policy: Path, scra
     cores = tuple(cpu for seat in several.engines for worker in seat.cores for cpu in worker)
     whole = replace(alone, engines=(replace(alone.engines[0], cores=(cores,)),))
     doors: dict[str, Generator] = {
-        "replicas": Replicas(
-            [_engine(cfg, policy, scratch, several, e) for e in range(options.replicas)], serving=True
+        "replicas": Engines(
+            [functools.partial(_engine, cfg, policy, scratch, several, e) for e in range(options.replicas)],
+            policy=None,
+            serving=True,
         ),
         "one": _engine(cfg, policy, scratch, whole),
     }
@@ -123,7 +125,7 @@ def _through_the_door(generator: Generator) -> Round:
     return one_round
 
 
-def _bare(generator: VllmGenerator, options: argparse.Namespace) -> Round:
+def _bare(generator: EngineClient, options: argparse.Namespace) -> Round:
     async def one_round(requests: list[Request], salt: str) -> int:  # finds no prefix of the door's in the cache
         peer: Any = generator._peer
         prompts = [(request.id, request.prompt.token_ids) for request in requests]
@@ -132,7 +134,7 @@ def _bare(generator: VllmGenerator, options: argparse.Namespace) -> Round:
     return one_round
 
 
-class BenchHost(Host):
+class BenchHost(EngineHost):
     """A host that also answers ``bare``: a round without the door. Its responses never end early."""
 
     async def _do(self, call: RemoteCall) -> Any:
@@ -192,5 +194,5 @@ def _requests(options: argparse.Namespace, number: int) -> list[Request]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1].isdigit():  # the socket of a host
-        serve(BenchHost)
+        serve_engine(BenchHost)
     sys.exit(main())

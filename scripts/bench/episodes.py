@@ -25,9 +25,9 @@ from _inputs import WIDE, episode_config, free
 from _shared import argument_parser
 
 from overlap.core import Prompt, Request, Trajectory
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 from overlap.policy import make_tiny_policy
-from overlap.run import start_set_aside
+from overlap.run import gc_frozen
 from overlap.server import Chat, ChatTemplate, Gateway
 
 TOKENS = 32
@@ -145,12 +145,12 @@ async def main(count: int, turns: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         policy = make_tiny_policy(Path(folder) / "tiny")
-        engine = VllmGenerator(episode_config(policy, count), policy, Path(folder), standalone=True)
+        engine = EngineClient(episode_config(policy, count), policy, Path(folder), standalone=True)
         template = ChatTemplate(AutoTokenizer.from_pretrained(policy))
         try:
             await engine.start()
             await by_chat(engine, template, 8, 1)
-            stack.enter_context(start_set_aside())  # as in a run
+            stack.enter_context(gc_frozen())  # as in a run
             for _ in range(3):
                 rate, watched = await by_chat(engine, template, count, turns)
                 served = await by_gateway(engine, template, count, turns)

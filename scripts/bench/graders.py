@@ -36,7 +36,7 @@ from sandbox.build import Build, Builder, compose
 from sandbox.core import Case, Problem, Program, Verdict
 from sandbox.jail import Jail
 from sandbox.judging import Judge
-from sandbox.languages import find
+from sandbox.languages import find_language
 
 SIZES = (1, 15, 60)
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -292,7 +292,9 @@ def fork_ms(count: int = 300) -> float:
 
 def compiled(judge: Judge, source: str) -> Build:
     case = Case("", "-")
-    return judge.builder.build(judge.jail, compose(find("cpp"), Problem("bench", "stdio", (case,)), source, case))
+    return judge.builder.build(
+        judge.jail, compose(find_language("cpp"), Problem("bench", "stdio", (case,)), source, case)
+    )
 
 
 def compare_native(judge: Judge, rounds: int) -> None:

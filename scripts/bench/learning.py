@@ -166,22 +166,23 @@ def draw(found: dict[str, list[list[dict[str, Any]]]], picture: Path) -> None:
 
 def main() -> None:
     parser = argument_parser(__doc__)
-    parser.add_argument("folder", type=Path, help="of the runs, the table's picture among them")
+    parser.add_argument("folder", type=Path, nargs="?", help="for runs and picture (runs/learning-ARMS)")
     parser.add_argument("--compare", choices=[*ARMS], default="staleness", help="the arms (staleness)")
     parser.add_argument("--steps", type=int, default=20, help=f"steps of each run (20), at least {SMOOTH}")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each arm (3)")
-    parser.add_argument("settings", nargs="*", metavar="section.field=value", help="for all arms")
+    parser.add_argument("settings", nargs="*", metavar="section.field=value", help="for all arms, after FOLDER")
     args = parser.parse_args()
     if args.steps < SMOOTH or args.seeds < 1:
         parser.error(f"--steps={args.steps} --seeds={args.seeds}: use {SMOOTH} steps or more, and a seed or more")
-    args.folder.mkdir(parents=True, exist_ok=True)
+    folder = args.folder or Path(f"runs/learning-{args.compare}")
+    folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, list[list[dict[str, Any]]]] = {}
     for seed in range(args.seeds):
         for arm in ARMS[args.compare]:
-            found.setdefault(arm.name, []).append(train(args.folder, arm, seed, args.steps, args.settings))
+            found.setdefault(arm.name, []).append(train(folder, arm, seed, args.steps, args.settings))
             print(f"{arm.name}, seed {seed}: {curve(found[arm.name][-1]).rewards[-1]:.3f}", flush=True)
     print("\n".join(table(found)))
-    draw(found, args.folder / f"{args.compare}.png")
+    draw(found, folder / f"{args.compare}.png")
 
 
 if __name__ == "__main__":

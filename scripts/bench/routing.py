@@ -26,7 +26,7 @@ from _inputs import WIDE, episode_config, free
 from _shared import argument_parser
 
 from overlap.core import Prompt, Request
-from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+from overlap.generate import EngineClient, Engines
 from overlap.policy import make_tiny_policy
 from overlap.server import Chat, ChatTemplate
 
@@ -92,13 +92,13 @@ async def main(count: int, groups: int, samples: int) -> None:
         policy = make_tiny_policy(Path(folder) / "tiny", layers=6, hidden=512)
         cfg = episode_config(policy, 64)
 
-        def made(index: int) -> Callable[[], VllmGenerator]:
+        def made(index: int) -> Metered:
             scratch = Path(folder) / f"engine-{index}"
             scratch.mkdir()
-            return lambda: VllmGenerator(cfg, policy, scratch, standalone=True)
+            return Metered(EngineClient(cfg, policy, scratch, standalone=True))
 
-        engines = [Metered(SteadyGenerator(made(index), alone=False, tell=print)) for index in range(count)]
-        replicas = Replicas(engines, serving=True)
+        engines = [made(index) for index in range(count)]
+        replicas = Engines([lambda engine=engine: engine for engine in engines], policy=None, serving=True)
         fresh, turns = itertools.count(10**6), itertools.cycle(engines)
         doors = {
             "sticky": Door(replicas.generate),

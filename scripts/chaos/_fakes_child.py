@@ -25,7 +25,7 @@ from overlap.config import Config, load_config
 from overlap.core import Batch, Group, Scored, StepReport
 from overlap.errors import LearnerDiedError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.prepare import Prepared
+from overlap.prepare import RunInputs
 from overlap.run import restarts, training
 
 SMALL = ["rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.eval_samples=0", "data.drop_solved=1"]
@@ -97,11 +97,11 @@ def put_fakes(journal: Path) -> None:
     """In the place of engine, verifier, learner, policy and data."""
     stdout = os.dup(1)  # the run's own goes into its log
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
         policy = scratch / "policy"
         policy.mkdir(exist_ok=True)
         (policy / "config.json").write_text("{}")
-        return Prepared(cfg, task, policy, Tokenizer(), tuple(fake_prompts(31)), ())
+        return RunInputs(cfg, task, policy, Tokenizer(), tuple(fake_prompts(31)), ())
 
     class Generator(FakeGenerator):
         async def start(self) -> None:
@@ -114,9 +114,9 @@ def put_fakes(journal: Path) -> None:
         return FakeVerifier(seed=cfg.run.seed, seconds=some_ms, workers=6, failed=0.05)
 
     training.prepare = prepare
-    overlap.generate.VllmGenerator = generator  # type: ignore[assignment, misc]
+    overlap.generate.EngineClient = generator  # type: ignore[assignment, misc]
     overlap.verify.SandboxVerifier = verifier  # type: ignore[assignment, misc]
-    overlap.learner.DeepSpeedLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
+    overlap.learner.ProcessLearner = lambda cfg, *args, **kwargs: Learner(cfg, journal)  # type: ignore[assignment, misc]
 
 
 def die_at(operation: int, folder: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig, RunConfig
-from overlap.learner import DeepSpeedLearner
+from overlap.learner import ProcessLearner
 from overlap.policy import make_tiny_policy
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
@@ -97,7 +97,7 @@ def _take(policy: Path, scratch: Path, cfg: Config) -> Found:
 
 
 async def _steps(policy: Path, scratch: Path, cfg: Config) -> tuple[list[float], list[Any], float | None]:
-    learner = DeepSpeedLearner(cfg, policy, scratch, log=scratch / "log", total_updates=STEPS)
+    learner = ProcessLearner(cfg, policy, scratch, log=scratch / "log", total_updates=STEPS)
     try:
         await learner.start()
         reports, freed = [], None

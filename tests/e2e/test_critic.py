@@ -19,9 +19,8 @@ from overlap.learner.micro_batch import flatten
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
-import plain_engine  # noqa: E402
+from plain_backend import plain_trainer  # noqa: E402
 
-from overlap.learner.trainer import RankTrainer  # noqa: E402
 from overlap.policy import make_tiny_policy  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -82,8 +81,7 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
         return [told(r.metrics) for r in reports], await learner.logprobs(PROBE)
 
     steps, logprobs = run(policy, tmp_path, cfg, use)
-    plain_engine.install(monkeypatch)
-    expected = RankTrainer(ppo(), policy, policy, torch.device("cpu"), total_updates=10)
+    expected = plain_trainer(monkeypatch, ppo(), policy, total_updates=10)
     for version, found in enumerate(steps):
         same(found, told(expected.step(flatten(batch(version), truncated="bootstrap"))))
     assert logprobs == pytest.approx(expected.logprobs(PROBE), abs=2e-3)

@@ -99,10 +99,14 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
         return bool(status["state"] == "paused" and not status["saving"])
 
     moment(lambda status: status["state"] == "starting")
-    assert ctl(run, "pause") == (0, "the run is starting: it pauses when it has come up, before it takes a step", "")
+    assert ctl(run, "pause") == (
+        0,
+        "the run is starting: it will pause once it has started, before it takes a step",
+        "",
+    )
     status = moment(paused)
     assert (status["step"], status["submitted"]) == (0, 0)
-    assert ctl(run, "resume") == (0, "going on", "")
+    assert ctl(run, "resume") == (0, "resumed", "")
     moment(lambda status: status.get("step", 0) >= 2)
 
     assert ctl(run, "pause")[0] == 0
@@ -117,13 +121,17 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
         if "overlap.learner.rank" in " ".join(child.cmdline()):
             child.send_signal(signal.SIGKILL)
     moment(lambda status: status["state"] == "restarting: 1 of 2")
-    assert ctl(run, "save")[1].startswith("the run is restarting: 1 of 2: it saves when it has come up")
+    assert ctl(run, "save")[1].startswith("the run is restarting: 1 of 2: it will save once it has started")
     again = moment(paused)
     assert (again["step"], again["restarts"], again["checkpoint"]) == (saved["step"], 1, saved["checkpoint"])
 
-    assert ctl(run, "resume") == (0, "going on", "")
+    assert ctl(run, "resume") == (0, "resumed", "")
     moment(lambda status: status["step"] > saved["step"])
-    assert ctl(run, "drain") == (0, "draining: complete steps are learned, then the run ends", "")
+    assert ctl(run, "drain") == (
+        0,
+        "draining: no further prompts are admitted; the run ends when all complete steps are learned",
+        "",
+    )
     _, err = train.communicate(timeout=MOMENT_S)
     assert train.returncode == 0, err
     summary = json.loads((run / "summary.json").read_text())

@@ -16,7 +16,7 @@ from places import SUPPORT
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 from overlap.pipeline.parity import logprob_gaps
 from overlap.process import alive, identify, read_proc, run_name, shared_memory_names
 from overlap.weights import full_tensors
@@ -206,7 +206,7 @@ def test_two_engines_share_a_scratch_each_closes_alone_and_a_killed_one_is_repor
         engines = []
         for core in sorted(os.sched_getaffinity(0))[:2]:  # left alone, both would take the same core
             monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", str(core))
-            engines.append(VllmGenerator(CFG, policy, tmp_path, standalone=True))
+            engines.append(EngineClient(CFG, policy, tmp_path, standalone=True))
             await engines[-1].start()
         monkeypatch.undo()
         one, other = engines[0], engines[-1]
@@ -246,12 +246,12 @@ SCRIPT = """
 import asyncio, pathlib, sys
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 
 async def main():
     cfg = Config(model=ModelConfig(dtype="float32", prompt_tokens=64, response_tokens=8),
                  rollout=RolloutConfig(max_sequences=4, stop=("e",)))
-    generator = VllmGenerator(cfg, pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), standalone=True)
+    generator = EngineClient(cfg, pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), standalone=True)
     trajectory = await generator.generate(Request(0, 0, Prompt("p", (40, 41))))
     print(*generator.pids(), flush=True)
     await asyncio.to_thread(sys.stdin.read)
@@ -326,14 +326,14 @@ def test_what_the_cuda_senders_say_is_what_vllms_engines_understand(bench):
     from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferInitInfo, NCCLWeightTransferUpdateInfo
 
     from overlap.generate.receive import IpcEngine
-    from overlap.weights.cuda import NcclSender, Source
+    from overlap.weights.cuda import NcclSender, TensorSource
 
     tensors = full_tensors(bench.model, 0)
     info = NcclSender(0, 2, "127.0.0.1", 0).prepare(tensors, 1)
     assert NCCLWeightTransferInitInfo(**info["init"]).packed
     assert NCCLWeightTransferUpdateInfo(**info["update"]).names == [name for name, _ in tensors]
     assert NcclSender(1, 2, "127.0.0.1", 0).prepare(tensors, 1) == {}
-    source = Source(tensors)
+    source = TensorSource(tensors)
     assert [(m.name, m.dtype, m.shape) for m in source.metadata()] == [
         (name, tensor.dtype, tuple(tensor.shape)) for name, tensor in source
     ]

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from wide import wide
 from overlap.config import Config, EpisodeConfig, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request, Trajectory
 from overlap.errors import ContextFull
-from overlap.generate import Patience, Replicas, SteadyGenerator, VllmGenerator
+from overlap.generate import EngineClient, Engines, RestartPolicy
 from overlap.pipeline.parity import logprob_gaps
 from overlap.process import read_proc
 from overlap.server import Chat, ChatTemplate
@@ -147,21 +148,19 @@ def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench,
 def test_whichever_engine_is_killed_each_turn_of_an_episode_is_trained_once(bench, tmp_path, kills: int) -> None:
     policy, rng = Path(bench.model.name_or_path), random.Random(kills)
 
-    def steady(number: int) -> SteadyGenerator:
+    def maker(number: int) -> partial[EngineClient]:
         scratch = tmp_path / str(number)
         scratch.mkdir()
-        made = lambda: VllmGenerator(CFG, policy, scratch, standalone=True)  # noqa: E731
-        return SteadyGenerator(made, patience=Patience(restarts=kills), alone=False, serving=True)
+        return partial(EngineClient, CFG, policy, scratch, standalone=True)
 
-    engines = [steady(number) for number in range(2)]
-    replicas = Replicas(engines, serving=True)
+    replicas = Engines([maker(number) for number in range(2)], policy=RestartPolicy(restarts=kills), serving=True)
 
     async def kill() -> None:
         for _ in range(kills):
             await asyncio.sleep(rng.uniform(0.2, 2.0))
-            victim = rng.choice(engines)
+            victim = rng.choice(replicas._slots)
             again = victim.restarts + 1
-            parts = [pid for pid in victim.pids() if b"resource_tracker" not in read_proc(pid, "cmdline")]
+            parts = [pid for pid in victim.engine.pids() if b"resource_tracker" not in read_proc(pid, "cmdline")]
             struck = rng.choice(parts)
             print("killed:", read_proc(struck, "cmdline"), flush=True)
             os.kill(struck, signal.SIGKILL)

@@ -17,7 +17,7 @@ from wide import wide
 from overlap.config import Config
 from overlap.core import Batch, Group, Scored, VersionSpan
 from overlap.errors import ConfigError, LearnerError, RunDirError
-from overlap.learner import DeepSpeedLearner, export_policy
+from overlap.learner import ProcessLearner, export_policy
 from overlap.learner.micro_batch import SplitConfig, flatten, mini_batches
 from overlap.process import Pid, identify
 
@@ -146,7 +146,7 @@ def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of
     assert ("update_kl" in one) == (surrogate != "pg")
 
 
-async def near(learner: DeepSpeedLearner, batch: Batch) -> Batch:
+async def near(learner: ProcessLearner, batch: Batch) -> Batch:
     """The batch as an engine near the learner would have sampled it: off by 0.3 nats, up and down."""
     from dataclasses import replace
 
@@ -295,7 +295,7 @@ def test_a_shard_that_one_rank_cannot_write_is_refused_by_all(policy, tmp_path, 
 @pytest.mark.wide
 def test_a_policy_that_cannot_be_loaded_ends_the_start_with_its_reason(tmp_path):
     async def main():
-        learner = DeepSpeedLearner(config(), tmp_path / "nowhere", tmp_path, total_updates=1)
+        learner = ProcessLearner(config(), tmp_path / "nowhere", tmp_path, total_updates=1)
         try:
             with pytest.raises(ConfigError, match="nowhere"):
                 await learner.start()
@@ -324,11 +324,11 @@ def test_ranks_die_with_a_killed_driver(policy, tmp_path):
         import asyncio, sys, time
         from pathlib import Path
         from overlap.config import Config, LearnConfig, RunConfig
-        from overlap.learner import DeepSpeedLearner
+        from overlap.learner import ProcessLearner
 
         async def main():
             cfg = Config(learn=LearnConfig(ranks=2), run=RunConfig(device="cpu"))
-            learner = DeepSpeedLearner(cfg, Path({str(policy)!r}), Path({str(tmp_path)!r}), total_updates=1)
+            learner = ProcessLearner(cfg, Path({str(policy)!r}), Path({str(tmp_path)!r}), total_updates=1)
             await learner.start()
             print(*learner.pids(), flush=True)
             await learner.wait_dead()

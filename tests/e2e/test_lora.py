@@ -21,9 +21,8 @@ pytest.importorskip("deepspeed")
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
 
-import plain_engine  # noqa: E402
+from plain_backend import plain_trainer  # noqa: E402
 
-from overlap.learner.trainer import RankTrainer  # noqa: E402
 from overlap.policy import make_tiny_policy  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -88,10 +87,9 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(
         return reports, served, await learner.logprobs(PROBE)
 
     reports, served, logprobs = run(policy, tmp_path, cfg, use)
-    plain_engine.install(monkeypatch)
     torch.manual_seed(cfg.run.seed)
     plain_cfg = adapted(updates_per_step=cfg.learn.updates_per_step)
-    expected = RankTrainer(plain_cfg, policy, policy, torch.device("cpu"), total_updates=10)
+    expected = plain_trainer(monkeypatch, plain_cfg, policy, total_updates=10)
     for batch, found in zip(batches, reports, strict=True):
         told = expected.step(flatten(batch))
         assert {n: found[n] for n in ("loss", "kl", "grad_norm")} == pytest.approx(
@@ -179,7 +177,7 @@ def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, g
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype):
     """Its log-probs of what it samples are the learner's, as near as the parity check wants them."""
-    from overlap.generate import VllmGenerator
+    from overlap.generate import EngineClient
     from overlap.pipeline.parity import check_parity
 
     cfg = adapted(dtype=dtype, ranks=2, zero_stage=3, lr=3e-3)
@@ -188,7 +186,7 @@ def test_the_engine_serves_what_the_learner_has_trained(policy, tmp_path, dtype)
     async def use(learner):
         scratch = tmp_path / "engine"
         scratch.mkdir()
-        generator = VllmGenerator(cfg, policy, scratch)
+        generator = EngineClient(cfg, policy, scratch)
         gaps = []
         try:
             await generator.start()

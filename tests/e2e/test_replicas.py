@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from functools import partial
 
 import pytest
 from engine_bench import Bench
@@ -10,7 +11,7 @@ from places import SUPPORT
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
+from overlap.generate import EngineClient, Engines
 from overlap.placement import devices_here, place
 from overlap.process import read_proc, run_name, shared_memory_names
 
@@ -35,9 +36,8 @@ class Flock(Bench):
         self.told, self.sent = [], [set(), set()]
         placement = place(cfg, devices_here("cpu"))
 
-        def steady(index):
-            made = lambda: VllmGenerator(cfg, policy, scratch, host=host, placement=placement, engine=index)  # noqa: E731
-            engine = SteadyGenerator(made, alone=False, tell=self.told.append)
+        def made(index):
+            engine = EngineClient(cfg, policy, scratch, host=host, placement=placement, engine=index)
             generate = engine.generate
 
             async def noting(request):
@@ -47,8 +47,11 @@ class Flock(Bench):
             engine.generate = noting
             return engine
 
-        self.steady = [steady(index) for index in range(2)]
-        return Replicas(self.steady)
+        return Engines([partial(made, index) for index in range(2)], notify=self.told.append)
+
+    @property
+    def slots(self):
+        return self.generator._slots
 
     def sample(self, first):
         asked = [Request(first + g, s, Prompt("p", PROMPT)) for g in range(GROUPS) for s in range(SAMPLES)]
@@ -83,16 +86,16 @@ def test_two_engines_share_the_work_with_one_set_of_weights_and_go_on_when_one_i
         await bench.generator.load(bench.update())
         trajectories = await asyncio.gather(*bench.sample(0))
         probes = await bench.generator.logprobs(PROMPT)
-        return trajectories, probes, [cores_of(engine.pids()) for engine in bench.steady]
+        return trajectories, probes, [cores_of(slot.engine.pids()) for slot in bench.slots]
 
     async def one_killed():
         bench.learn()
         await bench.generator.load(bench.update())
         tasks = bench.sample(10)
         await asyncio.sleep(0.05)
-        os.kill(core_of(bench.steady[1].pids()), signal.SIGKILL)
+        os.kill(core_of(bench.slots[1].engine.pids()), signal.SIGKILL)
         trajectories = await asyncio.gather(*tasks)
-        up = bench.steady[1].restarts
+        up = bench.slots[1].restarts
         await bench.generator.wants_weights()
         await bench.generator.load(bench.update_again())
         bench.sent[1].clear()

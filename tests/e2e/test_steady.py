@@ -10,7 +10,7 @@ from places import SUPPORT
 
 from overlap.config import Config, ModelConfig, RolloutConfig
 from overlap.core import Prompt, Request
-from overlap.generate import SteadyGenerator, VllmGenerator
+from overlap.generate import EngineClient, Engines
 from overlap.process import alive, identify, read_proc, run_name, shared_memory_names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -32,7 +32,7 @@ async def in_flight(steady):
     for group in range(60):  # all may have ended before one is looked at
         samples = [asyncio.create_task(steady.generate(Request(group, i, Prompt("p", PROMPT)))) for i in range(16)]
         while not all(task.done() for task in samples):
-            tokens = await steady._engine._peer.call("sampled")
+            tokens = await steady._slots[0].engine._peer.call("sampled")
             if any(tokens.values()) and sum(not task.done() for task in samples) > CFG.rollout.max_sequences:
                 return samples
     raise AssertionError("no request was in flight")
@@ -41,8 +41,10 @@ async def in_flight(steady):
 class SteadyBench(Bench):
     def make(self, cfg, policy, scratch, host):
         self.told, self.watched = [], []
-        return SteadyGenerator(
-            lambda: VllmGenerator(cfg, policy, scratch, host=host), tell=self.told.append, watch=self.watched.append
+        return Engines(
+            [lambda: EngineClient(cfg, policy, scratch, host=host)],
+            notify=self.told.append,
+            watch=self.watched.append,
         )
 
 

@@ -152,7 +152,7 @@ def test_kept_samples_train_the_same_policy_each_time_without_an_engine(run_dir:
     for name in ("a", "b"):
         done = overlap("train", "--from-rollouts", str(run_dir), f"run.dir={tmp_path / name}", "run.save_every=0")
         assert done.returncode == 0, done.stderr + _log(tmp_path / name)
-        assert "no engine, no verifier, and no parity to check" in done.stderr
+        assert "no engine, no verifier and no parity check" in done.stderr
         weights.append((tmp_path / name / "policy" / "model.safetensors").read_bytes())
         learned.append(_learned(tmp_path / name))
     assert learned[0] == learned[1] == learned[2]

@@ -234,7 +234,7 @@ def test_an_engine_alone_that_cannot_fit_is_refused_before_it_starts(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 2**30)
-    monkeypatch.setattr("overlap.commands.rollout.open_doors", None)  # nothing is opened
+    monkeypatch.setattr("overlap.commands.standalone.open_components", None)  # nothing is opened
     out = tmp_path / "rows.jsonl"
     args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", "--out", str(out)]
     assert cli.main(["rollout", *args]) == 2
@@ -263,7 +263,7 @@ def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alon
     ("args", "message"),
     [
         (["--devices", "1x80"], "use it with --dry-run"),
-        (["--devices", "1x80", "--dry-run", "--resume"], "neither resume nor kept samples"),
+        (["--devices", "1x80", "--dry-run", "--resume"], "without --resume or kept samples"),
         (["--devices", "80", "--dry-run"], "for instance 8x80"),
         (["--devices", "1x80", "--dry-run", "run.device=cpu"], "--devices=1x80 plans for GPUs"),
         (["--devices", "1x80", "--dry-run", "model.policy=/no/such/policy"], "no such directory"),

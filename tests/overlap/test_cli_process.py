@@ -148,7 +148,10 @@ def dry_run(policy: Path, tmp_path: Path, more: str = "", **environment: str) ->
 def test_a_dry_run_whose_output_cannot_be_written_says_so(light_policy: Path, tmp_path: Path) -> None:
     done = dry_run(light_policy, tmp_path, ">/dev/full")
     assert done.returncode == 1
-    assert done.stderr == "overlap: failed: cannot write to stdout: No space left on device; send it elsewhere\n"
+    assert (
+        done.stderr
+        == "overlap: failed: cannot write to stdout: No space left on device; redirect it to another place\n"
+    )
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

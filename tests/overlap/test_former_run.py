@@ -33,7 +33,7 @@ def test_the_samples_of_a_former_run_can_be_learned_from(run: Path, capsys: pyte
 
 def test_the_schedule_of_a_former_run_is_simulated(run: Path, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["replay", "run"]) == 0
-    assert "3 steps" in capsys.readouterr().out
+    assert "2 steps" in capsys.readouterr().out
 
 
 def test_a_former_configuration_says_the_same_as_ever(run: Path) -> None:
@@ -44,6 +44,14 @@ def test_a_former_configuration_says_the_same_as_ever(run: Path) -> None:
     stored = yaml.safe_load((run / "config.yaml").read_text())
     cfg = load_config(stored_config("run"), [])
     assert (cfg.run.steps, cfg.learn.lr) == (stored["run"]["steps"], stored["learn"]["lr"])
+
+
+def test_the_results_that_no_step_had_taken_are_read_from_a_former_checkpoint(run: Path) -> None:
+    from overlap.record import find_checkpoint, load_state
+    from overlap.record.carryover import Carryover
+
+    checkpoint = find_checkpoint(run / "checkpoints", 1)
+    assert len(Carryover.load(checkpoint)) == load_state(checkpoint).carried == 8
 
 
 def test_the_checkpoint_of_a_former_run_is_exported(run: Path) -> None:

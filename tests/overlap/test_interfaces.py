@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from overlap import core, fakes
-from overlap.generate import Replicas, SteadyGenerator, VllmGenerator
-from overlap.learner import DeepSpeedLearner
+from overlap.generate import EngineClient, Engines
+from overlap.learner import ProcessLearner
 from overlap.replay import kept_rollouts as saved
 from overlap.verify import SandboxVerifier
 
@@ -18,15 +18,14 @@ from overlap.verify import SandboxVerifier
 @pytest.mark.parametrize(
     ("protocol", "door"),
     [
-        (core.Generator, VllmGenerator),
-        (core.Generator, SteadyGenerator),
-        (core.Generator, Replicas),
+        (core.Generator, EngineClient),
+        (core.Generator, Engines),
         (core.Generator, saved.SavedGenerator),
         (core.Generator, fakes.FakeGenerator),
         (core.Verifier, SandboxVerifier),
         (core.Verifier, saved.SavedVerifier),
         (core.Verifier, fakes.FakeVerifier),
-        (core.Learner, DeepSpeedLearner),
+        (core.Learner, ProcessLearner),
         (core.Learner, fakes.FakeLearner),
     ],
 )

@@ -15,7 +15,7 @@ from samples import SAMPLES
 
 from overlap.config import load_config
 from overlap.errors import ConfigError
-from overlap.evaluation import AnswerFile, Draw
+from overlap.evaluation import AnswerFile, SamplingOptions
 from overlap.placement import Devices, place
 from overlap.policy import make_tiny_policy, resolve_policy
 from recipes.code_rl import evaluate
@@ -61,7 +61,7 @@ def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr("overlap.generate.VllmGenerator", Never)
+    monkeypatch.setattr("overlap.generate.EngineClient", Never)
 
 
 def problem(number: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def problem(number: int) -> dict[str, Any]:
 
 def recorded(folder: Path, policy: str) -> None:
     """16 answers to each of the 20 problems: the right ones print the sum, the others one more."""
-    law = law_of(CFG, resolve_policy(policy), Draw())
+    law = law_of(CFG, resolve_policy(policy), SamplingOptions())
     rows: list[dict[str, Any]] = [{"answers": 1, "law": law}]
     for number, right in enumerate(RIGHT_OF_16):
         for sample in range(16):
@@ -132,7 +132,7 @@ def test_without_arguments_the_default_policy_answers_the_held_out_problems_that
     assert asked.cfg.model.policy == "smollm2-135m-instruct"
     assert [found.name for found in asked.sets] == [HELD_OUT]
     assert len(read_set(asked.sets[0], asked.cfg).problems.problems) == 32
-    assert (asked.draw, asked.ks, asked.limit) == (Draw(16, 0.6, 0.95), (1, 8), None)
+    assert (asked.draw, asked.ks, asked.limit) == (SamplingOptions(16, 0.6, 0.95), (1, 8), None)
 
 
 def test_another_policy_is_asked_the_same_held_out_problems_where_the_configuration_is_the_default_ones() -> None:
@@ -330,12 +330,12 @@ def test_the_script_calls_the_command() -> None:
 def test_the_law_of_a_policy_is_that_of_its_weights_wherever_they_lie(tmp_path: Path, policy: str) -> None:
     other = make_tiny_policy(tmp_path / "other", seed=1)
     same = make_tiny_policy(tmp_path / "same")
-    laws = [law_of(CFG, path, Draw()) for path in (Path(policy), same, other)]
+    laws = [law_of(CFG, path, SamplingOptions()) for path in (Path(policy), same, other)]
     assert laws[0] == laws[1] != laws[2]
     assert {"temperature": 0.6, "top_p": 0.95}.items() <= laws[0].items()
     file = AnswerFile.open(tmp_path / "answers.jsonl", laws[0])
     file.close()
-    assert AnswerFile.read(tmp_path / "answers.jsonl", laws[1]).law == laws[1]
+    assert AnswerFile.read(tmp_path / "answers.jsonl", laws[1]).settings == laws[1]
 
 
 @pytest.mark.parametrize(("gpus", "parallel"), [(0, 1), (1, 1), (2, 2), (3, 1), (6, 2), (8, 4)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 from rows import OWN, jsonl
 from samples import SAMPLES as CONTEST_SAMPLES
 from samples import Sample
@@ -14,7 +16,7 @@ from samples_assert import ASSERT_SAMPLES
 
 from recipes.code_rl.cases import CONTEST_MODULES, Judging
 from recipes.code_rl.core import Row
-from recipes.code_rl.data import FORMATS, load_problems, reader_of
+from recipes.code_rl.data import FORMATS, format_of, load_problems
 from recipes.code_rl.task import CodeTask
 from sandbox import Judgement, Pool, Problem, Program
 
@@ -45,8 +47,15 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Judgeme
     return asyncio.run(judged())
 
 
-def test_every_format_has_a_sample() -> None:
-    assert {name for name, _, _ in FORMATS} == {sample.format for sample in SAMPLES.values()}
+def test_every_format_has_a_sample_and_a_line_in_the_documents() -> None:
+    """What has been forgotten of a new format is named. A format that an earlier one hides has no sample of its own."""
+    documented = set(re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "data.md").read_text(), re.MULTILINE))
+    columns = {known.columns for known in FORMATS}
+    assert columns - documented == set(), "formats without a line in docs/data.md"
+    assert documented - columns == {"id, split, source"}, "lines in docs/data.md of no format"  # a split file
+    sampled = {format_of(Row("", sample.good)).name for sample in SAMPLES.values()}
+    assert {known.name for known in FORMATS} - sampled == set(), "formats without a sample"
+    assert len(columns) == len({known.name for known in FORMATS}) == len(FORMATS)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -56,8 +65,7 @@ def test_a_row_is_told_by_its_columns_and_a_bad_one_beside_it_is_counted(name: s
     (bad,) = found.left_out
     assert [problem.problem.kind for problem in found.problems] == [sample.kind]
     assert (bad.place, bad.reason) == (f"{tmp_path}/rows.jsonl:2", sample.reason)
-    reader = reader_of(Row("", sample.good))
-    assert sample.format in {format for format, _, taken in FORMATS if taken is reader}
+    assert format_of(Row("", sample.good)).name == sample.format
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -171,7 +171,7 @@ def test_a_dry_run_finds_the_policy_that_a_stage_went_on_with(
     assert command(monkeypatch, Trainer(call0="killed"), *files) == 130
     seen = list[tuple[str, bool]]()
     monkeypatch.setattr(
-        stages, "dry_run", lambda cfg, _, *, resume, with_changes: seen.append((cfg.model.policy, resume))
+        stages, "dry_run", lambda cfg, _, *, resume, with_changes: seen.append((cfg.model.policy, resume)) or ()
     )
     assert command(monkeypatch, Trainer(), *files, "--dry-run") == 0
     assert seen == [(str(exported), True)]

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 from places import SHARED
+from wide import wide
 
 from sandbox import Case, Judgement, Limits, Pool, Problem, Program, Verdict
 
 DATA = SHARED
 LIMITS = Limits(cpu_s=15, wall_s=60)
 SHORT = Limits(cpu_s=2, wall_s=60)
-pytestmark = [
-    pytest.mark.shared,
-    pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here"),
-]
+pytestmark = [pytest.mark.shared, pytest.mark.skipif(not DATA.is_dir(), reason="../shared/data is not here")]
 
 Row = dict[str, Any]
 
@@ -57,6 +55,7 @@ def test_every_humaneval_reference_is_accepted() -> None:
     assert sum(d.weak for d in done) <= 3  # a helper in the prompt, which is the program's here
 
 
+@pytest.mark.wide
 def test_every_mbpp_reference_is_accepted() -> None:
     data = rows("mbpp/mbpp.jsonl")
     done = judge_all((mbpp(row), Program(row["code"].replace("\r", ""))) for row in data)
@@ -64,6 +63,7 @@ def test_every_mbpp_reference_is_accepted() -> None:
     assert sum(d.weak for d in done) <= 1  # a function that is named like a builtin, with nothing that says so
 
 
+@pytest.mark.wide
 def test_an_empty_answer_passes_no_problem() -> None:
     data = rows("humaneval/HumanEval.jsonl.gz")[:40]
     done = judge_all((humaneval(row), Program(source)) for row in data for source in ("", row["prompt"]))
@@ -73,7 +73,7 @@ def test_an_empty_answer_passes_no_problem() -> None:
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("humaneval_seed_starcoder_seed.jsonl", 2),  # recorded as passing, fail on a plain rerun as well
+        wide("humaneval_seed_starcoder_seed.jsonl", 2),  # recorded as passing, fail on a plain rerun as well
         ("mbpp_seed_starcoder_seed.jsonl", 0),
     ],
 )

@@ -15,7 +15,7 @@ def asserts(judge: Judge, source: str, *tests: str, **fields: object) -> Judgeme
 
 
 def is_decisive(test: str, preamble: str = "") -> bool:
-    found = python_asserts.plan(test, preamble)
+    found = python_asserts.plan_asserts(test, preamble)
     return not found.weak or (found.apart is not None and found.apart.decisive)
 
 

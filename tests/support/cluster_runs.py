@@ -9,7 +9,7 @@ from typing import Any
 from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import run_virtual
-from overlap.cluster.nodes import Job
+from overlap.cluster.nodes import NodeJob
 from overlap.cluster.pool import ClusterPool
 from sandbox.core import Case, Judgement, Problem, Program
 
@@ -20,7 +20,7 @@ def program(number: int) -> Program:
     return Program(str(number))
 
 
-def takes(seconds: float) -> Callable[[Job], float]:
+def takes(seconds: float) -> Callable[[NodeJob], float]:
     return lambda job: seconds
 
 

@@ -4,11 +4,11 @@ tokens each of them has.
 
 from typing import Any
 
-from overlap.generate import Host, serve
+from overlap.generate import EngineHost, serve_engine
 from overlap.process import RemoteCall
 
 
-class CountingHost(Host):
+class CountingHost(EngineHost):
     """Looks into vLLM, as no door does."""
 
     async def _do(self, call: RemoteCall) -> Any:
@@ -21,4 +21,4 @@ class CountingHost(Host):
 
 
 if __name__ == "__main__":
-    serve(CountingHost)
+    serve_engine(CountingHost)

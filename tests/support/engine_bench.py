@@ -3,7 +3,7 @@
 import asyncio
 
 from overlap.core import WeightUpdate
-from overlap.generate import VllmGenerator
+from overlap.generate import EngineClient
 from overlap.pipeline.parity import logprob_gaps
 from overlap.weights import full_tensors, open_sender
 
@@ -23,7 +23,7 @@ class Bench:
         self.version = -1
 
     def make(self, cfg, policy, scratch, host):
-        return VllmGenerator(cfg, policy, scratch, host=host)
+        return EngineClient(cfg, policy, scratch, host=host)
 
     def run(self, coroutine):
         async def bounded():

@@ -5,13 +5,13 @@ import select
 import time
 
 from overlap.config import Config, ModelConfig, RolloutConfig
-from overlap.core import Prompt, Request, VersionSpan, WeightUpdate
-from overlap.generate.start import Sample
+from overlap.core import Prompt, Request, Spoken, VersionSpan, WeightUpdate
+from overlap.generate.service import EngineSample
 from overlap.process import ChildProcesses, RemoteFault
 
 CFG = Config(model=ModelConfig(prompt_tokens=8, response_tokens=8), rollout=RolloutConfig(max_sequences=4))
 UPDATE = WeightUpdate(3, "shm", {"path": "", "size": 0, "tensors": []})
-SAMPLE = Sample((5, 6), (-0.5, -0.25), "hi", "stop", (VersionSpan(3, 0, 2),))
+SAMPLE = EngineSample((5, 6), (-0.5, -0.25), "hi", "stop", (VersionSpan(3, 0, 2),))
 
 
 class StubEngine:
@@ -57,7 +57,7 @@ class StubEngine:
     async def resume(self):
         self.calls.append("resume")
 
-    async def replace_weights(self, info, version):
+    async def replace_weights(self, update_info, version):
         self._break()
         self.calls.append(f"version {version}")
 
@@ -66,15 +66,15 @@ class StubEngine:
             self.broken_loads -= 1
             raise RemoteFault("RuntimeError: no such file")
 
-    async def connect(self, meeting):
-        self.calls.append(f"meet {meeting}")
+    async def connect(self, init_info):
+        self.calls.append(f"meet {init_info}")
 
     async def begin_weights(self):
         self.calls.append("begin")
 
-    async def receive_weights(self, info):
+    async def receive_weights(self, update_info):
         self._break()
-        self.calls.append(f"chunk {info}")
+        self.calls.append(f"chunk {update_info}")
 
     async def commit_weights(self, version):
         self.calls.append(f"version {version}")
@@ -94,6 +94,9 @@ class StubEngine:
     async def label(self, version):
         self.calls.append(f"label {version}")
 
+    async def parse(self, text, token_ids, tools):
+        return Spoken(text)
+
     async def prompt_logprobs(self, token_ids, id):
         return [-1.0] * (len(token_ids) - 1)
 
@@ -107,10 +110,16 @@ async def turns(n=10):
         await asyncio.sleep(0)
 
 
-def run(coroutine):
+def run(coroutine, generator=None):
+    """Run for 20 s at most; then the generator is closed, within the same loop."""
+
     async def bounded():
         async with asyncio.timeout(20):
-            return await coroutine
+            try:
+                return await coroutine
+            finally:
+                if generator is not None:
+                    await generator.close()
 
     return asyncio.run(bounded())
 

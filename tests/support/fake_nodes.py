@@ -11,11 +11,22 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from overlap.clock import now
-from overlap.cluster.nodes import BEAT_S, NOTHING, Answer, Facts, Job, Node, NodeLost, NodeRefused, NodeReply, Parcel
+from overlap.cluster.nodes import (
+    BEAT_S,
+    NOTHING,
+    Facts,
+    JobParcel,
+    Node,
+    NodeAnswer,
+    NodeJob,
+    NodeLost,
+    NodeRefused,
+    NodeReply,
+)
 from sandbox.core import Judgement, Verdict
 from sandbox.errors import ProblemLost, to_wire
 
-Seconds = Callable[[Job], float]
+Seconds = Callable[[NodeJob], float]
 
 
 class FakeNode:
@@ -34,13 +45,13 @@ class FakeNode:
         self._thaws = asyncio.Event()
         self._thaws.set()
         self._problems: set[str] = set()
-        self._waiting: list[Job] = []
+        self._waiting: list[NodeJob] = []
         self._epoch = self._opened = 0
-        self._running: dict[int, tuple[Job, float, bool]] = {}
+        self._running: dict[int, tuple[NodeJob, float, bool]] = {}
         self._ends: list[tuple[float, int, int]] = []
         """When which job ends, and of which attempt; what was taken back is skipped."""
         self._timer: asyncio.TimerHandle | None = None
-        self._answers: list[Answer] = []
+        self._answers: list[NodeAnswer] = []
         self._asks: asyncio.Future[None] | None = None
 
     def die(self) -> None:
@@ -63,11 +74,11 @@ class FakeNode:
             raise NodeRefused(self._refused)
         return Facts(self.name, self._workers, self._workers, "A", "fake", self.ahead_s)
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, parcel: JobParcel) -> None:
         await self._reached()
         self._accept(parcel)
 
-    def _accept(self, parcel: Parcel) -> None:
+    def _accept(self, parcel: JobParcel) -> None:
         if parcel.epoch != self._epoch:
             return
         self._opened = max(self._opened, parcel.order)
@@ -81,7 +92,7 @@ class FakeNode:
         self._begin()
         self._problems -= set(parcel.forgotten)
 
-    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
         await self._reached()
         asked_s = self._clock()
         if parcel.order:
@@ -155,13 +166,13 @@ class FakeNode:
                 self._end(*running)
         self._begin()
 
-    def _end(self, job: Job, took: float, known: bool) -> None:
+    def _end(self, job: NodeJob, took: float, known: bool) -> None:
         del self._running[job.number]
         if known:
             self.judged.append(job.number)
-            answer = Answer(job.number, job.attempt, _judgement(job, took), None, self._clock())
+            answer = NodeAnswer(job.number, job.attempt, _judgement(job, took), None, self._clock())
         else:
-            answer = Answer(job.number, job.attempt, None, to_wire(ProblemLost(job.problem)), self._clock())
+            answer = NodeAnswer(job.number, job.attempt, None, to_wire(ProblemLost(job.problem)), self._clock())
         self._answers.append(answer)
         _end(self._asks)
 
@@ -171,7 +182,7 @@ def _end(waits: asyncio.Future[None] | None) -> None:
         waits.set_result(None)
 
 
-def _judgement(job: Job, took: float) -> Judgement:
+def _judgement(job: NodeJob, took: float) -> Judgement:
     language = job.program.language
     return Judgement(job.problem, Verdict.AC, (), 1, 1, False, "A", language, "", job.program.source, 0.0, took)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from overlap.clock import run_virtual
-from overlap.cluster.far_peer import Host
+from overlap.cluster.far_peer import ProcessAgent
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost, NodeRefused
 from overlap.cluster.pieces import Pieces
@@ -100,7 +100,7 @@ class Fleet:
             raise NodeRefused("another version")
         return self.nodes[name]
 
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
+    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
         self.hosts.append(Agent(name, closed))
         return self.hosts[-1]
 

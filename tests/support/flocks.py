@@ -2,22 +2,28 @@
 
 import asyncio
 
-from mortal import Mortal
+from mortal import Mortal, closing
 
+from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, WeightUpdate
-from overlap.generate import Patience, Replicas, SteadyGenerator
+from overlap.generate import Engines, RestartPolicy
 
 
 class Flock:
-    """Steady engines side by side, the doubles that they have had, and what they were told."""
+    """Engines side by side, the doubles that each of them has had, and the lines that were told of them."""
 
-    def __init__(self, count=2, kind=Mortal, sleeps=False, serving=False, **patience):
+    def __init__(self, count=2, kind=Mortal, sleeps=False, serving=False, **policy):
         self.lives = [[] for _ in range(count)]
-        self.told, self._kind, self._sleeps, self._serving = [], kind, sleeps, serving
-        self.steady = [self._steady(index, Patience(**patience)) for index in range(count)]
-        self.door = Replicas(self.steady, sleeps=sleeps, serving=serving)
+        self.told, self._kind, self._serving = [], kind, serving
+        self.door = Engines(
+            [self._maker(index) for index in range(count)],
+            sleeps=sleeps,
+            serving=serving,
+            policy=RestartPolicy(**policy),
+            notify=self.told.append,
+        )
 
-    def _steady(self, index, patience):
+    def _maker(self, index):
         def make():
             self.lives[index].append(self._kind(10 * index + len(self.lives[index])))
             if self._serving:
@@ -25,14 +31,11 @@ class Flock:
                 self.engine(index).open.set()
             return self.engine(index)
 
-        return SteadyGenerator(
-            make,
-            alone=False,
-            serving=self._serving,
-            sleeps=self._sleeps,
-            patience=patience,
-            tell=self.told.append,
-        )
+        return make
+
+    def run(self, coroutine):
+        """Run on a clock that jumps, and close."""
+        return run_virtual(closing(self.door, coroutine))
 
     def engine(self, index):
         return self.lives[index][-1]

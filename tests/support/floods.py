@@ -108,7 +108,7 @@ def valued(text: Callable[[int], str]) -> Callable[[int], Work]:
 
 def asserted(test: str, value: Callable[[int], list[Any]]) -> Callable[[int], Work]:
     def make(size: int) -> Work:
-        plan, found = python_asserts.plan(f"assert {test}"), value(size)
+        plan, found = python_asserts.plan_asserts(f"assert {test}"), value(size)
         return lambda: [assert_values.holds(check, found) for check in plan.checks]
 
     return make
@@ -164,7 +164,7 @@ def crashed(language: str, unit: str) -> Callable[[int], Work]:
     def make(size: int) -> Work:
         opening = STDERR[language].encode()
         done = ended(stderr=opening + repeated(unit.encode(), size - len(opening)))
-        tongue, plan = LANGUAGES[language], python_asserts.plan("assert f()")
+        tongue, plan = LANGUAGES[language], python_asserts.plan_asserts("assert f()")
         return lambda: (
             verdicts.decide_ending(done, None, Limits(), tongue),
             verdicts.decide_values(problem, problem.cases[0], plan, done, None, tongue),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig, RolloutConfig, RunConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.learner import DeepSpeedLearner
+from overlap.learner import ProcessLearner
 from overlap.process import alive, identify
 
 PROBE = tuple(range(30, 80))
@@ -50,7 +50,7 @@ def run(policy: Path, scratch: Path, cfg: Config, use, total_updates: int = 10, 
 
     async def main():
         log = scratch / "log"
-        learner = DeepSpeedLearner(cfg, policy, scratch, critic=critic, log=log, total_updates=total_updates)
+        learner = ProcessLearner(cfg, policy, scratch, critic=critic, log=log, total_updates=total_updates)
         try:
             await learner.start()
             ranks = [identify(pid) for pid in learner.pids()]

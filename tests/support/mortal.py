@@ -1,11 +1,12 @@
-"""Doubles of engines that can be killed, and a steady generator over them."""
+"""Doubles of engines that can be killed, and one of them after the other behind ``Engines``."""
 
 import asyncio
 import contextlib
 
+from overlap.clock import run_virtual
 from overlap.core import Prompt, Request, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate.steady import Patience, SteadyGenerator
+from overlap.generate import Engines, RestartPolicy
 
 
 class Mortal:
@@ -95,19 +96,19 @@ class Mortal:
 
 
 class Nest:
-    """A steady generator and all of its engines."""
+    """One engine at a time, and all that there were."""
 
-    def __init__(self, broken=(), sleeps=False, serving=False, **patience):
+    def __init__(self, broken=(), sleeps=False, serving=False, **policy):
         self._opens = False
         self.engines, self.told, self.watched, self.outages, self._broken = [], [], [], [], dict(broken)
-        self.steady = SteadyGenerator(
-            self._make,
+        self.steady = Engines(
+            [self._make],
             sleeps=sleeps,
             serving=serving,
-            patience=Patience(**patience),
-            tell=self.told.append,
+            policy=RestartPolicy(**policy),
+            notify=self.told.append,
             watch=self.watched.append,
-            went_on=self.outages.append,
+            on_recovered=self.outages.append,
         )
 
     def _make(self):
@@ -125,8 +126,19 @@ class Nest:
     def last(self):
         return self.engines[-1]
 
+    def run(self, coroutine):
+        """Run on a clock that jumps, and close."""
+        return run_virtual(closing(self.steady, coroutine))
+
     def send(self, count=1):
         return [asyncio.create_task(self.steady.generate(request(i))) for i in range(count)]
+
+
+async def closing(door, coroutine):
+    try:
+        return await coroutine
+    finally:
+        await door.close()
 
 
 def request(sample=0):

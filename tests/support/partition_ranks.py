@@ -18,14 +18,14 @@ from learners import PROBE, config, make_batch
 from live_bytes import LiveBytes
 
 from overlap.errors import ConfigError
-from overlap.learner import critic_trainer, rank, trainer
-from overlap.learner.loading import gathered
+from overlap.learner import rank
 from overlap.learner.micro_batch import flatten
 from overlap.learner.model import choose_attention, load_policy, plain
-from overlap.learner.optimizer import deepspeed_config
 from overlap.learner.processes import rank_environment
 from overlap.learner.spec import RankSpec
 from overlap.learner.trainer import RankTrainer
+from overlap.learner.zero.backend import ZeroBackend
+from overlap.learner.zero.loading import gathered
 from overlap.placement import Placement, RankSeat
 from overlap.process import leave
 from overlap.weights import full_tensors
@@ -62,9 +62,9 @@ def run_ranks(world: int, case: str, folder: Path, meet: Path, timeout_s: float 
 
 def both(path: Path, dtype: str) -> tuple[Any, Any]:
     """The same checkpoint in partitions, and whole."""
-    zero = deepspeed_config(config(dtype=dtype, ranks=WORLD, zero_stage=3))
+    zero = ZeroBackend(config(dtype=dtype, ranks=WORLD, zero_stage=3))
     parts, whole = (
-        load_policy(path, dtype=getattr(torch, dtype), temperature=0.8, device=CPU, zero=z) for z in (zero, None)
+        load_policy(path, dtype=getattr(torch, dtype), temperature=0.8, device=CPU, backend=b) for b in (zero, None)
     )
     return parts, whole
 
@@ -90,9 +90,9 @@ def compare(parts: Any, whole: Any) -> dict[str, bool]:
         "tensors": all(equal(t, named[name]) for name, t in full_tensors(parts.policy, 3)),
         "buffers": ours.keys() == buffers.keys() and all(equal(t, buffers[name]) for name, t in ours.items()),
         "ties": tied(parts) == tied(whole),
-        "attention": choose_attention(parts, CPU) == choose_attention(whole, CPU),
     }
     with torch.no_grad(), gathered(parts):
+        found["attention"] = choose_attention(parts, CPU) == choose_attention(whole, CPU)
         found["log-probs"] = torch.equal(*(m(plain(list(PROBE), CPU))[0] for m in (parts, whole)))
     return found | {"let go": all(not p.numel() for p in parts.parameters())}
 
@@ -108,13 +108,13 @@ def tied(model: Any) -> bool:
 
 def steps(folder: Path) -> dict[str, list[bool]]:
     """Two steps of each kind: whether metrics, then whether weights are those after a plain load."""
-    partitioning, found = trainer.partitioning, {}
+    found = {}
     for kind, learn in STEPS.items():
         for dtype in ("float32", "bfloat16"):
             results = []
-            for how in (partitioning, lambda _: None):
-                trainer.partitioning = critic_trainer.partitioning = how
-                results.append(two_steps(folder, config(ranks=WORLD, zero_stage=3, dtype=dtype, **learn)))
+            for partitions in (True, False):
+                cfg = config(ranks=WORLD, zero_stage=3, dtype=dtype, **learn)
+                results.append(two_steps(folder, cfg, partitions))
             (told, weights), (expected, others) = results
             found[f"{kind} {dtype}"] = [
                 told == expected and len(told) == 2,
@@ -123,26 +123,28 @@ def steps(folder: Path) -> dict[str, list[bool]]:
     return found
 
 
-def two_steps(policy: Path, cfg: Any) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
-    made = RankTrainer(cfg, policy, policy, CPU, total_updates=10)
+def two_steps(policy: Path, cfg: Any, partitions: bool) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+    backend = ZeroBackend(cfg)
+    backend.partitions = partitions
+    made = RankTrainer(cfg, policy, policy, CPU, 10, backend)
     told = [made.step(flatten(make_batch(version))) for version in range(2)]
     told = [{n: v for n, v in one.items() if not n.endswith("_s") and v == v} for one in told]
     weights = {name: t.clone() for name, t in made.full_tensors()}
     if made.critic is not None:
-        critic = full_tensors(made.critic.deepspeed.module, 3)
+        critic = full_tensors(made.critic.model.module, 3)
         weights |= {f"critic {name}": t.clone() for name, t in critic}
     return told, weights
 
 
 def refused(folder: Path) -> dict[str, list[str]]:
     """By checkpoint, what is said of it in partitions, and whole."""
-    zero = deepspeed_config(config(ranks=WORLD, zero_stage=3))
+    zero = ZeroBackend(config(ranks=WORLD, zero_stage=3))
     return {path.name: [refusal(path, zero), refusal(path, None)] for path in sorted(folder.iterdir())}
 
 
-def refusal(path: Path, zero: dict[str, Any] | None) -> str:
+def refusal(path: Path, backend: ZeroBackend | None) -> str:
     try:
-        load_policy(path, dtype=torch.float32, temperature=1.0, device=CPU, zero=zero)
+        load_policy(path, dtype=torch.float32, temperature=1.0, device=CPU, backend=backend)
     except ConfigError as error:
         return str(error)
     return "not refused"
@@ -181,14 +183,14 @@ def resident() -> int:
 
 def peak(folder: Path, dtype: str) -> dict[str, int]:
     """Bytes: resident before and at most while a model is loaded, its own, and of what the start-up check makes."""
-    zero = deepspeed_config(config(dtype=dtype, ranks=WORLD, zero_stage=3))
+    zero = ZeroBackend(config(dtype=dtype, ranks=WORLD, zero_stage=3))
     both(folder / "tiny", dtype)  # what is imported and started along the way is the process's own
     gc.collect()
     with Resident() as seen:
         before = seen.most
-        model = load_policy(folder / "large", dtype=getattr(torch, dtype), temperature=1.0, device=CPU, zero=zero)
+        model = load_policy(folder / "large", dtype=getattr(torch, dtype), temperature=1.0, device=CPU, backend=zero)
     size = sum(p.ds_numel * p.element_size() for p in model.parameters())
-    with LiveBytes() as checking:  # not by what is resident: the heap keeps the holes
+    with LiveBytes() as checking, gathered(model):  # not by what is resident: the heap keeps the holes
         choose_attention(model, CPU)
     return {"before": before, "most": seen.most, "model": size, "check": checking.peak}
 
@@ -199,6 +201,7 @@ def main() -> None:
     placed = Placement(ranks=tuple(RankSeat(number, config().run.seed) for number in range(WORLD)))
     spec = RankSpec(mine, WORLD, meet, folder, folder, config(), 10, placed)
     rank._join(spec, rank._device(spec))
+    ZeroBackend(config()).join(CPU)
     cases: dict[str, Callable[[Path], Any]] = {"same": same, "steps": steps, "refused": refused}
     cases["peak bfloat16"] = partial(peak, dtype="bfloat16")
     meet.with_name(f"{meet.name}-{mine}").write_text(json.dumps(cases[case](folder)))

@@ -51,7 +51,7 @@ def run_directories() -> set[str]:
     from sandbox.kernel import cgroup
 
     prefix = f"overlap-sandbox-{os.getpid()}-"
-    return {name for name in {*os.listdir(tempfile.gettempdir()), *cgroup.names()} if name.startswith(prefix)}
+    return {name for name in {*os.listdir(tempfile.gettempdir()), *cgroup.other_names()} if name.startswith(prefix)}
 
 
 async def until(condition: Callable[[], bool]) -> None:

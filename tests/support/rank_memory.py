@@ -103,9 +103,12 @@ def _trainer(policy: str) -> Any:
     import torch
 
     from overlap.learner.trainer import RankTrainer
+    from overlap.learner.zero.backend import ZeroBackend
 
     cfg = load_config(None, json.loads(os.environ["SETTINGS"]))
-    return RankTrainer(cfg, Path(policy), Path(policy), torch.device("cpu"), 10)
+    backend, cpu = ZeroBackend(cfg), torch.device("cpu")
+    backend.join(cpu)
+    return RankTrainer(cfg, Path(policy), Path(policy), cpu, 10, backend)
 
 
 def _read(groups: list[Any]) -> None:
@@ -129,13 +132,8 @@ def rank() -> dict[str, int]:
     """Make a trainer, take a step, take another one; returns the bytes by phase."""
     import torch.distributed as dist
 
-    os.environ["DS_ACCELERATOR"] = "cpu"
     number, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{os.environ['MEET']}", rank=number, world_size=world)
-    import deepspeed
-
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False, verbose=False)
     small = _trainer(os.environ["TINY"])
     groups = _groups(small.cfg)
     small.step(groups)

@@ -17,10 +17,10 @@ from learners import PROBE, config, make_batch
 
 from overlap.config import ClusterConfig
 from overlap.errors import OverlapError
-from overlap.learner import DeepSpeedLearner
-from overlap.prepare.run_inputs import Prepared
+from overlap.learner import ProcessLearner
+from overlap.prepare.run_inputs import RunInputs
 from overlap.prepare.seating import seat
-from overlap.run.parts import Sites, learner_of
+from overlap.run.parts import PartFactory
 
 CFG = config(ranks=2, zero_stage=2)
 
@@ -35,7 +35,7 @@ def digest(info: Any) -> str:
         return hashlib.sha256(memory.read(info["size"])).hexdigest()
 
 
-async def play(learner: DeepSpeedLearner, folder: Path, steps: list[str]) -> None:
+async def play(learner: ProcessLearner, folder: Path, steps: list[str]) -> None:
     """Take these steps, and say what comes of each."""
     for step in steps:
         if step == "step":
@@ -54,11 +54,11 @@ async def play(learner: DeepSpeedLearner, folder: Path, steps: list[str]) -> Non
 
 async def main(address: str, policy: Path, folder: Path, steps: list[str], scratch: Path) -> None:
     cfg = replace(CFG, cluster=ClusterConfig(address))
-    seated = await asyncio.to_thread(seat, cfg, engine=False)
-    say("placed", lines=dict(seated.lines()))
-    prepared = Prepared(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]
-    sites = Sites(prepared, seated.placement, lambda line: say("told", line=line))
-    learner = learner_of(prepared, seated.placement, scratch, log=scratch / "log", sites=sites)
+    placed = await asyncio.to_thread(seat, cfg, engine=False)
+    say("placed", lines=dict(placed.lines()))
+    prepared = RunInputs(cfg, None, policy, None, (), (), {}, "", None)  # type: ignore[arg-type]
+    factory = PartFactory(prepared, placed.placement, scratch, scratch / "log", lambda line: say("told", line=line))
+    learner = factory.learner()
     try:
         await learner.start()
         say("began")

@@ -161,6 +161,13 @@ ASSERT_SAMPLES: dict[str, Sample] = {
         "package not there",
         **ASSERTED,
     ),
+    "KodCode's test_code": Sample(
+        "KodCode's test_code",
+        {"question": "Add.", "solution": RIGHT, "test_code": _PYTEST},
+        {"question": "?", "solution": "", "test_code": " "},
+        "no tests",
+        **ASSERTED,
+    ),
     "BigCodeBench": Sample(
         "BigCodeBench",
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ import pytest
 from overlap.config import Config, load_config
 from overlap.core import Batch, StepReport
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.generate import Engines
 from overlap.placement import place_here
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Console, Resumed, RunDir
 from overlap.record.resume import BEGINNING
 from overlap.run.session import Session
@@ -84,10 +86,10 @@ class Stage:
         self.policy = folder / "policy"
         self.policy.mkdir(exist_ok=True)
         self.generator, self.verifier, self.learner = Generator(), Verifier(), Learner()
-        monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: self.generator)
-        monkeypatch.setattr("overlap.generate.SteadyGenerator", lambda make, **_: make())  # one that dies stays dead
+        monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: self.generator)
+        monkeypatch.setattr("overlap.generate.Engines", partial(Engines, policy=None))  # one that dies stays dead
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: self.verifier)
-        monkeypatch.setattr("overlap.learner.DeepSpeedLearner", lambda *a, **k: self.learner)
+        monkeypatch.setattr("overlap.learner.ProcessLearner", lambda *a, **k: self.learner)
         self.shown = io.StringIO()
         self._folder = folder
 
@@ -95,7 +97,7 @@ class Stage:
         prompts = tuple(fake_prompts(8))
         task: Any = None
         reaper: Any = _Warden()
-        prepared = Prepared(self.cfg, task, self.policy, Tokenizer(), prompts, ())
+        prepared = RunInputs(self.cfg, task, self.policy, Tokenizer(), prompts, ())
         run = run if run is not None else RunDir.create(self.cfg.run.dir, self.cfg.to_dict())
         console = Console(self.shown)
         return Session(

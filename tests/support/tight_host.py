@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from counting_host import CountingHost
 
-from overlap.generate import serve, vllm_api
+from overlap.generate import engine, serve_engine
 from overlap.generate.start import CPU_BLOCK_TOKENS, kv_bytes
 
 
@@ -15,5 +15,5 @@ def tight(spec, model):
 
 
 if __name__ == "__main__":
-    vllm_api.kv_bytes = tight
-    serve(CountingHost)
+    engine.kv_bytes = tight
+    serve_engine(CountingHost)

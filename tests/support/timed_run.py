@@ -12,9 +12,9 @@ from overlap.clock import now, run_virtual
 from overlap.config import Config, load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
-from overlap.record import Tracer, merge, plain, result_timing
+from overlap.record import Tracer, merge_spans, result_timing, to_json_types
 from overlap.record.metrics import step_row
-from overlap.record.place import write_config
+from overlap.record.ownership import write_config
 
 SMALL = ("rollout.groups_per_step=4", "rollout.samples_per_group=4", "run.steps=12", "run.stall_s=100000")
 LOAD_S, LEARN_S = 2.0, 30.0
@@ -76,11 +76,11 @@ def leave(folder: Path, cfg: Config) -> Path:
     results, engine, began = timed(cfg)
     folder.mkdir()
     write_config(folder, cfg.to_dict(), [])
-    busy, rows = merge(engine.spans), []
+    busy, rows = merge_spans(engine.spans), []
     tracer = Tracer(folder / "trace.json", origin_s=0.0)
     for result in results:
         timing = result_timing(result, (began, result.parity_span[1]), engine_spans=busy)
-        rows.append(json.dumps(plain(step_row(result, timing))))
+        rows.append(json.dumps(to_json_types(step_row(result, timing))))
         began = result.parity_span[1]
         tracer.step(result)
     tracer.close()

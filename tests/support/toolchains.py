@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.languages import find, toolchain
+from sandbox.languages import find_language, toolchain
 
 
 def is_installed(language: str) -> bool:
-    return all(toolchain.tool(name) for name in find(language).tools)
+    return all(toolchain.find_tool(name) for name in find_language(language).tools)
 
 
 def need(language: str) -> None:
     if not is_installed(language):
-        pytest.skip(f"needs {find(language).package}")
+        pytest.skip(f"needs {find_language(language).package}")

@@ -20,7 +20,7 @@ from places import ROOT, SUPPORT
 
 from overlap import cli
 from overlap.cluster import by_hand, own_addresses
-from overlap.cluster.node_state import AUTH, alone, read_state, state_folder, token_of, token_path
+from overlap.cluster.node_state import AUTH, read_node_state, single_command, state_folder, token_of, token_path
 from overlap.cluster.nodes import code_digest
 from overlap.errors import OverlapError
 from overlap.process import alive, identify, process_tree
@@ -176,11 +176,11 @@ def test_a_second_node_is_refused_while_the_first_one_runs(cluster, port) -> Non
 
 def test_a_node_that_is_gone_without_a_word_is_no_obstacle(cluster, double, port) -> None:
     assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
-    former = read_state()
+    former = read_node_state()
     assert former is not None
     process_tree.kill_tree(process_tree.marked(f"RAY_DOUBLE={double.place}"), 5.0)
     assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
-    state = read_state()
+    state = read_node_state()
     assert state is not None
     assert state.mark != former.mark
     assert not Path(former.place).exists()
@@ -382,9 +382,9 @@ def test_the_status_of_the_own_cluster_needs_no_words(cluster, double, port) -> 
 
 
 def test_one_command_at_a_time_is_at_work_on_a_machine(cluster, double) -> None:
-    with alone():
+    with single_command():
         code, _, err = cluster("down")
         assert code == 1
         assert "another `overlap cluster` is at work" in err
-    with alone(), pytest.raises(OverlapError), alone():
+    with single_command(), pytest.raises(OverlapError), single_command():
         pass

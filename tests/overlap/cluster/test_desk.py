@@ -23,7 +23,7 @@ from overlap.cluster.desk import (
     bounded,
     pace_s,
 )
-from overlap.cluster.nodes import SILENT_S, Answer, Facts, Job, NodeLost, NodeSilent, Parcel
+from overlap.cluster.nodes import SILENT_S, Facts, JobParcel, NodeAnswer, NodeJob, NodeLost, NodeSilent
 from sandbox.core import Case, Problem, Program
 
 PROBLEM = Problem("p", "stdio", (Case("", "1"),))
@@ -34,15 +34,15 @@ class Heard(FakeNode):
 
     def __init__(self) -> None:
         super().__init__("a", 4, lambda job: 0.1)
-        self.parcels: list[Parcel] = []
+        self.parcels: list[JobParcel] = []
 
-    def _accept(self, parcel: Parcel) -> None:
+    def _accept(self, parcel: JobParcel) -> None:
         self.parcels.append(parcel)
         super()._accept(parcel)
 
 
-def job(number: int, problem: str = "p") -> Job:
-    return Job(number, 1, 0, problem, Program(str(number)))
+def job(number: int, problem: str = "p") -> NodeJob:
+    return NodeJob(number, 1, 0, problem, Program(str(number)))
 
 
 async def work(desk: Desk, seconds: float) -> None:
@@ -52,11 +52,11 @@ async def work(desk: Desk, seconds: float) -> None:
     await asyncio.gather(working, return_exceptions=True)
 
 
-def ignore(desk: Desk, answers: Sequence[Answer]) -> None:
+def ignore(desk: Desk, answers: Sequence[NodeAnswer]) -> None:
     pass
 
 
-def end(desk: Desk, answers: Sequence[Answer]) -> None:
+def end(desk: Desk, answers: Sequence[NodeAnswer]) -> None:
     for _ in answers:
         desk.done("p", 0.1)
 
@@ -118,7 +118,7 @@ class Slow(Heard):
 
     seconds = 60.0
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, parcel: JobParcel) -> None:
         if parcel.problems:
             await asyncio.sleep(self.seconds)
         await super().send(parcel)
@@ -167,7 +167,7 @@ def test_programs_count_in_what_a_parcel_weighs() -> None:
 class Forgetful(Heard):
     """It loses what it judges, and says nothing of that."""
 
-    async def send(self, parcel: Parcel) -> None:
+    async def send(self, parcel: JobParcel) -> None:
         await super().send(parcel)
         self._running.clear()
         self._ends.clear()
@@ -248,7 +248,7 @@ def test_a_node_that_speaks_again_has_nothing_left_and_gets_its_problems_anew() 
 
 def test_a_node_that_fails_every_job_is_lost_and_one_that_fails_some_is_not() -> None:
     async def main() -> None:
-        def fail(desk: Desk, answers: Sequence[Answer]) -> None:
+        def fail(desk: Desk, answers: Sequence[NodeAnswer]) -> None:
             for number, *_ in answers:
                 if number % FAULTS_MAX or number > 9:
                     desk.failed("p", "no compiler", node=True)

@@ -16,7 +16,7 @@ from ray import exceptions
 
 from overlap.cluster import addresses, ray_cluster
 from overlap.cluster.nodes import HeadLost
-from overlap.cluster.ray_cluster import Place, RayCluster
+from overlap.cluster.ray_cluster import RayCluster, RayNodeInfo
 from overlap.errors import ConfigError
 
 DEADLINE_S = 20.0
@@ -195,7 +195,7 @@ def test_a_frozen_head_that_an_actor_is_asked_of_holds_up_no_loop_and_is_lost(
 
         counting = asyncio.create_task(count())
         with pytest.raises(HeadLost, match="does not answer"):
-            await cluster().actor(Place("k", "10.0.0.2", True, 0), Ray)
+            await cluster().actor(RayNodeInfo("k", "10.0.0.2", True, 0), Ray)
         assert turns > 10
         counting.cancel()
         frozen.set()
@@ -239,7 +239,7 @@ def test_whoever_watches_the_head_is_told_when_it_is_lost_and_let_go_when_all_ha
 ) -> None:
     looks = 0
 
-    async def look(self: RayCluster) -> list[Place]:
+    async def look(self: RayCluster) -> list[RayNodeInfo]:
         nonlocal looks
         looks += 1
         if looks == 3:

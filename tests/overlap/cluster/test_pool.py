@@ -10,7 +10,7 @@ from cluster_runs import PROBLEMS, Run, many, played, program, sources, takes
 from fake_nodes import FakeMembers, FakeNode
 
 from overlap.clock import VirtualLoop, now
-from overlap.cluster.nodes import NOTHING, Job, NodeReply, Parcel
+from overlap.cluster.nodes import NOTHING, JobParcel, NodeJob, NodeReply
 from overlap.cluster.pool import ALONE_S, LOST_MAX, ClusterPool
 from sandbox.core import Case, Problem
 from sandbox.errors import CheckerError, SandboxError, ToolchainMissing, to_wire
@@ -128,7 +128,7 @@ def test_a_node_that_joins_gets_work_within_a_second() -> None:
 
 def test_a_node_whose_first_jobs_are_short_takes_no_more_ahead_than_it_has_done() -> None:
     async def main() -> None:
-        def seconds(job: Job) -> float:
+        def seconds(job: NodeJob) -> float:
             return 0.01 if job.number % 8 == 0 else 60.0
 
         nodes = [FakeNode(f"n{i}", 8, seconds) for i in range(8)]
@@ -198,7 +198,7 @@ class Faulty(FakeNode):
 
     error: SandboxError = ToolchainMissing("no g++")
 
-    async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+    async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
         reply = await super().collect(parcel)
         return reply._replace(answers=[answer._replace(judgement=None, fault=self.fault) for answer in reply.answers])
 
@@ -219,7 +219,7 @@ def test_jobs_that_fail_by_a_fault_of_their_node_succeed_elsewhere_and_that_node
 
 def test_jobs_that_one_node_cannot_do_succeed_elsewhere_though_it_is_the_freest_and_does_others() -> None:
     class Poor(FakeNode):
-        async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+        async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
             reply = await super().collect(parcel)
             fault = to_wire(ToolchainMissing("no g++"))
             answers = [a._replace(judgement=None, fault=fault) if a.number % 8 == 1 else a for a in reply.answers]
@@ -317,7 +317,7 @@ def test_a_driver_that_stood_still_loses_no_node() -> None:
 
 def test_a_fault_of_the_driver_itself_fails_what_waits_and_what_comes_later() -> None:
     class Odd(FakeNode):
-        async def collect(self, parcel: Parcel = NOTHING) -> NodeReply:
+        async def collect(self, parcel: JobParcel = NOTHING) -> NodeReply:
             await super().collect(parcel)
             raise KeyError("what is this")
 

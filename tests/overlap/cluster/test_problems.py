@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlap.cluster.problems import Digests, Shelf
+from overlap.cluster.problems import Digests, NodeProblems
 from sandbox.core import Case, Problem
 
 
@@ -29,14 +29,14 @@ def test_digests_hold_no_more_problems_than_they_are_to_keep() -> None:
 
 
 def test_a_digest_is_new_to_a_shelf_once_until_that_is_cleared() -> None:
-    shelf = Shelf()
+    shelf = NodeProblems()
     assert [shelf.take("a"), shelf.take("a"), shelf.take("b")] == [True, False, True]
     shelf.clear()
     assert shelf.take("a")
 
 
 def test_a_full_shelf_gives_up_what_was_used_longest_ago_but_nothing_that_a_job_needs() -> None:
-    shelf = Shelf(kept=2)
+    shelf = NodeProblems(kept=2)
     for digest in "abcd":
         shelf.take(digest)
     shelf.put_back("b")

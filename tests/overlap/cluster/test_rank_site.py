@@ -14,7 +14,7 @@ import pytest
 from overlap.clock import now, run_virtual
 from overlap.cluster import rank_site
 from overlap.cluster.far_folder import FarFolder
-from overlap.cluster.far_peer import Host
+from overlap.cluster.far_peer import ProcessAgent
 from overlap.cluster.hosted import Delivery
 from overlap.cluster.nodes import BEAT_S, HeadLost, NodeLost
 from overlap.cluster.pieces import Pieces
@@ -98,7 +98,7 @@ class Fleet:
     async def about(self, name: str) -> NodeDevices:
         return self.nodes[name]
 
-    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> Host:
+    def host(self, name: str, owner: str, closed: Callable[[bool], None]) -> ProcessAgent:
         self.hosts[name] = Agent(name, self._folder / f"disk-{name}", closed, name in self.sharing)
         return self.hosts[name]
 

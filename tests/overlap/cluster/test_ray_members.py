@@ -8,7 +8,7 @@ import pytest
 
 from overlap.clock import run_virtual
 from overlap.cluster.nodes import NodeRefused
-from overlap.cluster.ray_cluster import Place
+from overlap.cluster.ray_cluster import RayNodeInfo
 from overlap.cluster.ray_members import RayMembers, RayNode
 
 
@@ -17,7 +17,7 @@ class Cluster:
 
     unauthenticated = False
 
-    def __init__(self, *places: Place, free: dict[str, int]) -> None:
+    def __init__(self, *places: RayNodeInfo, free: dict[str, int]) -> None:
         self.places, self.rest = list(places), free
         self.made: list[tuple[str, int, int]] = []
 
@@ -25,19 +25,19 @@ class Cluster:
 
     async def leave(self) -> None: ...
 
-    async def look(self) -> list[Place]:
+    async def look(self) -> list[RayNodeInfo]:
         return self.places
 
     async def free(self) -> dict[str, int]:
         return self.rest
 
-    async def actor(self, place: Place, kind: type[Any], make_pool: Any, workers: int, *, cpus: int) -> Any:
+    async def actor(self, place: RayNodeInfo, kind: type[Any], make_pool: Any, workers: int, *, cpus: int) -> Any:
         self.made.append((place.key, workers, cpus))
         return object()
 
 
-def place(key: str, **more: Any) -> Place:
-    return Place(key, f"10.0.0.{key}", True, 0, cpus=16, **more)
+def place(key: str, **more: Any) -> RayNodeInfo:
+    return RayNodeInfo(key, f"10.0.0.{key}", True, 0, cpus=16, **more)
 
 
 def met(members: RayMembers, count: int) -> list[RayNode]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from overlap.cluster.router import DEPTH_MAX, Job, Router, depth
+from overlap.cluster.router import DEPTH_MAX, RoutedJob, Router, depth
 
 
-def router(*places: int, jobs: int = 0) -> tuple[Router, list[Job]]:
-    made, added = Router(), [Job(number, 0, None) for number in range(jobs)]
+def router(*places: int, jobs: int = 0) -> tuple[Router, list[RoutedJob]]:
+    made, added = Router(), [RoutedJob(number, 0, None) for number in range(jobs)]
     for number, count in enumerate(places):
         made.join(f"n{number}", count)
     for job in added:
@@ -35,7 +35,7 @@ def test_no_node_gets_more_than_it_has_room_for() -> None:
 def test_the_oldest_turn_is_given_first_and_within_it_the_lowest_number() -> None:
     made = Router()
     for number, turn in enumerate((3, 1, 2, 1)):
-        made.add(Job(number, turn, None))
+        made.add(RoutedJob(number, turn, None))
     made.join("n0", 4)
     assert [job.number for _, job in made.assign()] == [1, 3, 2, 0]
 
@@ -88,7 +88,7 @@ def test_a_draining_node_keeps_its_jobs_and_gets_no_other() -> None:
     made, jobs = router(2, jobs=1)
     made.assign()
     made.drain("n0")
-    made.add(Job(7, 0, None))
+    made.add(RoutedJob(7, 0, None))
     assert made.assign() == []
     assert made.answered("n0", 0, 1) is jobs[0]
     assert made.waiting == 1
@@ -111,7 +111,7 @@ def test_a_node_that_is_not_there_has_nothing_to_lose() -> None:
 def test_whatever_happens_every_job_is_in_one_place_and_no_node_with_room_idles_while_one_waits(seed: int) -> None:
     rng, made = random.Random(seed), Router()
     there: set[str] = set()
-    live: dict[int, Job] = {}
+    live: dict[int, RoutedJob] = {}
     for step in range(2000):
         what = rng.choice(("join", "lose", "add", "add", "add", "withdraw", "answer", "answer", "resize"))
         play(made, what, step, rng, there, live)
@@ -122,12 +122,12 @@ def test_whatever_happens_every_job_is_in_one_place_and_no_node_with_room_idles_
         assert not made.waiting or made._freest() is None
 
 
-def play(made: Router, what: str, step: int, rng: random.Random, there: set[str], live: dict[int, Job]) -> Any:
+def play(made: Router, what: str, step: int, rng: random.Random, there: set[str], live: dict[int, RoutedJob]) -> Any:
     if what == "join":
         there.add(f"n{step}")
         return made.join(f"n{step}", rng.randint(1, 5))
     if what == "add":
-        live[step] = Job(step, rng.randint(0, 3), None)
+        live[step] = RoutedJob(step, rng.randint(0, 3), None)
         return made.add(live[step])
     if what in ("lose", "resize") and there:
         node = rng.choice(sorted(there))

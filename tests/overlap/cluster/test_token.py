@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from overlap.cluster.node_state import AUTH, NodeState, token_path, write_state
+from overlap.cluster.node_state import AUTH, NodeState, token_path, write_node_state
 
 ADDRESS = "10.0.0.1:6379"
 DRIVER = """
@@ -50,7 +50,7 @@ def said(address: str, **environment: str) -> list[str]:
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node of the cluster was started here."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    write_state(NodeState(ADDRESS, "10.0.0.1", True, "mark", str(tmp_path / "place")), "a" * 64)
+    write_node_state(NodeState(ADDRESS, "10.0.0.1", True, "mark", str(tmp_path / "place")), "a" * 64)
     return token_path()
 
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 
-from overlap.cluster.nodes import Job, Parcel
-from overlap.cluster.wire import pack, placed, unpack
+from overlap.cluster.nodes import JobParcel, NodeJob
+from overlap.cluster.wire import pack_parcel, placed, unpack_parcel
 from sandbox.core import Case, CaseResult, Judgement, Problem, Program, Verdict
 
 
 def test_a_parcel_comes_as_it_was_sent():
     alone = Program("print(1)", "python")
     several = Program(language="java", files=(("A.java", "class A {}"), ("B.java", "class B {}")), entry="A")
-    parcel = Parcel(
-        jobs=[Job(7, 2, 3, "digest", alone), Job(8, 1, 0, "other", several)],
+    parcel = JobParcel(
+        jobs=[NodeJob(7, 2, 3, "digest", alone), NodeJob(8, 1, 0, "other", several)],
         problems={"digest": Problem("p", "stdio", (Case("1", "1"),))},
         forgotten=["old"],
         withdrawn=[5, 6],
         epoch=4,
         order=9,
     )
-    there = unpack(pack(parcel))
+    there = unpack_parcel(pack_parcel(parcel))
     assert there == parcel
-    assert [type(job) for job in there.jobs] == [Job, Job]
+    assert [type(job) for job in there.jobs] == [NodeJob, NodeJob]
     assert all(isinstance(job.program, Program) for job in there.jobs)
-    assert unpack(pack(Parcel(jobs=[], epoch=2))) == Parcel(jobs=[], epoch=2)
+    assert unpack_parcel(pack_parcel(JobParcel(jobs=[], epoch=2))) == JobParcel(jobs=[], epoch=2)
 
 
 def test_a_judgement_knows_its_node_and_its_wait_and_is_otherwise_the_same():

@@ -79,8 +79,8 @@ def refused(args: list[str], message: str, capsys: pytest.CaptureFixture) -> Non
 def test_what_cannot_be_exported_is_one_line_with_the_way_out(trained: Path, tmp_path: Path, capsys) -> None:
     run = str(trained / "run")
     refused([run, "--step", "3"], "there are those of step 2, 4", capsys)
-    refused([str(tmp_path / "none")], "is no directory", capsys)
-    refused([str(tmp_path)], "holds no checkpoints", capsys)
+    refused([str(tmp_path / "none")], "checkpoints is missing: name the directory", capsys)
+    refused([str(tmp_path)], "checkpoints is missing: name the directory", capsys)
     refused(["~nobody-has-this-name/x"], "is no usable path", capsys)
     refused([run, "--out", str(tmp_path)], "exists already", capsys)
     refused([run, "--out", str(tmp_path / "no" / "where")], "its directory does not exist", capsys)

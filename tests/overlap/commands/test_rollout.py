@@ -11,12 +11,12 @@ import pytest
 from sessions import Generator, Tokenizer, Verifier
 
 from overlap import cli
-from overlap.commands import rollout as standalone
+from overlap.commands import standalone
 from overlap.config import Config
 from overlap.core import Scored, Trajectory, WeightUpdate
 from overlap.errors import DataError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.run import open_close as opening
 from sandbox import Judgement, Problem, Program, SandboxError
 
@@ -38,12 +38,12 @@ def doors(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     policy = tmp_path_factory.mktemp("policy")
     (policy / "config.json").write_text("{}")
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, policy, Tokenizer(), tuple(fake_prompts(4)), ())
 
     started.clear()
     monkeypatch.setattr(standalone, "prepare", prepare)
-    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: _Serving())
+    monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: _Serving())
     monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier())
 
 
@@ -107,7 +107,7 @@ def test_a_problem_that_cannot_be_judged_midway_is_a_run_that_failed(
     monkeypatch.setattr(Verifier, "score", refuse)
     assert cli.main(["rollout", "--split", "train"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "overlap: failed: stage verify died on sample g0s0: DataError: rows.jsonl:3='x': has no tests"
+    assert last == "overlap: failed: verification failed for sample g0s0: DataError: rows.jsonl:3='x': has no tests"
 
 
 class _Pool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, StageError
-from overlap.evaluation.answer_file import AnswerFile
-from overlap.evaluation.complete import Draw, complete
+from overlap.evaluation.answer_file import AnswerFile, SamplingOptions, complete_answers
 from overlap.fakes import fake_prompts
 
 LAW = {"policy": "abc", "temperature": 0.6}
@@ -51,7 +50,7 @@ class Judge:
 def completed(path: Path, engine: Any, judge: Any, samples: int = 4, prompts: Any = PROMPTS) -> AnswerFile:
     file = AnswerFile.open(path, LAW)
     try:
-        asyncio.run(complete(engine, judge, prompts, Draw(samples), file))
+        asyncio.run(complete_answers(engine, judge, prompts, SamplingOptions(samples), file))
     finally:
         file.close()
     return file
@@ -69,6 +68,7 @@ def test_what_is_recorded_is_not_drawn_again_and_more_samples_draw_only_what_is_
     assert (len(engine.asked), len(judge.judged)) == (20, 20)
     assert tallied(completed(path, engine, judge, 6), 6) == [(3, 6)] * 5
     assert {request.sample for request in engine.asked[20:]} == {4, 5}
+    assert {(request.temperature, request.top_p) for request in engine.asked} == {(0.6, 0.95)}
 
 
 def test_a_command_that_was_stopped_goes_on_with_the_answers_that_it_had(tmp_path: Path) -> None:
@@ -101,27 +101,21 @@ class _Asking:
     tests: str
 
 
-def changed(**fields: Any) -> list[Any]:
-    from dataclasses import replace
-
-    return [replace(PROMPTS[0], **fields), *PROMPTS[1:]]
-
-
 def test_other_tests_have_the_answers_judged_again_and_another_prompt_has_them_drawn_again(tmp_path: Path) -> None:
     path, engine, judge = tmp_path / "answers.jsonl", Engine(), Judge()
     completed(path, engine, judge)
-    completed(path, engine, judge, prompts=changed(data=_Asking("more")))
+    completed(path, engine, judge, prompts=[replace(PROMPTS[0], data=_Asking("more")), *PROMPTS[1:]])
     assert (len(engine.asked), len(judge.judged)) == (20, 24)
-    completed(path, engine, judge, prompts=changed(data=_Asking("more"), token_ids=(9, 9)))
+    completed(path, engine, judge, prompts=[replace(PROMPTS[0], data=_Asking("more"), token_ids=(9, 9)), *PROMPTS[1:]])
     assert (len(engine.asked), len(judge.judged)) == (24, 28)
 
 
 def test_answers_of_another_law_are_refused_with_what_differs(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     completed(path, Engine(), Judge())
-    with pytest.raises(ConfigError, match=r"another law: temperature 0.6 \(asked for: 0.8\); name another folder"):
+    with pytest.raises(ConfigError, match=r"other settings: temperature 0.6 \(asked for: 0.8\); name another folder"):
         AnswerFile.open(path, {**LAW, "temperature": 0.8})
-    with pytest.raises(ConfigError, match="another law"):
+    with pytest.raises(ConfigError, match="sampled with other settings"):
         AnswerFile.read(path, {**LAW, "temperature": 0.8})
 
 
@@ -162,20 +156,4 @@ def test_a_file_that_is_only_looked_at_is_not_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"samples": 0}, {"temperature": -0.1}, {"top_p": 0.0}, {"temperature": 0.0}])
 def test_a_law_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Draw(**wrong)
-
-
-def test_evaluations_ask_for_their_own_law() -> None:
-    assert {(r.temperature, r.top_p) for r in _asked(Draw(2, 0.6, 0.95))} == {(0.6, 0.95)}
-    assert Request(0, 0, PROMPTS[0]).top_p == 1.0
-
-
-def _asked(draw: Draw) -> list[Request]:
-    import tempfile
-
-    engine = Engine()
-    with tempfile.TemporaryDirectory() as folder:
-        file = AnswerFile.open(Path(folder) / "answers.jsonl", LAW)
-        asyncio.run(complete(engine, Judge(), PROMPTS, draw, file))  # type: ignore[arg-type]
-        file.close()
-    return engine.asked
+        SamplingOptions(**wrong)

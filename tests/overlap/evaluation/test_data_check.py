@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +121,11 @@ def test_a_problem_that_can_judge_no_program_is_a_finding(name: str) -> None:
     ]
 
 
+def test_a_machine_that_cannot_judge_ends_it() -> None:
+    with pytest.raises(ConfigError, match="no compiler"):
+        check(prompt("1", MISSING))
+
+
 def test_an_error_of_the_task_comes_out_as_itself() -> None:
     class Torn(Known):
         def probes(self, prompt: Prompt) -> Iterable[Probe]:
@@ -129,18 +133,6 @@ def test_an_error_of_the_task_comes_out_as_itself() -> None:
 
     with pytest.raises(ConfigError, match="was moved"):
         asyncio.run(check_problems(Says(), Torn(), [prompt("1")]))
-
-
-def test_a_start_takes_a_reference_that_could_not_be_judged_for_not_judged(tmp_path: Path) -> None:
-    file, task, failed = tmp_path / "checked.json", Known(), prompt("1", FAULT)
-    (found,) = check(failed).findings
-    file.write_text(json.dumps({found.digest: found.reference}))
-    assert recall(file, task, [failed]) == "1, not judged yet; `overlap check-data FILE` does"
-
-
-def test_a_machine_that_cannot_judge_ends_it() -> None:
-    with pytest.raises(ConfigError, match="no compiler"):
-        check(prompt("1", MISSING))
 
 
 def test_a_start_tells_what_a_check_found_and_judges_nothing(tmp_path: Path) -> None:
@@ -152,6 +144,9 @@ def test_a_start_tells_what_a_check_found_and_judges_nothing(tmp_path: Path) -> 
     assert recall(file, task, [good, new]) == "1 accepted, 1 not judged yet"
     assert recall(file, task, [bad, good]) == "1 of 2 REJECTED by their own tests, first rows.jsonl:2 (WA)"
     assert recall(file, task, [prompt("4")]) == ""
+    remember(file, check(failed := prompt("5", FAULT)))
+    assert recall(file, task, [failed]) == "1, not judged yet; `overlap check-data FILE` does"
+    remember(file / "below-a-file.json", check(good))  # what cannot be written is no error
 
 
 def test_what_was_found_before_an_early_end_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +175,3 @@ def test_what_is_known_is_known_of_these_tests_and_this_program_only(tmp_path: P
 def test_a_damaged_file_of_what_is_known_says_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "checked.json").write_text(text)
     assert "not judged yet" in recall(tmp_path / "checked.json", Known(), [prompt("1", "AC")])
-
-
-def test_a_cache_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    remember(tmp_path / "file" / "checked.json", check(prompt("1", "AC")))

@@ -13,25 +13,27 @@ import pytest
 
 from overlap.core import Request, Scored, Trajectory, WeightUpdate
 from overlap.errors import ConfigError, EngineError, StageError
-from overlap.evaluation.evaluate import PassRate, Tally, measure, paired_change, pass_at_k, tally
-from overlap.evaluation.filter import Bounds, FilterReport, filter_problems, split_tallies
-from overlap.evaluation.sampling import answers
+from overlap.evaluation.evaluate import (
+    PassRate,
+    ProblemTally,
+    answers,
+    measure_pass_rate,
+    paired_change,
+    pass_at_k,
+    tally,
+)
+from overlap.evaluation.filter import FilterReport, SplitBounds, filter_problems, split_tallies
 from overlap.fakes import FakeGenerator, FakeVerifier, fake_prompts
 
 # --- pass@k ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", range(1, 8))
-def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass(n: int) -> None:
-    for passes, k in itertools.product(range(n + 1), range(1, n + 1)):
-        outcomes = [True] * passes + [False] * (n - passes)
-        subsets = list(itertools.combinations(outcomes, k))
-        assert pass_at_k(n, passes, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
-
-
-def test_pass_at_1_is_the_pass_rate_and_huge_numbers_do_not_overflow() -> None:
-    assert pass_at_k(16, 5, 1) == pytest.approx(5 / 16)
-    assert 0.999 < pass_at_k(20000, 9000, 1000) <= 1.0
+def test_pass_at_k_is_the_share_of_k_subsets_that_hold_a_pass() -> None:
+    for n in range(1, 8):
+        for passes, k in itertools.product(range(n + 1), range(1, n + 1)):
+            subsets = list(itertools.combinations([True] * passes + [False] * (n - passes), k))
+            assert pass_at_k(n, passes, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+    assert 0.999 < pass_at_k(20000, 9000, 1000) <= 1.0  # no overflow
 
 
 @pytest.mark.parametrize(("samples", "passes", "k"), [(4, 1, 5), (4, 1, 0), (4, 5, 1), (4, -1, 1), (0, 0, 1)])
@@ -44,7 +46,7 @@ def test_pass_at_k_refuses_what_cannot_be(samples: int, passes: int, k: int) -> 
 
 
 def rate(*tallies: tuple[str, int, int], k: int = 1) -> PassRate:
-    return PassRate(tuple(Tally(*tally) for tally in tallies), k)
+    return PassRate(tuple(ProblemTally(*tally) for tally in tallies), k)
 
 
 def test_a_rate_is_the_mean_over_problems_and_pass_at_k_that_of_the_unbiased_estimates() -> None:
@@ -59,7 +61,9 @@ def test_a_rate_is_the_mean_over_problems_and_pass_at_k_that_of_the_unbiased_est
 
 
 def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told() -> None:
-    found = PassRate((Tally("a", 1, 2, failed=2), Tally("b", 0, 0, failed=4), Tally("c", 0, 4)), k=4)
+    found = PassRate(
+        (ProblemTally("a", 1, 2, failed=2), ProblemTally("b", 0, 0, failed=4), ProblemTally("c", 0, 4)), k=4
+    )
     assert (found.at(1).value, found.at(1).problems) == (0.25, 2)
     assert (found.at(4).value, found.at(4).problems) == (0.0, 1)  # the others have fewer than 4 samples
     assert (found.samples, found.failed, found.figures()["failed"]) == (6, 6, 6)
@@ -67,7 +71,7 @@ def test_a_sample_that_could_not_be_judged_neither_passed_nor_failed_and_is_told
 
 
 def test_of_nothing_measured_nothing_is_claimed() -> None:
-    nothing = PassRate((Tally("a", 0, 0, failed=4),))
+    nothing = PassRate((ProblemTally("a", 0, 0, failed=4),))
     estimate = nothing.at(1)
     assert math.isnan(estimate.value)
     assert (estimate.low, estimate.high, estimate.problems) == (0.0, 1.0, 0)
@@ -75,7 +79,7 @@ def test_of_nothing_measured_nothing_is_claimed() -> None:
 
 
 def test_a_pass_rate_survives_json() -> None:
-    found = PassRate((Tally("a", 1, 2, 3, 4, 5), Tally("b", 0, 0)), 2, 0.5, 3.5)
+    found = PassRate((ProblemTally("a", 1, 2, 3, 4, 5), ProblemTally("b", 0, 0)), 2, 0.5, 3.5)
     assert PassRate.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
@@ -100,38 +104,32 @@ def measured(work: Callable[[FakeGenerator], object], **fakes: float) -> object:
     return asyncio.run(run())
 
 
+class Noting(FakeVerifier):
+    """Notes what it was asked to score."""
+
+    def __init__(self, **fakes: float) -> None:
+        super().__init__(**fakes)  # type: ignore[arg-type]
+        self.asked: list[Request] = []
+
+    async def score(self, trajectory: Trajectory) -> Scored:
+        self.asked.append(trajectory.request)
+        return await super().score(trajectory)
+
+
 def test_every_sample_is_counted_once() -> None:
     seen: list[tuple[int, int]] = []
-    found = measured(
-        lambda g: measure(g, FakeVerifier(solved=0.3), fake_prompts(20), 8, k=4, progress=lambda *n: seen.append(n))
-    )
+    verifier = Noting(solved=0.3, failed=0.1)
+    options = {"k": 4, "temperature": 0.6, "progress": lambda *n: seen.append(n)}
+    found = measured(lambda g: measure_pass_rate(g, verifier, fake_prompts(20), 8, **options), truncated=0.2)
     assert isinstance(found, PassRate)
-    assert (found.at(1).problems, found.samples, found.failed) == (20, 160, 0)
-    assert found.at(1).value == pytest.approx(sum(t.passes for t in found.tallies) / 160)
+    assert (found.at(1).problems, found.samples + found.failed) == (20, 160)
+    assert 0 < found.failed < 160
     assert found.at(1).value < found.at(4).value
     assert seen == [(i + 1, 160) for i in range(160)]
     assert found.figures()["tokens_mean"] > 0
-
-
-def test_samples_that_we_failed_to_score_are_left_out_and_counted() -> None:
-    found = measured(lambda g: measure(g, FakeVerifier(failed=0.5), fake_prompts(10), 4))
-    assert isinstance(found, PassRate)
-    assert found.samples + found.failed == 40
-    assert 0 < found.samples < 40
-
-
-@pytest.mark.parametrize("temperature", [None, 0.0, 0.6])
-def test_every_request_carries_the_temperature_of_the_evaluation(temperature: float | None) -> None:
-    asked: list[Request] = []
-
-    class Asked(FakeVerifier):
-        async def score(self, trajectory: Trajectory) -> Scored:
-            asked.append(trajectory.request)
-            return await super().score(trajectory)
-
-    found = measured(lambda g: measure(g, Asked(), fake_prompts(2), 2, temperature=temperature))
-    assert found.temperature == temperature  # type: ignore[attr-defined]
-    assert {request.temperature for request in asked} == {temperature}
+    assert 0 < found.figures()["truncated_share"] < 1
+    assert {request.temperature for request in verifier.asked} == {0.6} == {found.temperature}
+    assert {request.group for request in verifier.asked} == {-1 - g for g in range(20)}  # of no training sample
 
 
 def test_an_evaluation_in_which_nothing_ends_is_given_up() -> None:
@@ -140,29 +138,12 @@ def test_an_evaluation_in_which_nothing_ends_is_given_up() -> None:
         asyncio.run(answers(FakeGenerator(), FakeVerifier(), requests, stall_s=0.05))
 
 
-def test_truncated_samples_are_counted() -> None:
-    found = measured(lambda g: tally(g, FakeVerifier(), fake_prompts(3), 4), truncated=1.0)
-    assert [t.truncated for t in found] == [4, 4, 4]  # type: ignore[attr-defined]
-
-
-def test_no_request_has_an_id_of_a_training_sample() -> None:
-    groups: set[int] = set()
-
-    class Watching(FakeVerifier):
-        async def score(self, trajectory: Trajectory) -> Scored:
-            groups.add(trajectory.request.group)
-            return await super().score(trajectory)
-
-    measured(lambda g: tally(g, Watching(), fake_prompts(3), 1))
-    assert groups == {-1, -2, -3}
-
-
 def test_the_error_of_a_door_says_on_which_sample() -> None:
     class Dying(FakeGenerator):
         async def generate(self, request: Request) -> Trajectory:
             raise EngineError("gone")
 
-    with pytest.raises(StageError, match="stage generate died on sample g-1s0: EngineError: gone"):
+    with pytest.raises(StageError, match="generation failed for sample g-1s0: EngineError: gone"):
         asyncio.run(tally(Dying(), FakeVerifier(), fake_prompts(3), 2))
 
 
@@ -182,35 +163,8 @@ def test_cancelling_a_measurement_cancels_its_samples() -> None:
 # --- the filter -----------------------------------------------------------------------------------------------
 
 
-def tallies(*passes: int, samples: int = 10) -> list[Tally]:
-    return [Tally(f"p{i}", c, samples) for i, c in enumerate(passes)]
-
-
-def test_only_a_mixed_outcome_within_the_bounds_is_kept() -> None:
-    found = split_tallies(tallies(0, 1, 5, 9, 10), Bounds(low=0.2, high=0.8))
-    assert found == ("dropped", "dropped", "train", "dropped", "dropped")
-    assert split_tallies(tallies(0, 10), Bounds(low=0.0, high=1.0)) == ("dropped", "dropped")
-
-
-def test_a_problem_that_was_never_scored_is_dropped() -> None:
-    assert split_tallies([Tally("p", 0, 0, failed=4)], Bounds()) == ("dropped",)
-
-
-def test_heldout_problems_are_spread_over_the_pass_rates() -> None:
-    made = tallies(*(i % 9 + 1 for i in range(90)))
-    splits = split_tallies(made, Bounds(low=0.05, high=0.95, heldout=18))
-    by_split = {name: sorted(t.passes for t, s in zip(made, splits, strict=True) if s == name) for name in set(splits)}
-    assert by_split["heldout"] == sorted([*range(1, 10)] * 2)
-    assert len(by_split["train"]) == 72
-    assert splits == split_tallies(made, Bounds(low=0.05, high=0.95, heldout=18))
-
-
-def test_a_smaller_training_set_keeps_the_distribution() -> None:
-    made = tallies(*(i % 9 + 1 for i in range(90)))
-    splits = split_tallies(made, Bounds(low=0.05, high=0.95, heldout=9, train=9))
-    train = [t.passes for t, s in zip(made, splits, strict=True) if s == "train"]
-    assert len(train) == 9
-    assert sum(train) / 9 == pytest.approx(5, abs=0.5)
+def tallies(*passes: int, samples: int = 10) -> list[ProblemTally]:
+    return [ProblemTally(f"p{i}", c, samples) for i, c in enumerate(passes)]
 
 
 def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path: Path) -> None:
@@ -218,7 +172,13 @@ def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path
     with pytest.raises(ConfigError, match=rf"heldout=29: only \d+ problems are kept; .*; {out} has the measurement"):
         measured(
             lambda g: filter_problems(
-                g, FakeVerifier(solved=0.4), fake_prompts(30), out=out, source="s", samples=4, bounds=Bounds(heldout=29)
+                g,
+                FakeVerifier(solved=0.4),
+                fake_prompts(30),
+                out=out,
+                source="s",
+                samples=4,
+                bounds=SplitBounds(heldout=29),
             )
         )
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -227,52 +187,13 @@ def test_more_held_out_than_kept_is_refused_and_the_measurement_is_kept(tmp_path
     assert {row["samples"] for row in rows} == {4}
 
 
-def test_holding_out_every_problem_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    out = tmp_path / "split.jsonl"
-    with pytest.raises(ConfigError, match="heldout=2: there are only 2 problems"):
-        asyncio.run(
-            filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, source="s", bounds=Bounds(heldout=2))
-        )
-    assert not out.exists()
-
-
 @pytest.mark.parametrize(
     "bounds", [{"low": 0.9, "high": 0.1}, {"low": -0.1}, {"high": 1.5}, {"train": -1}, {"heldout": -1}]
 )
 def test_impossible_bounds_are_refused_by_name(bounds: dict[str, float]) -> None:
     name, value = next(iter(bounds.items()))
     with pytest.raises(ConfigError, match=f"^{name}={value}: use 0 "):
-        Bounds(**bounds)  # type: ignore[arg-type]
-
-
-def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it(tmp_path: Path) -> None:
-    source, out = tmp_path / "problems.jsonl", tmp_path / "splits" / "mine.jsonl"
-    source.write_text("")
-    out.parent.mkdir()
-    prompts = fake_prompts(30)
-    report = measured(
-        lambda g: filter_problems(
-            g, FakeVerifier(solved=0.4), prompts, out=out, source=str(source), samples=4, bounds=Bounds(heldout=5)
-        )
-    )
-    assert isinstance(report, FilterReport)
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [row["id"] for row in rows] == [prompt.id for prompt in prompts]
-    assert {row["source"] for row in rows} == {"../problems.jsonl"}
-    assert sum(row["split"] == "heldout" for row in rows) == 5 == report.counts["heldout"]
-    assert [p.name for p in out.parent.iterdir()] == ["mine.jsonl"]
-
-
-class Unused(FakeGenerator):
-    async def generate(self, request: Request) -> Trajectory:
-        raise AssertionError("nothing may be measured before the input is known to be good")
-
-
-def test_a_split_file_that_cannot_be_written_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for out in (tmp_path, tmp_path / "file" / "x"):
-        with pytest.raises(ConfigError, match="out="):
-            asyncio.run(filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, source="s/t"))
+        SplitBounds(**bounds)  # type: ignore[arg-type]
 
 
 def test_the_report_counts_problems_by_pass_rate() -> None:
@@ -282,3 +203,50 @@ def test_the_report_counts_problems_by_pass_rate() -> None:
     assert report.rate.at(1).value == pytest.approx(0.32)
     assert report.rate.at(10).value == pytest.approx(0.6)
     assert str(report.rate).endswith("50 samples of 5 problems")
+
+
+def test_only_a_mixed_outcome_within_the_bounds_is_kept() -> None:
+    found = split_tallies([*tallies(0, 1, 5, 9, 10), ProblemTally("p", 0, 0, failed=4)], SplitBounds(low=0.2, high=0.8))
+    assert found == ("dropped", "dropped", "train", "dropped", "dropped", "dropped")
+    assert split_tallies(tallies(0, 10), SplitBounds(low=0.0, high=1.0)) == ("dropped", "dropped")
+
+
+def test_heldout_problems_and_a_smaller_training_set_are_spread_over_the_pass_rates() -> None:
+    made = tallies(*(i % 9 + 1 for i in range(90)))
+    splits = split_tallies(made, SplitBounds(low=0.05, high=0.95, heldout=18, train=9))
+    by_split = {name: sorted(t.passes for t, s in zip(made, splits, strict=True) if s == name) for name in set(splits)}
+    assert by_split["heldout"] == sorted([*range(1, 10)] * 2)
+    assert len(by_split["train"]) == 9
+    assert sum(by_split["train"]) / 9 == pytest.approx(5, abs=0.5)
+    assert splits == split_tallies(made, SplitBounds(low=0.05, high=0.95, heldout=18, train=9))
+
+
+class Unused(FakeGenerator):
+    async def generate(self, request: Request) -> Trajectory:
+        raise AssertionError("nothing may be measured before the input is known to be good")
+
+
+def test_what_cannot_be_written_or_held_out_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    two = {"source": "s/t", "bounds": SplitBounds(heldout=2)}
+    for out, told in (
+        (tmp_path, "out="),
+        (tmp_path / "file" / "x", "out="),
+        (tmp_path / "x", "heldout=2: there are only"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            asyncio.run(filter_problems(Unused(), FakeVerifier(), fake_prompts(2), out=out, **two))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_filter_writes_a_row_per_problem_and_names_the_source_relative_to_it(tmp_path: Path) -> None:
+    source, out = tmp_path / "problems.jsonl", tmp_path / "splits" / "mine.jsonl"
+    source.write_text("")
+    out.parent.mkdir()
+    options = {"out": out, "source": str(source), "samples": 4, "bounds": SplitBounds(heldout=5)}
+    report = measured(lambda g: filter_problems(g, FakeVerifier(solved=0.4), fake_prompts(30), **options))
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["id"] for row in rows] == [prompt.id for prompt in fake_prompts(30)]
+    assert {row["source"] for row in rows} == {"../problems.jsonl"}
+    assert sum(row["split"] == "heldout" for row in rows) == 5 == report.counts["heldout"]  # type: ignore[attr-defined]
+    assert [p.name for p in out.parent.iterdir()] == ["mine.jsonl"]

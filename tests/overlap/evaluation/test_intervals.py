@@ -39,7 +39,7 @@ def coverage(interval: Callable[[list[float]], tuple[float, float]], values: np.
     return sum(int(n) for n, (low, high) in zip(counts, bounds, strict=True) if low <= truth <= high) / len(values)
 
 
-@pytest.mark.parametrize(("problems", "samples"), list(itertools.product((32, 164), (1, 4, 16))))
+@pytest.mark.parametrize(("problems", "samples"), [(32, 1), (32, 16), (164, 4)])
 def test_the_interval_of_a_rate_holds_the_truth_in_93_percent_of_runs(problems: int, samples: int) -> None:
     rng = np.random.default_rng(problems + samples)
     for mean, spread in itertools.product(MEANS, SPREADS if samples > 1 else SPREADS[:1]):
@@ -48,7 +48,7 @@ def test_the_interval_of_a_rate_holds_the_truth_in_93_percent_of_runs(problems: 
         assert found >= 0.93, (mean, spread)
 
 
-@pytest.mark.parametrize(("problems", "samples"), list(itertools.product((32, 164), (1, 4, 16))))
+@pytest.mark.parametrize(("problems", "samples"), [(32, 1), (32, 16), (164, 4)])
 def test_the_interval_of_a_change_holds_the_truth_in_93_percent_of_runs(problems: int, samples: int) -> None:
     rng = np.random.default_rng(problems * samples)
     for mean, spread, gain in itertools.product(MEANS, ("none", "all or nothing", "beta 1", "beta 20"), (0.0, 0.1)):
@@ -90,12 +90,6 @@ def test_a_change_lies_in_its_interval(changes: list[float]) -> None:
     low, high = change_interval(changes)
     assert -1 <= low <= sum(changes) / len(changes) + 1e-9
     assert sum(changes) / len(changes) - 1e-9 <= high <= 1
-
-
-def test_a_mirrored_measurement_has_the_mirrored_interval() -> None:
-    rates = [0.0, 0.25, 0.0, 0.5, 1.0]
-    low, high = rate_interval(rates, 4)
-    assert rate_interval([1 - r for r in rates], 4) == pytest.approx((1 - high, 1 - low))
 
 
 def test_equal_outcomes_leave_as_much_doubt_as_their_number_does() -> None:

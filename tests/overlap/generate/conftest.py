@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from engine_stub import StubEngine
 
-from overlap.generate import generator as generator_module
+from overlap.generate import client as client_module
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def stub(monkeypatch):
         opened.prepare(opened.engine)
         return opened.engine
 
-    monkeypatch.setattr(generator_module, "open_host", open_host)
+    monkeypatch.setattr(client_module, "open_host", open_host)
     yield opened
     if opened.engine is not None:
         opened.engine.process.kill()

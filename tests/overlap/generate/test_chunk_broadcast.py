@@ -9,7 +9,7 @@ import pytest
 from overlap.clock import run_virtual as run
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate.chunk_broadcast import lockstep
+from overlap.generate.chunk_broadcast import broadcast_chunks
 
 
 def update(made, count=3, error=None):
@@ -39,7 +39,7 @@ def test_the_next_chunk_is_made_when_the_slowest_reader_has_loaded_the_last():
     made, loaded, seen = [], [[], []], []
 
     async def main():
-        async with lockstep(update(made), 2) as shares:
+        async with broadcast_chunks(update(made), 2) as shares:
             reads = [asyncio.create_task(read(share, 1 + 9 * i, loaded[i])) for i, share in enumerate(shares)]
             for _ in range(3):
                 await asyncio.sleep(5)
@@ -57,7 +57,7 @@ def test_who_leaves_is_not_waited_for_and_who_never_reads_neither():
     made, loaded = [], []
 
     async def main():
-        async with lockstep(update(made), 3) as shares:
+        async with broadcast_chunks(update(made), 3) as shares:
             one = asyncio.create_task(read(shares[0], 1, loaded))
             other = asyncio.create_task(read(shares[1], 100, []))
             await asyncio.sleep(5)
@@ -75,7 +75,7 @@ def test_who_leaves_is_not_waited_for_and_who_never_reads_neither():
 
 def test_an_error_of_the_source_is_raised_by_every_reader():
     async def main():
-        async with lockstep(update([], error=EngineError("no room")), 2) as shares:
+        async with broadcast_chunks(update([], error=EngineError("no room")), 2) as shares:
             return await asyncio.gather(*(read(share, 1, []) for share in shares), return_exceptions=True)
 
     assert [str(error) for error in run(main())] == ["no room", "no room"]
@@ -85,7 +85,7 @@ def test_who_leaves_while_he_waits_for_the_others_holds_them_up_no_longer():
     made, loaded = [], []
 
     async def main():
-        async with lockstep(update(made), 2) as shares:
+        async with broadcast_chunks(update(made), 2) as shares:
             fast = asyncio.create_task(read(shares[0], 1, []))
             slow = asyncio.create_task(read(shares[1], 10, loaded))
             await asyncio.sleep(5)
@@ -100,7 +100,7 @@ def test_what_is_broken_off_is_closed():
     made = []
 
     async def broken_off():
-        async with lockstep(update(made), 1) as shares:
+        async with broadcast_chunks(update(made), 1) as shares:
             with shares[0] as own:
                 async for _ in own.chunks():
                     raise EngineError("stop")
@@ -125,13 +125,13 @@ def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have
             made.append("end")
 
     async def main():
-        async with lockstep(WeightUpdate(1, "ipc", {}, chunks), 1) as shares:
+        async with broadcast_chunks(WeightUpdate(1, "ipc", {}, chunks), 1) as shares:
             reader = asyncio.create_task(read(shares[0], 1, []))
             await asyncio.sleep(5)
             reader.cancel()
         assert made == ["begun", "end"]
         assert asyncio.get_running_loop().time() < 1000
-        async with lockstep(update(made), 2):
+        async with broadcast_chunks(update(made), 2):
             pass
         assert made == ["begun", "end"]
 
@@ -140,7 +140,7 @@ def test_a_chunk_that_is_still_being_made_is_broken_off_and_nobody_needs_to_have
 
 def test_the_weights_are_read_once():
     async def main():
-        async with lockstep(update([]), 1) as shares:
+        async with broadcast_chunks(update([]), 1) as shares:
             with shares[0] as own:
                 async for _ in own.chunks():
                     break
@@ -154,7 +154,7 @@ def test_the_weights_are_read_once():
 def test_an_update_without_chunks_is_everyones():
     async def main():
         plain = WeightUpdate(1, "shm", {})
-        async with lockstep(plain, 2) as shares:
+        async with broadcast_chunks(plain, 2) as shares:
             for share in shares:
                 with share as own:
                     assert own is plain

@@ -9,14 +9,14 @@ import pytest
 from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.errors import EngineError
-from overlap.generate import generator as generator_module
-from overlap.generate.generator import VllmGenerator
+from overlap.generate import client as client_module
+from overlap.generate.client import EngineClient
 
 
 @pytest.fixture
 def draining(tmp_path, stub):
     cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight="drain"))
-    return VllmGenerator(cfg, tmp_path, tmp_path)
+    return EngineClient(cfg, tmp_path, tmp_path)
 
 
 def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests_wait_for_the_load(draining, stub):
@@ -33,13 +33,12 @@ def test_a_load_that_drains_waits_for_what_the_engine_has_and_new_requests_wait_
         stub.engine.release.set()
         await asyncio.gather(inside, load, late)
         assert stub.engine.calls[-4:] == ["pause", "version 3", "resume", "sample g7s1"]
-        await draining.close()
 
-    run(main())
+    run(main(), draining)
 
 
 def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stub, monkeypatch):
-    monkeypatch.setattr(generator_module, "_DRAIN_S", 0)
+    monkeypatch.setattr(client_module, "_DRAIN_S", 0)
 
     async def main():
         await draining.load(UPDATE)
@@ -50,9 +49,8 @@ def test_a_load_that_drains_lands_at_its_deadline_whatever_is_left(draining, stu
         assert (stub.engine.calls[-1], left.done()) == ("resume", False)
         stub.engine.release.set()
         await left
-        await draining.close()
 
-    run(main())
+    run(main(), draining)
 
 
 def test_after_a_failed_load_nothing_moves_in_the_engine_and_the_next_waits_for_nothing(draining, stub):
@@ -64,9 +62,8 @@ def test_after_a_failed_load_nothing_moves_in_the_engine_and_the_next_waits_for_
         draining._empty.clear()  # a request is frozen in there
         await draining.load(UPDATE)
         assert stub.engine.calls[-1] == "resume"
-        await draining.close()
 
-    run(main())
+    run(main(), draining)
 
 
 def test_the_death_of_the_engine_ends_a_load_that_drains(draining, stub):
@@ -80,6 +77,5 @@ def test_the_death_of_the_engine_ends_a_load_that_drains(draining, stub):
         os.kill(stub.engine.process.pid, signal.SIGKILL)
         ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert all("signal 9" in str(end) for end in ends), ends
-        await draining.close()
 
-    run(main())
+    run(main(), draining)

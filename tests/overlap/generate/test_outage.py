@@ -4,7 +4,6 @@ import asyncio
 
 from mortal import Nest, begun, reload, turns, update
 
-from overlap.clock import run_virtual as run
 from overlap.errors import EngineError
 
 
@@ -25,9 +24,8 @@ def test_an_outage_lasts_from_the_first_death_to_the_next_response_and_is_told_o
         nest.last.die()
         await reload(nest, 2)
         await task
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())
     assert nest.outages == [143, 4 + 20]
     assert sum("generation goes on" in line for line in nest.told) == 2
 
@@ -50,6 +48,5 @@ def test_a_response_that_the_dead_engine_had_ready_ends_no_outage():
         dead.die()
         await task
         assert (nest.last, nest.outages) == (dead, [])
-        await nest.steady.close()
 
-    run(main())
+    nest.run(main())

@@ -34,7 +34,7 @@ def test_a_worker_whose_update_was_broken_off_begins_another(finished, monkeypat
     engine = SimpleNamespace(
         reset_weight_update_target=lambda: done.append("target"), abandon=lambda: done.append("ours")
     )
-    worker = receive.Worker()
+    worker = receive.WorkerExtension()
     worker.weight_transfer_engine, worker._weight_update_active, worker.vllm_config = engine, True, None
     monkeypatch.setattr(receive, "set_current_vllm_config", nullcontext)
     worker.overlap_abandon_weights()

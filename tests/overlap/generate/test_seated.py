@@ -8,14 +8,14 @@ from engine_stub import CFG, run
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate.generator import VllmGenerator
+from overlap.generate.client import EngineClient
 from overlap.placement import Devices, place
 
 
 def two_on(tmp_path, devices):
     cfg = replace(CFG, rollout=replace(CFG.rollout, replicas=2))
     placement = place(cfg, devices)
-    return [VllmGenerator(cfg, tmp_path, tmp_path, placement=placement, engine=e) for e in range(2)]
+    return [EngineClient(cfg, tmp_path, tmp_path, placement=placement, engine=e) for e in range(2)]
 
 
 def test_each_of_several_engines_has_its_seat_its_seed_its_name_and_its_log(tmp_path, stub):
@@ -59,7 +59,7 @@ def test_the_process_of_an_engine_sees_its_own_gpus_alone(tmp_path, monkeypatch)
         asked.append((title, environment["CUDA_VISIBLE_DEVICES"]))
         raise EngineError("enough")
 
-    monkeypatch.setattr("overlap.generate.generator.Peer.start", start)
+    monkeypatch.setattr("overlap.generate.client.Peer.start", start)
 
     async def main():
         for engine in two_on(tmp_path, Devices(("2", "5", "7"))):

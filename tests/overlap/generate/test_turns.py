@@ -8,12 +8,12 @@ from engine_stub import CFG, UPDATE, request, run, turns
 
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError
-from overlap.generate.generator import VllmGenerator
+from overlap.generate.client import EngineClient
 
 
 @pytest.fixture
 def generator(tmp_path, stub):
-    return VllmGenerator(CFG, tmp_path, tmp_path)
+    return EngineClient(CFG, tmp_path, tmp_path)
 
 
 def sharing(engine):
@@ -72,25 +72,6 @@ def test_an_engine_that_shares_gpus_samples_when_weights_and_cache_are_back(gene
     assert calls[1:-1] == [*first, *(call for call in first if call not in join)]
 
 
-def test_a_cache_that_wakes_over_weights_that_did_not_come_opens_no_gate(generator, stub):
-    stub.prepare = sharing
-
-    async def main():
-        await generator.sleep()
-        await generator.wake("weights")
-        await generator.wake("cache")
-        task = asyncio.create_task(generator.generate(request()))
-        await turns()
-        assert not task.done()
-        assert "resume" not in stub.engine.calls
-        await generator.load(in_chunks())
-        await generator.wake("cache")
-        await task
-        await generator.close()
-
-    run(main())
-
-
 async def served(generator):
     """Whole weights and a cache, and a request that was answered by them."""
     await generator.load(in_chunks())
@@ -113,9 +94,8 @@ def test_while_it_sleeps_and_until_it_has_weights_again_requests_wait(generator,
         await generator.load(in_chunks())
         await generator.wake("cache")
         await task
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(generator, stub):
@@ -131,14 +111,13 @@ def test_weights_of_which_only_a_part_came_are_not_served_by_a_cache_that_wakes(
         await turns()
         assert "sample g7s1" not in stub.engine.calls
         task.cancel()
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_a_load_does_not_wait_for_requests_that_sleep_with_the_engine(tmp_path, stub):
     stub.prepare = sharing
-    generator = VllmGenerator(replace(CFG, rollout=replace(CFG.rollout, in_flight="drain")), tmp_path, tmp_path)
+    generator = EngineClient(replace(CFG, rollout=replace(CFG.rollout, in_flight="drain")), tmp_path, tmp_path)
 
     async def main():
         await served(generator)
@@ -151,9 +130,8 @@ def test_a_load_does_not_wait_for_requests_that_sleep_with_the_engine(tmp_path, 
         await generator.wake("cache")
         stub.engine.release.set()
         await asleep
-        await generator.close()
 
-    run(main())
+    run(main(), generator)
 
 
 def test_after_a_load_that_failed_the_next_one_meets_and_begins_anew(generator, stub):

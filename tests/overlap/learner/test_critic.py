@@ -1,4 +1,4 @@
-"""The critic: where its values are read, what it learns, and what the policy is taught by it. No DeepSpeed."""
+"""The critic: where its values are read, what it learns, and what the policy is taught by it. By plain torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-import plain_engine  # noqa: E402
+from plain_backend import PlainBackend, plain_trainer  # noqa: E402
 
 from overlap.config import Config, CriticConfig, LearnConfig, ModelConfig  # noqa: E402
 from overlap.errors import ConfigError, LearnerError  # noqa: E402
@@ -44,11 +44,9 @@ def config(critic=None, **learn) -> Config:
 
 @pytest.fixture
 def trainer(tiny, monkeypatch):
-    plain_engine.install(monkeypatch)
-
     def make(critic=None, **learn) -> RankTrainer:
         torch.manual_seed(0)
-        return RankTrainer(config(critic, **learn), tiny, tiny, CPU, total_updates=100)
+        return plain_trainer(monkeypatch, config(critic, **learn), tiny, total_updates=100)
 
     return make
 
@@ -85,7 +83,7 @@ def values_of(trunk, head, prompt, tokens):
 
 
 def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
-    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=torch.float32, device=CPU)
+    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=torch.float32, device=CPU, backend=PlainBackend())
     head = ValueHead(trunk.base.config.hidden_size, bounded=False)
     torch.nn.init.normal_(head.linear.weight)
     tokens = [10, 20, 30, 40, 50]
@@ -100,7 +98,7 @@ def test_a_value_knows_what_came_before_its_token_and_not_the_token(tiny):
 @pytest.mark.parametrize(("bounded", "first"), [(False, 0.0), (True, 0.5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_first_values_are_nothing_or_the_middle(tiny, bounded, first, dtype):
-    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=dtype, device=CPU)
+    trunk, _ = load_trunk(tiny, LearnConfig(), dtype=dtype, device=CPU, backend=PlainBackend())
     head = ValueHead(trunk.base.config.hidden_size, bounded=bounded)
     values = values_of(trunk, head, [1, 2], [3, 4, 5])
     assert values.tolist() == [first] * 3
@@ -118,7 +116,7 @@ def test_the_trunk_has_no_output_layer(tmp_path):
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
              "num_attention_heads": 2, "tie_word_embeddings": False}  # fmt: skip
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    trunk, _ = load_trunk(tmp_path, LearnConfig(), dtype=torch.float32, device=CPU)
+    trunk, _ = load_trunk(tmp_path, LearnConfig(), dtype=torch.float32, device=CPU, backend=PlainBackend())
     assert not [name for name, _ in trunk.named_parameters() if "lm_head" in name]
     head = ValueHead(32, bounded=False)
     assert values_of(trunk, head, [1, 2], [63, 64, 4000]).isfinite().all()  # ids of a larger policy's padding
@@ -126,7 +124,7 @@ def test_the_trunk_has_no_output_layer(tmp_path):
 
 def test_a_critic_that_cannot_be_loaded_is_blamed_by_its_own_name(tmp_path):
     with pytest.raises(ConfigError, match=r"^critic\.policy=.*cannot be loaded"):
-        load_trunk(tmp_path / "nowhere", LearnConfig(), dtype=torch.float32, device=CPU)
+        load_trunk(tmp_path / "nowhere", LearnConfig(), dtype=torch.float32, device=CPU, backend=PlainBackend())
 
 
 # --- advantages ---------------------------------------------------------------------------------------------
@@ -161,7 +159,7 @@ def test_neither_packing_nor_micro_batches_change_advantages_or_the_step(trainer
         made = with_a_head(trainer(CRITIC, truncated="bootstrap", normalize_advantages=normalized))
         found, told = advantages_by_response(made, some_groups(cut=cut), split)
         weights = torch.cat(
-            [p.flatten() for p in (*made.critic.head.parameters(), *made.critic.deepspeed.module.parameters())]
+            [p.flatten() for p in (*made.critic.head.parameters(), *made.critic.model.module.parameters())]
         )
         results.append((found, told, weights.detach().clone()))
     (first, told, weights), *others = results
@@ -184,7 +182,7 @@ def test_advantages_are_those_of_the_values_and_rewards(trainer):
             whole = Response(r.tokens, r.logprobs, 0.0)
             (mini,) = mini_batches([PromptGroup(group.prompt, (whole,))], SplitConfig(1, 1, 4096, 64))
             with torch.no_grad():
-                values = read_values(made.critic.deepspeed.module, made.critic.head, to_tensors(mini.ranks[0][0]))[0]
+                values = read_values(made.critic.model.module, made.critic.head, to_tensors(mini.ranks[0][0]))[0]
             own, behind = values[: r.counted].tolist(), values[-1].item() if r.bootstraps else 0.0
             rewards = [0.0] * (r.counted - 1) + [r.advantage]
             expected[tuple(r.tokens)] = gae(rewards, own, lam=0.9, behind=behind)
@@ -232,7 +230,7 @@ def test_each_token_pulls_with_its_own_advantage(trainer):
     minis = mini_batches(groups, made._split)
     other = with_a_head(trainer(CRITIC))
     (advantages,), _ = other.critic.step(minis)
-    policy = other.deepspeed.module
+    policy = other.model.module
     for micro, a in zip(minis[0].ranks[0], advantages, strict=True):
         (-(policy(to_tensors(micro))[0] * a).sum() / minis[0].counted).backward()
     norm = torch.cat([p.grad.flatten() for p in policy.parameters()]).norm().item()
@@ -248,7 +246,7 @@ def test_stale_samples_are_weighed_by_the_correction_and_valued_by_the_newest_cr
     ]  # fmt: skip
     results = []
     for groups in (fresh, stale):
-        made = with_a_head(trainer(CRITIC, correction="mis"))
+        made = with_a_head(trainer(CRITIC | {"lr": 1e-4}, correction="mis"))
         told = made.step(groups)
         results.append(told)
         assert made.step(groups)["critic/loss"] < told["critic/loss"]
@@ -268,15 +266,15 @@ def weights(module) -> list[bytes]:
 
 def test_a_critic_alone_leaves_the_policy_and_its_optimizer_as_they_are(trainer):
     made = trainer({"warmup_steps": 2}, schedule="linear")
-    before, values = weights(made.deepspeed.module), weights(made.critic.head)
+    before, values = weights(made.model.module), weights(made.critic.head)
     for _ in range(2):
         told = made.step(some_groups(), alone=True)
         assert not {"loss", "grad_norm", "lr"} & told.keys()
         assert told["tokens"] > 0
-    assert weights(made.deepspeed.module) == before
-    assert (made.updates, made.deepspeed.steps, made.deepspeed.optimizer.state_dict()["state"]) == (0, 0, {})
-    assert all(p.grad is None or not p.grad.any() for p in made.deepspeed.module.parameters())
-    assert (made.critic.updates, made.critic.deepspeed.steps) == (2, 2)
+    assert weights(made.model.module) == before
+    assert (made.updates, made.model.steps, made.model.optimizer.state_dict()["state"]) == (0, 0, {})
+    assert all(p.grad is None or not p.grad.any() for p in made.model.module.parameters())
+    assert (made.critic.updates, made.critic.model.steps) == (2, 2)
     assert weights(made.critic.head) != values
     told = made.step(some_groups(1))
     assert (made.updates, made.critic.updates) == (1, 3)  # one batch: those before were not kept
@@ -310,7 +308,7 @@ def values_foretold(made: RankTrainer, groups) -> float:
     (mini,) = mini_batches(groups, SplitConfig(1, 1, 4096, 64))
     t = to_tensors(mini.ranks[0][0])
     with torch.no_grad():
-        values, _ = read_values(made.critic.deepspeed.module, made.critic.head, t)
+        values, _ = read_values(made.critic.model.module, made.critic.head, t)
     known = torch.tensor([token not in (65, 66) for token in t.targets.tolist()])
     rewards, errors = t.sampled.advantages[known], (t.sampled.advantages - values)[known]
     return 1.0 - (errors.var() / rewards.var()).item()
@@ -340,7 +338,7 @@ def test_the_gradient_of_the_head_is_that_of_finite_differences(trainer):
     head = made.critic.head.double()
     head.forward = lambda hidden: 0.5 + head.linear(hidden.double())[:, 0].atan() / math.pi
     with torch.no_grad():
-        hidden = made.critic.deepspeed.module(t)
+        hidden = made.critic.model.module(t)
     rewards = t.sampled.advantages.double()
 
     def loss(weight):

@@ -17,7 +17,7 @@ import pytest
 from overlap.config import Config, LearnConfig, ModelConfig, RolloutConfig
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError, LearnerError, RunDirError, StaleBatchError
-from overlap.learner.learner import DeepSpeedLearner
+from overlap.learner.learner import ProcessLearner
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches
 from overlap.learner.saved_state import LearnerState, read_state, write_state
 
@@ -36,7 +36,7 @@ def batch(*versions, version=0, reward=1.0):
 
 
 def learner(tmp_path, **rollout):
-    return DeepSpeedLearner(Config(rollout=RolloutConfig(**rollout)), tmp_path, tmp_path, total_updates=1)
+    return ProcessLearner(Config(rollout=RolloutConfig(**rollout)), tmp_path, tmp_path, total_updates=1)
 
 
 def test_construction_starts_nothing_and_needs_no_loop(tmp_path):
@@ -180,7 +180,7 @@ def test_a_state_is_gone_on_with_by_a_learner_that_has_a_critic_as_it_had(tmp_pa
 
 
 def test_a_reward_out_of_a_critics_reach_is_refused_before_anything_is_learned(tmp_path):
-    made = DeepSpeedLearner(Config(learn=LearnConfig(advantage="gae")), tmp_path, tmp_path, total_updates=1)
+    made = ProcessLearner(Config(learn=LearnConfig(advantage="gae")), tmp_path, tmp_path, total_updates=1)
     far = batch(0)
     far = Batch(1, 0, (Group(0, PROMPT, far.samples, (2.0,)),))
     with pytest.raises(ConfigError, match=r"a sample's reward is 2, beyond .*: use critic\.bounded=false"):

@@ -1,4 +1,4 @@
-"""Adapters: what is frozen, what is trained, and what is published and saved of it. No DeepSpeed."""
+"""Adapters: what is frozen, what is trained, and what is published and saved of it. By plain torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
-import plain_engine  # noqa: E402
+from plain_backend import plain_trainer  # noqa: E402
 
 from overlap.config import Config, LearnConfig, ModelConfig  # noqa: E402
 from overlap.errors import ConfigError  # noqa: E402
@@ -48,13 +48,11 @@ def biased(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def trainer(tiny, monkeypatch):
-    plain_engine.install(monkeypatch)
-
     def make(policy=tiny, dtype="float32", **learn) -> RankTrainer:
         torch.manual_seed(0)
         made = {"lora_rank": RANK, "lr": 1e-2, "grad_clip": 1e6, "micro_batch_tokens": 4096} | learn
         model = ModelConfig(dtype=dtype, prompt_tokens=32, response_tokens=32)
-        return RankTrainer(Config(model=model, learn=LearnConfig(**made)), policy, policy, CPU, total_updates=100)
+        return plain_trainer(monkeypatch, Config(model=model, learn=LearnConfig(**made)), policy, total_updates=100)
 
     return make
 
@@ -107,13 +105,13 @@ def test_adapters_begin_as_nothing_beside_every_linear_layer_of_the_decoder(trai
 
 def test_only_adapters_are_trained_and_the_weights_stay_bit_for_bit(trainer, tiny):
     made = trainer(weight_decay=0.1)
-    before = {name: p.detach().clone() for name, p in made.deepspeed.module.named_parameters()}
+    before = {name: p.detach().clone() for name, p in made.model.module.named_parameters()}
     for seed in range(3):
         made.step(some_groups(seed))
-    trained = {id(p) for group in made.deepspeed.optimizer.param_groups for p in group["params"]}
+    trained = {id(p) for group in made.model.optimizer.param_groups for p in group["params"]}
     assert trained == {id(p) for a in made.adapters.values() for p in (a.down, a.up)}
-    assert len(made.deepspeed.optimizer.state) == len(trained)
-    for name, p in made.deepspeed.module.named_parameters():
+    assert len(made.model.optimizer.state) == len(trained)
+    for name, p in made.model.module.named_parameters():
         if id(p) in trained:
             assert not torch.equal(p, before[name]), name
         else:
@@ -130,7 +128,7 @@ def decoder_trained(policy: Path) -> int:
 def test_without_a_rank_all_is_trained(trainer):
     made = trainer(lora_rank=0)
     assert made.adapters == {}
-    assert all(p.requires_grad for p in made.deepspeed.module.parameters())
+    assert all(p.requires_grad for p in made.model.module.parameters())
     assert trained_parameters(decoder_shape({}), 7, 0) == 7
 
 
@@ -199,7 +197,7 @@ def test_peft_loads_the_saved_adapter_onto_the_base_and_speaks_as_the_learner_do
 
 def test_the_adapters_of_a_state_are_found_by_their_weights(trainer):
     made = moved(trainer())
-    found = from_state(dict(made.deepspeed.module.policy.named_parameters()))
+    found = from_state(dict(made.model.module.policy.named_parameters()))
     assert found.keys() == made.adapters.keys()
     assert all(found[n].down is a.down and found[n].up is a.up and found[n].scale == a.scale
                for n, a in made.adapters.items())  # fmt: skip
@@ -213,7 +211,7 @@ def test_the_penalty_is_against_the_policy_without_its_adapters(trainer):
     made = moved(trainer(kl_coef=0.1))
     with torch.no_grad():
         for name, tensor in made.full_tensors():
-            full.deepspeed.module.policy.get_parameter(name).copy_(tensor)
+            full.model.module.policy.get_parameter(name).copy_(tensor)
     found, expected = made.step(some_groups()), full.step(some_groups())
     assert expected["kl"] > 1e-3
     assert found["kl"] == pytest.approx(expected["kl"], rel=1e-3)
@@ -222,7 +220,7 @@ def test_the_penalty_is_against_the_policy_without_its_adapters(trainer):
 
 def test_adapters_are_off_only_within(trainer):
     made = moved(trainer())
-    policy = made.deepspeed.module
+    policy = made.model.module
     trained = [p for p in policy.parameters() if p.requires_grad]
     before, tokens = made.logprobs(PROBE), plain(PROBE, CPU)
     with torch.no_grad(), without_adapters(policy.policy):

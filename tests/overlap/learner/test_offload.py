@@ -13,6 +13,7 @@ from overlap.errors import RunDirError  # noqa: E402
 from overlap.learner import offload  # noqa: E402
 from overlap.learner.commands import Commands  # noqa: E402
 from overlap.learner.offload import Holding, Host, Part, Turns  # noqa: E402
+from overlap.learner.zero.backend import ZeroModel  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -97,24 +98,25 @@ def test_what_is_away_can_be_read_on_the_host():
     assert weights.tolist() == [0, 1, 2, 3, 4, 5]
 
 
-class Engine:
-    """What an engine of DeepSpeed holds, by the names that it has there."""
+class Trained(ZeroModel):
+    """A model whose engine holds what one of DeepSpeed does, by the names that it has there."""
 
     def __init__(self):
-        self.module = torch.nn.Linear(4, 4, bias=False)
-        master = self.module.weight.detach().float().reshape(-1).clone().requires_grad_()
+        module = torch.nn.Linear(4, 4, bias=False)
+        master = module.weight.detach().float().reshape(-1).clone().requires_grad_()
         inner = torch.optim.AdamW([master], lr=0.1)
         self.gradients = torch.ones(16)
         master.grad = self.gradients.narrow(0, 0, 16)
         inner.step()
-        self.optimizer = SimpleNamespace(optimizer=inner, fp32_groups_gradients_flat=[self.gradients])
         self.master, self.emptied = master, 0
+        optimizer = SimpleNamespace(optimizer=inner, fp32_groups_gradients_flat=[self.gradients])
+        super().__init__(SimpleNamespace(module=module, optimizer=optimizer), zero_stage=2)
 
-    def empty_partition_cache(self):
+    def free_gathered(self):
         self.emptied += 1
 
     def parts(self):
-        state = [t for t in self.optimizer.optimizer.state[self.master].values() if t.numel() > 1]
+        state = [t for t in self.engine.optimizer.optimizer.state[self.master].values() if t.numel() > 1]
         return {
             "states": used(self.master, *state),
             "scratch": used(self.gradients),
@@ -129,8 +131,8 @@ PARAMETERS = NOTHING | {"parameters": 64}
 
 @pytest.fixture
 def both():
-    policy, critic = Engine(), Engine()
-    turns = Turns(CPU, *(Holding(engine, host(), CPU) for engine in (policy, critic)))
+    policy, critic = Trained(), Trained()
+    turns = Turns(CPU, *(Holding(model, host(), CPU) for model in (policy, critic)))
     return policy, critic, turns
 
 

@@ -16,7 +16,7 @@ from places import ROOT, SUPPORT
 from overlap.config import Config, LearnConfig
 from overlap.errors import LearnerError, RunDirError
 from overlap.learner import processes
-from overlap.learner.learner import DeepSpeedLearner
+from overlap.learner.learner import ProcessLearner
 from overlap.learner.processes import RankLife, RankProcesses, rank_environment
 from overlap.learner.spec import RankSpec
 from overlap.placement import Devices, Placement, RankSeat, place
@@ -175,7 +175,7 @@ def test_each_rank_sees_its_own_gpu_alone(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def main() -> None:
         placement = place(cfg, Devices(("3", "1", "0")))
-        learner = DeepSpeedLearner(cfg, tmp_path, tmp_path, total_updates=1, placement=placement)
+        learner = ProcessLearner(cfg, tmp_path, tmp_path, total_updates=1, placement=placement)
         await learner.start()
         await learner.close()
 
@@ -187,7 +187,7 @@ def test_ranks_that_cannot_be_started_are_a_fault_of_the_learner_that_says_where
     (tmp_path / "file").touch()
 
     async def main() -> None:
-        learner = DeepSpeedLearner(Config(), tmp_path, tmp_path / "file", total_updates=1)
+        learner = ProcessLearner(Config(), tmp_path, tmp_path / "file", total_updates=1)
         with pytest.raises(LearnerError, match=r"learner rank 0 cannot be started: Not a directory: .*/file/learner-"):
             await learner.start()
         with pytest.raises(LearnerError, match="cannot be started"):

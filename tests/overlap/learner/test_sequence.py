@@ -8,12 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from overlap.config import Config  # noqa: E402
 from overlap.errors import ConfigError  # noqa: E402
 from overlap.learner.attention import packed_attention  # noqa: E402
 from overlap.learner.micro_batch import MicroBatch, Response, Row  # noqa: E402
 from overlap.learner.model import plain  # noqa: E402
-from overlap.learner.sequence import SequenceGroup, join, part, share_sequences  # noqa: E402
+from overlap.learner.sequence import SequenceGroup, join, part  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
+from overlap.learner.zero.backend import ZeroBackend  # noqa: E402
 
 
 def row(prompt, *lengths):
@@ -81,4 +83,4 @@ def test_heads_that_cannot_be_shared_out_are_a_user_fault(monkeypatch):
 
     monkeypatch.setattr(UlyssesSPAttentionHF, "register_with_transformers", refuse)
     with pytest.raises(ConfigError, match=r"learn\.sequence_parallel=2: Attention head count 9 .* use a number"):
-        share_sequences(None, 2)
+        ZeroBackend(Config()).share_sequences(None, 2)

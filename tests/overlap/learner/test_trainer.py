@@ -1,4 +1,4 @@
-"""What a rank computes, without DeepSpeed."""
+"""What a rank computes, by plain torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trainer(**learn):
         made.passes += 1
         return torch.zeros(len(micro.targets)), None
 
-    made.deepspeed = SimpleNamespace(module=forward)
+    made.model = SimpleNamespace(module=forward)
     return made
 
 

@@ -195,9 +195,9 @@ class DyingLearner(FakeLearner):
 @pytest.mark.parametrize(
     ("kind", "cause", "where"),
     [
-        ({"generator": DyingGenerator}, EngineError, "generate died on sample g5s"),
-        ({"verifier": DyingVerifier}, ValueError, "verify died on sample g5s"),
-        ({"learner": DyingLearner}, LearnerError, "learn died on sample step 2"),
+        ({"generator": DyingGenerator}, EngineError, "generation failed for sample g5s"),
+        ({"verifier": DyingVerifier}, ValueError, "verification failed for sample g5s"),
+        ({"learner": DyingLearner}, LearnerError, "learning failed at step 2"),
     ],
 )
 def test_a_stage_that_dies_names_itself_and_the_sample(loop, kind: dict, cause: type, where: str) -> None:

@@ -27,7 +27,7 @@ from overlap.prepare.plan import (
     plan_lines,
     prompts_line,
 )
-from overlap.prepare.run_inputs import Prepared
+from overlap.prepare.run_inputs import RunInputs
 from overlap.record import Rollouts
 
 
@@ -67,7 +67,7 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
     shape = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 64}
     (tmp_path / "config.json").write_text(json.dumps(shape))
     tokenizer = SimpleNamespace(chat_template="yes")
-    prepared = Prepared(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
+    prepared = RunInputs(load_config(None, []), SimpleNamespace(), tmp_path, tokenizer, (), ())  # type: ignore[arg-type]
     rollouts = Rollouts(tmp_path / "rollouts.jsonl", "digest", {}, {}) if kept else None
     asked = asked_for(prepared, rollouts)
     seats = seating_here(prepared.cfg)(prepared.cfg)
@@ -83,12 +83,12 @@ def test_a_run_from_kept_samples_counts_no_engine_and_no_verifier(tmp_path: Path
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ([], "at most 5.6 GiB on each learner rank (8192 tokens, all layers kept)"),
+        ([], "at most 5.6 GiB on each learner rank (8192 tokens, kept for all layers)"),
         (
             ["learn.checkpointing=always"],
-            "at most 0.5 GiB on each learner rank (8192 tokens, each layer computed again)",
+            "at most 0.5 GiB on each learner rank (8192 tokens, recomputed per layer)",
         ),
-        (["model.dtype=float32"], "at most 0.9 GiB on each learner rank (8192 tokens, each layer computed again)"),
+        (["model.dtype=float32"], "at most 0.9 GiB on each learner rank (8192 tokens, recomputed per layer)"),
     ],
 )
 def test_the_plan_says_what_a_pass_keeps(settings: list[str], line: str):
@@ -109,7 +109,9 @@ def test_the_plan_says_when_prompts_are_left_out(bound: float, end: str):
 def test_a_critic_is_told():
     cfg = load_config(None, ["learn.advantage=gae", "critic.warmup_steps=5"])
     critic = ModelShape(2**30, DecoderShape(0, 0, 0, 0, 0), 0, 0, tied=True)
-    assert _critic(cfg, critic) == [("critic", "the policy (1,074 M parameters), lr 1e-05, alone for 5 step(s)")]
+    assert _critic(cfg, critic) == [
+        ("critic", "the policy (1,074 M parameters), lr 1e-05, trained alone for 5 step(s)")
+    ]
     assert _critic(cfg, None) == []
 
 
@@ -148,14 +150,14 @@ def test_who_rolls_episodes_out_is_told_with_their_bounds():
     assert lines(object()) == []
     ((name, line),) = lines(Talking())
     assert name == "episodes"
-    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens behind a prompt, 600 s")
+    assert line.endswith("Talking.rollout: up to 3 turns, 900 tokens after a prompt, 600 s")
     ((_, line),) = lines(object(), "episode.command=./agent --fast")
     assert line.startswith("'./agent --fast': up to 3 turns")
     assert "may use up" not in line
     ((_, line),) = lines(Talking(), "episode.tokens=0")
-    assert line.endswith("256 tokens behind a prompt, 600 s; one response may use up all tokens (episode.tokens)")
+    assert line.endswith("256 tokens after a prompt, 600 s; one response may use up all tokens (episode.tokens)")
     ((_, line),) = lines(Talking(), "episode.command=./agent")
-    assert "'./agent', in the place of " in line
+    assert "'./agent', in place of " in line
     assert line.partition(": ")[0].endswith("Talking.rollout")
 
 

@@ -181,6 +181,6 @@ def test_a_command_is_read_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_a_parser_is_looked_up_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.generate.parser_names._listed", lambda *_: ("hermes",))
+    monkeypatch.setattr("overlap.generate.start._listed", lambda *_: ("hermes",))
     with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
         prepare(load_config(None, ["episode.tool_parser=hermse"]), Episodic(), tmp_path)

@@ -16,7 +16,7 @@ from places import ROOT
 
 from overlap.process import child_environment, run_name
 
-LOADING = "overlap/learner/loading.py"
+LOADING = "overlap/learner/zero/loading.py"
 STARTS = 200
 CHANGES = {"update", "pop", "clear", "setdefault", "putenv", "unsetenv"}
 
@@ -61,7 +61,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
     assert without == []
     actors = ("overlap/cluster/ray_hosts.py", "overlap/cluster/ray_members.py")
     ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", LOADING)
-    own = ("overlap/generate/child.py", "overlap/generate/vllm_api.py", *ranks, *actors)
+    own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
     told = "overlap/cluster/ray_cluster.py"  # Ray reads the driver's own, and no child of ours is told
     assert [where for where in changes if not where.startswith((*own, told))] == []  # processes of their own
 

@@ -32,7 +32,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 def test_the_newest_few_are_kept_and_sorted_by_step(tmp_path):
     for step in (2, 10, 9, 100):
         save(tmp_path, step, keep=2)
-    assert [p.name for p in checkpoint.complete(tmp_path)] == ["step-000010", "step-000100"]
+    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000010", "step-000100"]
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -90,10 +90,6 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path, text):
         load_state(folder)
 
 
-def test_no_checkpoints_is_no_latest(tmp_path):
-    assert checkpoint.latest(tmp_path / "none") is None
-
-
 def test_a_place_that_cannot_be_written_is_a_run_dir_error(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunDirError, match="cannot write"), writing(tmp_path / "file", 1):
@@ -103,9 +99,9 @@ def test_a_place_that_cannot_be_written_is_a_run_dir_error(tmp_path):
 def test_the_newest_is_kept_whatever_is_asked_and_so_is_what_the_best_came_from(tmp_path):
     for step in range(1, 6):
         save(tmp_path, step, keep=1, spare={2})
-    assert [p.name for p in checkpoint.complete(tmp_path)] == ["step-000002", "step-000005"]
+    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000002", "step-000005"]
     checkpoint.prune(tmp_path, 0)
-    assert [p.name for p in checkpoint.complete(tmp_path)] == ["step-000005"]
+    assert [p.name for p in checkpoint.complete_checkpoints(tmp_path)] == ["step-000005"]
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before(tmp_path, monkeypatch):
@@ -120,17 +116,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_ones_before(tmp_path, mo
     assert [p.name for p in tmp_path.iterdir()] == ["step-000001"]
 
 
-def test_steps_beyond_a_million_are_in_order(tmp_path):
-    for step in (999_999, 1_000_000):
-        save(tmp_path, step)
-    assert checkpoint.latest(tmp_path) == tmp_path / "step-1000000"
-
-
 def test_a_step_without_a_checkpoint_is_told_with_those_that_have_one(tmp_path):
     with pytest.raises(ConfigError, match=r"--step=3: .* there is none \(run\.save_every=N\)"):
-        checkpoint.find(tmp_path, 3)
+        checkpoint.find_checkpoint(tmp_path, 3)
     for step in (2, 4):
         save(tmp_path, step)
     with pytest.raises(ConfigError, match="there are those of step 2, 4"):
-        checkpoint.find(tmp_path, 3)
-    assert checkpoint.find(tmp_path, 4).name == "step-000004"
+        checkpoint.find_checkpoint(tmp_path, 3)
+    assert checkpoint.find_checkpoint(tmp_path, 4).name == "step-000004"

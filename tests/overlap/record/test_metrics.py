@@ -1,34 +1,30 @@
-"""Figures of a step against examples worked by hand, and the lag of the event loop."""
+"""The row of a step against examples worked by hand, and its documentation."""
 
 from __future__ import annotations
 
-import asyncio
+import ast
 import math
 import re
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from places import ROOT
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, StepReport, Trajectory, Used, VersionSpan
+from overlap.evaluation.evaluate import PassRate, ProblemTally
+from overlap.evaluation.history import EvaluationHistory
+from overlap.evaluation.history import row as evaluation_row
 from overlap.pipeline import LoopState, StepResult
 from overlap.record import metrics
-from overlap.record.episodes import episode_row
-from overlap.record.looplag import Lag, LagHistogram, LoopLag
-from overlap.record.metrics import StepClock, clip, mean, merge, quantile, slug, step_row, step_timing, union_s
-from overlap.record.node_metrics import nodes_row
-from overlap.record.traffic import BusyClock, Traffic
-from overlap.verify import ClusterFigures
+from overlap.record.looplag import Lag
+from overlap.record.metrics import WORST, episode_row, node_row, slug, step_row, worst_nodes_line
+from overlap.record.timing import StepClock
+from overlap.verify import ClusterFigures, NodeFigures
 
 PROMPT = Prompt("p", (1, 2))
 NOWHERE = (0.0, 0.0)
-
-spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda s: (min(s), max(s))), max_size=12)
 
 
 def scored(group: int, sample: int, reward: float | None, **fields: Any) -> Scored:
@@ -59,99 +55,6 @@ def result(*groups: Group, version: int = 0, report: StepReport | None = None, *
 
 def group(number: int, *samples: Scored, dropped: str = "") -> Group:
     return Group(number, PROMPT, samples, (0.0,) * len(samples), dropped)
-
-
-def test_a_union_counts_time_once():
-    assert merge([(4, 6), (0, 2), (1, 3), (6, 7)]) == [(0, 3), (4, 7)]
-    assert union_s([(0, 2), (1, 3), (4, 6)]) == 5
-    assert union_s([]) == 0
-    assert union_s([(5, 1)]) == 0
-
-
-@given(spans)
-def test_a_union_is_what_counting_the_seconds_one_by_one_gives(some):
-    seconds = {t for start, end in some for t in range(start, end)}
-    assert union_s(some) == len(seconds)
-
-
-@given(spans)
-def test_clipping_keeps_exactly_the_seconds_inside_the_window(some):
-    seconds = {t for start, end in some for t in range(start, end) if 10 <= t < 40}
-    assert union_s(clip(some, (10, 40))) == len(seconds)
-
-
-def test_a_step_whose_rewards_are_hidden_but_for_the_tail():
-    # requests 0..10 and 2..18; verdicts 10..14 and 18..20: 4 s hidden, 2 s exposed
-    # learned 20..26, synced to 27, checked to 30
-    timing = step_timing(
-        [(0, 10), (2, 18)], [(10, 14), (18, 20)], (20, 26), (26, 27), (27, 30), (0, 30), samples=60, tokens=900
-    )  # fmt: skip
-    assert timing.step_s == 30
-    assert timing.generate_s == 18
-    assert timing.reward_s == 6
-    assert timing.exposed_reward_s == 2
-    assert timing.overlap_efficiency == pytest.approx((18 + 6 - 20) / 6)
-    assert timing.generator_idle_share == pytest.approx(12 / 30)
-    assert timing.learner_idle_share == pytest.approx(24 / 30)
-    assert (timing.learn_s, timing.sync_s, timing.parity_s) == (6, 1, 3)
-    assert (timing.samples_per_s, timing.tokens_per_s, timing.decode_tokens_per_s) == (2, 30, 50)
-
-
-def test_one_after_the_other_overlaps_nothing():
-    timing = step_timing([(0, 180)], [(180, 320)], NOWHERE, NOWHERE, NOWHERE, (0, 320))
-    assert timing.overlap_efficiency == 0
-    assert timing.exposed_reward_s == 140
-
-
-def test_rewards_that_end_before_the_last_token_are_hidden_in_full():
-    timing = step_timing([(0, 180)], [(20, 160)], NOWHERE, NOWHERE, NOWHERE, (0, 180))
-    assert timing.overlap_efficiency == 1
-    assert timing.exposed_reward_s == 0
-
-
-def test_verifications_at_once_count_as_wall_time_not_as_a_sum():
-    timing = step_timing([(0, 10)], [(10, 14)] * 8, NOWHERE, NOWHERE, NOWHERE, (0, 14))
-    assert timing.reward_s == 4
-    assert timing.exposed_reward_s == 4
-
-
-def test_pauses_between_the_last_token_and_the_last_verdict_make_efficiency_negative():
-    timing = step_timing([(0, 10)], [(14, 16)], NOWHERE, NOWHERE, NOWHERE, (0, 16))
-    assert timing.overlap_efficiency == pytest.approx((10 + 2 - 16) / 2)
-
-
-def test_a_step_without_samples_has_no_ratios():
-    timing = step_timing([], [], NOWHERE, NOWHERE, NOWHERE, (5, 5))
-    assert (timing.generate_s, timing.reward_s, timing.exposed_reward_s) == (0, 0, 0)
-    assert math.isnan(timing.overlap_efficiency)
-    assert math.isnan(timing.generator_idle_share)
-    assert math.isnan(timing.decode_tokens_per_s)
-
-
-def test_an_engine_busy_with_later_batches_is_not_idle():
-    own = step_timing([(-9, 0)], [(0, 1)], (0, 8), (8, 10), NOWHERE, (0, 10))
-    shared = step_timing([(-9, 0)], [(0, 1)], (0, 8), (8, 10), NOWHERE, (0, 10), engine_spans=[(-9, 0), (0, 7)])
-    assert own.generator_idle_share == 1
-    assert shared.generator_idle_share == pytest.approx(0.3)
-    assert shared.learner_idle_share == pytest.approx(0.2)
-
-
-def test_steps_follow_each_other_without_gaps():
-    clock = StepClock(100.0)
-    first = clock.step(result(learn_span=(104, 108), sync_span=(108, 108.5), parity_span=(108.5, 109)))
-    second = clock.step(result(learn_span=(112, 116), sync_span=(116, 118), parity_span=(118, 119)))
-    assert (first.step_s, second.step_s) == (9, 10)
-    assert second.learner_idle_share == pytest.approx(0.6)
-
-
-def test_the_busy_clock_says_when_anything_was_open_and_cuts_what_still_is():
-    clock = BusyClock()
-    for at, change in ((1, clock.enter), (2, clock.enter), (3, clock.leave), (5, clock.leave), (7, clock.enter)):
-        change(at)
-    assert clock.take(8) == [(1, 5), (7, 8)]
-    clock.leave(9)
-    assert clock.take(10) == [(8, 9)]
-    assert clock.take(11) == []
 
 
 def test_a_row_counts_the_samples_of_dropped_groups_too():
@@ -187,13 +90,6 @@ def test_punishments_are_told_of_the_scored_samples_beside_rewards_without_them(
     assert not [name for name in step_row(plain, StepClock(0).step(plain)) if "overlong" in name]
 
 
-def documented(name: str) -> bool:
-    page = (ROOT / "overlap" / "record" / "README.md").read_text()
-    lines = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    names = [re.escape(n) for line in lines for n in re.findall(r"`([^`]+)`", line)]
-    return any(re.fullmatch(re.sub(r"<\w+>", r"\\w+", n), name) for n in names)
-
-
 def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
     ages = (0, 0, 2, 0, 2, 5, 2, 0)
     made = result(group(0, *(scored(0, i, 1.0, version=9 - age) for i, age in enumerate(ages))), version=9)
@@ -202,39 +98,6 @@ def test_shares_of_the_samples_by_age_have_no_gap_and_make_one():
     assert shares == {f"rollout/staleness_share_{age}": ages.count(age) / 8 for age in range(6)}
     nothing = result(group(0, scored(0, 0, 0.0), dropped="equal rewards"))
     assert not [n for n in step_row(nothing, StepClock(0).step(nothing)) if "staleness_share" in n]
-
-
-def test_every_metric_has_its_line_in_the_readme():
-    lost = group(1, scored(1, 0, 0.0, says="TLE"), scored(1, 1, 0.0, says="WA"), dropped="equal_rewards")
-    learned = dict.fromkeys(trainer_metrics(), 0.5)
-    state = LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0)
-    kept = replace(group(0, scored(0, 0, 1.0, says="AC")), punishments=(-0.1,))
-    away = group(2, scored(2, 0, 1.0, says="AC", node="n1"))
-    made = result(kept, lost, away, report=StepReport(1, 1, 1.0, learned), loop=state)
-    used = Used(3, 9, 30, 16, 1, 0)
-    talk = group(3, scored(3, 0, 1.0))
-    talk = replace(talk, samples=tuple(replace(s, trajectory=replace(s.trajectory, used=used)) for s in talk.samples))
-    beside = nodes_row(ClusterFigures(1.0, ())) | episode_row(result(talk), 2)
-    assert beside["episode/turns_mean"] == 3
-    row = step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra=beside)
-    assert {"verify/back_s_mean", *beside} <= row.keys()
-    assert [name for name in row if not documented(name)] == []
-    assert not documented("reward/unheard_of")
-
-
-STATISTICS = ("_MEANS", "_MAXIMA", "_QUANTILES", "TOLD")
-
-
-def trainer_metrics() -> set[str]:
-    """The names that the learner reports, out of its source: importing it would import torch."""
-    source = (ROOT / "overlap" / "learner" / "statistics.py").read_text()
-    parts = [re.search(rf"^{name} = [({{](.*?)[)}}]$", source, re.DOTALL | re.MULTILINE) for name in STATISTICS]
-    told = [name for part in parts if part is not None for name in re.findall(r'"(\w+)"', part[1])]
-    assert {"loss", "ratio_max", "ratio_p50", "landing_gap_mean"} <= set(told)
-    critic = (ROOT / "overlap" / "learner" / "critic_trainer.py").read_text()
-    judged = re.findall(r'"(critic/\w+)":', critic)
-    assert {"critic/loss", "critic/explained_variance"} <= set(judged)
-    return {*told, *judged, "grad_norm", "lr", "tokens", "forward_backward_s"}
 
 
 def test_a_metric_is_one_function(monkeypatch):
@@ -277,120 +140,98 @@ def test_how_full_the_loop_is_and_who_waited_is_in_the_row():
     assert (row["loop/generating"], row["loop/leases_allowed"], row["loop/learner_waited_s"]) == (3, 16, 2.5)
 
 
-def test_quantiles_are_nearest_rank():
-    values = [5, 1, 4, 2, 3]
-    assert [quantile(values, q) for q in (0, 0.2, 0.5, 0.99, 1)] == [1, 1, 3, 5, 5]
-    assert math.isnan(quantile([], 0.5))
-    assert math.isnan(mean([]))
-
-
 def test_reasons_become_names():
     assert slug("All rewards equal (0.0)") == "all_rewards_equal_0_0"
     assert slug("!") == "other"
 
 
-@pytest.mark.parametrize("lag_ms", [0.0, 0.02, 1.0, 17.3, 49.9, 8000.0])
-def test_the_histogram_is_right_within_five_percent(lag_ms):
-    histogram = LagHistogram()
-    for _ in range(100):
-        histogram.add(lag_ms)
-    lag = histogram.lag()
-    assert lag.max_ms == lag_ms
-    assert lag.p50_ms == pytest.approx(lag_ms, rel=0.05)
-    assert lag.p99_ms == pytest.approx(lag_ms, rel=0.05)
+def test_a_row_has_the_sums_of_all_nodes_and_those_that_are_gone_have_no_workers() -> None:
+    busy = NodeFigures("a", 4, "A", judged=8, run_s=36.0, error_s=0.001)
+    idle = NodeFigures("b", 4, "B", judged=1, run_s=4.0, error_s=0.004)
+    gone = NodeFigures("c", judged=1, run_s=8.0, lost=3)
+    row = node_row(ClusterFigures(10.0, (busy, idle, gone)))
+    assert row == pytest.approx(
+        {
+            "nodes/count": 2, "nodes/workers": 8, "nodes/judged": 10, "nodes/run_s": 48.0, "nodes/lost": 3,
+            "nodes/busy_share": 0.6, "nodes/busy_share_min": 0.1, "nodes/clock_error_s_max": 0.004,
+        }
+    )  # fmt: skip
 
 
-def test_a_lag_beyond_the_last_bucket_is_reported_as_it_was():
-    histogram = LagHistogram()
-    histogram.add(1e9)
-    assert histogram.lag().max_ms == 1e9
+def test_without_a_cluster_a_row_has_nothing_of_it() -> None:
+    assert node_row(None) == {}
 
 
-def test_quantiles_of_lags_lie_where_the_lags_lie():
-    histogram = LagHistogram()
-    for k in range(1, 1001):
-        histogram.add(k / 10)
-    assert histogram.lag().p50_ms == pytest.approx(50, rel=0.06)
-    assert histogram.lag().p99_ms == pytest.approx(99, rel=0.06)
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+def test_a_cluster_without_a_node_has_figures_too(seconds: float) -> None:
+    assert set(node_row(ClusterFigures(seconds, ())).values()) == {0.0}
 
 
-def test_one_long_block_weighs_as_much_as_the_time_that_it_took():
-    lag = LoopLag(interval_s=0.01)
-    for _ in range(100):
-        lag.observe(0.0)
-    lag.observe(1.0)  # one second in two: half of all instants were blocked
-    assert lag.run().max_ms == pytest.approx(1000)
-    assert lag.run().p99_ms > 900
+def test_of_a_thousand_nodes_a_few_are_named_those_that_lost_most_and_then_the_least_busy() -> None:
+    nodes = [NodeFigures(f"n{i:03d}", 4, "A", judged=1, run_s=float(i)) for i in range(1000)]
+    nodes[700] = nodes[700]._replace(lost=2)
+    line = worst_nodes_line(3, ClusterFigures(10.0, tuple(nodes)))
+    assert (line["step"], line["nodes"]) == (3, 1000)
+    assert [row["node"] for row in line["worst"]] == ["n700", *(f"n{i:03d}" for i in range(WORST - 1))]
+    assert line["worst"][0]["busy_share"] == pytest.approx(700 / 40)
 
 
-def test_the_lag_of_a_step_begins_anew_and_that_of_the_run_does_not():
-    lag = LoopLag()
-    lag.observe(0.05)
-    assert lag.take_step().max_ms == pytest.approx(50)
-    assert lag.take_step().max_ms == 0
-    assert lag.run().max_ms == pytest.approx(50)
+# --- documentation --------------------------------------------------------------------------------------------
+
+DOCUMENTED = [
+    name
+    for line in (ROOT / "docs" / "metrics.md").read_text("utf-8").splitlines()
+    if line.startswith("| `")
+    for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+]
 
 
-class _Noticing(LoopLag):
-    """Sets an event when the first lag has been entered."""
-
-    def __init__(self) -> None:
-        super().__init__(interval_s=0.001)
-        self.noticed = asyncio.Event()
-
-    def observe(self, late_s: float) -> None:
-        super().observe(late_s)
-        self.noticed.set()
+def matches(documented: str, name: str) -> bool:
+    return re.fullmatch(re.sub(r"<\w+>", lambda _: r"[\w{}]+", documented), name) is not None
 
 
-async def _block_the_loop() -> LoopLag:
-    async with _Noticing() as lag:
-        await asyncio.sleep(0)  # the watcher goes to sleep
-        end = time.monotonic() + 0.05
-        while time.monotonic() < end:
-            pass
-        await lag.noticed.wait()
-    assert [t for t in asyncio.all_tasks() if t.get_name() == "loop-lag"] == []
-    return lag
+def names_in_the_source() -> set[str]:
+    """Every string of the shape of a metric in the modules that make them, "{}" for what is filled in."""
+    found = set()
+    modules = ["overlap/record/metrics.py", "overlap/learner/critic_trainer.py"]
+    for tree in [ast.parse((ROOT / module).read_text("utf-8")) for module in modules]:
+        for node in ast.walk(tree):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
+            if re.fullmatch(r"[a-z]+/[\w{}]*[\w}]", text) and not text.endswith(("/{}", "_")):
+                found.add(text)
+    return found
 
 
-def test_a_blocked_loop_is_seen_and_the_watcher_ends():
-    lag = asyncio.run(asyncio.wait_for(_block_the_loop(), 20))
-    assert lag.run().max_ms >= 30
+def a_full_row() -> dict[str, float]:
+    """A row to which every part of a run has added what it can."""
+    used = Used(3, 9, 30, 16, 1, 0)
+    turns = replace(scored(3, 0, 1.0), trajectory=replace(scored(3, 0, 1.0).trajectory, used=used))
+    report = StepReport(1, 1, 1.0, dict.fromkeys(trainer_metrics(), 0.5))
+    made = result(group(3, turns), report=report, loop=LoopState(3, 2, 1, 8, 16, 0.5, 2.5, 9.0))
+    figures = EvaluationHistory().add(3, PassRate((ProblemTally("a", 1, 4),), 4))
+    beside = evaluation_row(figures) | {"rollout/prompts_solved": 1.0}
+    beside |= node_row(ClusterFigures(1.0, ())) | episode_row(made, 2)
+    return step_row(made, StepClock(0).step(made), lag=Lag(1, 2, 3), extra=beside)
 
 
-class _Inner:
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
-
-    async def generate(self, request: Request) -> Trajectory:
-        await self.gate.wait()
-        return scored(request.group, request.sample, 1.0).trajectory
-
-    async def score(self, trajectory: Trajectory) -> Scored:
-        raise RuntimeError("verifier failed")
-
-    def pids(self) -> tuple[int, ...]:
-        return (1, 2)
+def test_every_metric_has_its_line_in_the_documentation():
+    """Also one that a step has seldom: the names in the source count."""
+    names = a_full_row().keys() | names_in_the_source()
+    assert {"verify/back_s_mean", "episode/turns_mean", "nodes/count", "critic/loss", "reward/overlong_mean"} <= names
+    assert sorted(name for name in names if not any(matches(line, name) for line in DOCUMENTED)) == []
+    assert not any(matches(line, "reward/unheard_of") for line in DOCUMENTED)
 
 
-async def _watched() -> None:
-    inner: Any = _Inner()
-    seen: list[str] = []
-    traffic = Traffic(lambda t: seen.append(str(t)))
-    generator: Any = traffic.generator(inner)
-    tasks = [asyncio.create_task(generator.generate(Request(0, k, PROMPT))) for k in range(2)]
-    await asyncio.sleep(0)
-    assert (traffic.generating, generator.pids()) == (2, (1, 2))
-    inner.gate.set()
-    trajectories = await asyncio.gather(*tasks)
-    assert (traffic.generating, traffic.generated, traffic.tokens) == (0, 2, 8)
-    assert len(traffic.engine_spans()) == 1
-    with pytest.raises(RuntimeError, match="verifier failed"):
-        await traffic.verifier(inner).score(trajectories[0])
-    assert (traffic.verifying, traffic.verified) == (0, 0)
-    assert seen == ["1 generating, 0 verifying", "0 generating, 0 verifying"]
+def test_every_line_of_the_documentation_is_of_a_metric():
+    names = a_full_row().keys() | names_in_the_source()
+    assert [line for line in DOCUMENTED if not any(matches(line, name) for name in names)] == []
 
 
-def test_counted_doors_count_what_passes_and_let_everything_else_through():
-    asyncio.run(asyncio.wait_for(_watched(), 20))
+def trainer_metrics() -> set[str]:
+    """The names that the learner reports, out of its source: importing it would import torch."""
+    source = (ROOT / "overlap" / "learner" / "statistics.py").read_text("utf-8")
+    found = re.findall(r"^(?:_MEANS|_MAXIMA|_QUANTILES|TOLD) = ([({].*?)[)}]$", source, re.DOTALL | re.MULTILINE)
+    names = {name for part in found for name in re.findall(r'"(\w+)"', part)}
+    assert {"loss", "ratio_max", "ratio_p50", "landing_gap_mean"} <= names
+    return {*names, *("grad_norm", "lr", "tokens", "tokens_padded_share", "forward_backward_s", "optimizer_s")}

@@ -6,15 +6,14 @@ import itertools
 import json
 import math
 import struct
-import zlib
 from pathlib import Path
 
 import pytest
 
 from overlap.errors import RunDirError
-from overlap.record.files import plain
+from overlap.record.json_lines import to_json_types
 from overlap.record.looplag import Lag
-from overlap.record.report import TIMINGS, column, draw_picture, hardware, moving_mean, summary, versions, write_picture
+from overlap.record.report import TIMINGS, column, draw_picture, hardware, summary, versions, write_picture
 
 
 def rows(count: int) -> list[dict[str, float]]:
@@ -57,7 +56,7 @@ def test_steps_without_a_figure_are_left_out_of_its_median():
 
 def test_a_run_without_steps_has_a_summary_that_json_takes():
     made = summary([], reason="error: engine died", seconds=3, run_dir=Path("r"))
-    assert json.loads(json.dumps(plain(made), allow_nan=False))["reward"]["first"] is None
+    assert json.loads(json.dumps(to_json_types(made), allow_nan=False))["reward"]["first"] is None
 
 
 def test_versions_and_hardware_say_what_the_figures_were_measured_on():
@@ -68,27 +67,21 @@ def test_versions_and_hardware_say_what_the_figures_were_measured_on():
     assert machine["cpu"]
 
 
-def test_a_moving_mean_looks_back_and_leaves_gaps_out():
-    assert moving_mean([1, 3, math.nan, 5], width=3) == [1, 2, 2, 4]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 40])
+@pytest.mark.parametrize("count", [0, 2])
 def test_a_picture_of_any_number_of_steps_is_a_whole_png(tmp_path, count):
     path = tmp_path / "picture.png"
-    write_picture(rows(count), path, title="a run")
+    gap = {"step": 3, "time/step_s": None, "reward/mean": math.nan}
+    write_picture([*rows(count), gap][: count + count // 2], path, title="a run")
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
-    width, height = struct.unpack(">II", data[16:24])
-    assert (width, height) == (1560, 864)
+    assert struct.unpack(">II", data[16:24]) == (1560, 864)
     assert data[-8:-4] == b"IEND"
-    assert struct.unpack(">I", data[-4:])[0] == zlib.crc32(b"IEND")
 
 
 EVALUATED = {s: {"value": s / 100, "low": s / 200, "high": s / 50} for s in (0, 10, 20, 30, 40)}
 
 
-@pytest.mark.parametrize("evaluations", [{}, EVALUATED], ids=["plain", "evaluated"])
-@pytest.mark.parametrize("count", [1, 5, 40, 300])
+@pytest.mark.parametrize(("count", "evaluations"), [(1, {}), (40, EVALUATED)])
 def test_no_text_of_a_picture_covers_another(count, evaluations):
     figure = draw_picture(rows(count), "smollm2-135m-instruct, 300 steps", evaluations)
     figure.draw_without_rendering()
@@ -117,12 +110,6 @@ def test_a_picture_shows_every_evaluation_that_found_something():
     left, right = solved.get_xlim()
     assert left < 0 < 40 < right
     assert figure.axes[0].get_xlim()[0] > 0
-
-
-def test_a_picture_with_gaps_is_drawn(tmp_path):
-    some = rows(3)
-    some[1] = {"step": 2, "time/step_s": None, "reward/mean": math.nan}  # type: ignore[dict-item]
-    write_picture(some, tmp_path / "picture.png")
 
 
 def test_a_picture_that_cannot_be_written_is_a_run_dir_error(tmp_path):

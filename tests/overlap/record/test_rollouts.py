@@ -13,7 +13,7 @@ import pytest
 from overlap.config import Config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import ConfigError
-from overlap.record import files
+from overlap.record import RunState, json_lines
 from overlap.record.rollouts import Rollouts, write_rollouts
 from overlap.record.rundir import RunDir
 from sandbox.core import CaseResult, Judgement, Verdict
@@ -78,9 +78,9 @@ def test_what_is_kept_in_memory_knows_reward_end_and_versions_and_no_tokens(run:
 
 def test_samples_after_a_checkpoint_are_cut_off_with_it(run: RunDir) -> None:
     run.keep(batch(1, scored(0)), "digest", 20.0)
-    (metrics, trajectories), rollouts = run.offsets, run.kept
+    state = RunState(1, 1, **run.offsets)
     run.keep(batch(2, scored(1)), "digest", 20.0)
-    run.rewind(step=1, metrics=metrics, trajectories=trajectories, rollouts=rollouts)
+    run.rewind(state)
     run.keep(batch(2, scored(2)), "digest", 20.0)
     assert sorted(Rollouts.load(run.rollouts).known) == [(0, 1), (2, 1)]
 
@@ -89,9 +89,9 @@ def test_a_full_disk_costs_the_samples_and_is_told(run: RunDir, monkeypatch: pyt
     def full(fd: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "write", full)
+    monkeypatch.setattr(json_lines.os, "write", full)
     run.keep(batch(1, scored(0)), "digest", 20.0)
-    assert ["rollouts.jsonl (No space left on device" in line for line in run.losses] == [True]
+    assert ["rollouts.jsonl (No space left on device" in line for line in run.failures] == [True]
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_what_is_no_such_file_is_refused_in_one_line(tmp_path: Path, text: str, 
     assert "\n" not in str(refused.value)
 
 
-def test_a_sample_that_stands_there_twice_is_refused(tmp_path: Path) -> None:
+def test_a_sample_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     write_rollouts(path := tmp_path / "rollouts.jsonl", "d", [scored(0), scored(0)], 0.0)
-    with pytest.raises(ConfigError, match="g0s1 stands there twice"):
+    with pytest.raises(ConfigError, match="g0s1 is in the file twice"):
         Rollouts.load(path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import subprocess
 import sys
@@ -19,11 +18,9 @@ from places import ROOT
 
 from overlap.config import Config
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, Used, VersionSpan
-from overlap.errors import ConfigError, OverlapError, RunDirError
-from overlap.record.files import Lines, check_out, read_rows
-from overlap.record.losses import Losses
+from overlap.errors import ConfigError
+from overlap.record.json_lines import read_json_lines
 from overlap.record.rundir import RunDir
-from overlap.run.parts import engine_log
 
 CFG = Config().to_dict()
 
@@ -73,66 +70,9 @@ def test_a_new_run_holds_the_resolved_config_as_plain_yaml(run):
     assert [(entry["step"], entry["changes"]) for entry in stored["history"]] == [(0, {})]
 
 
-def test_time_in_the_path_becomes_the_start_time(tmp_path):
-    made = RunDir.create(str(tmp_path / "runs" / "a-{time}"), CFG)
-    made.close()
-    assert made.path.parent.is_dir()
-    assert len(made.path.name) == len("a-20260101-000000")
-
-
-def test_a_run_is_not_written_over(run, tmp_path):
-    run.step({"step": 1})
-    run.close()
-    with pytest.raises(ConfigError, match=r"run\.dir=.*already holds a run; go on with it by --resume"):
-        RunDir.create(str(tmp_path / "run"), CFG)
-    assert read_rows(run.metrics) == [{"step": 1}]
-
-
-def test_two_runs_at_once_do_not_share_a_directory(run, tmp_path):
-    with pytest.raises(ConfigError, match=r"run\.dir=.*another run is writing there"):
-        RunDir.create(str(tmp_path / "run"), CFG)
-    run.close()
-    RunDir.create(str(tmp_path / "run"), CFG).close()
-
-
-def test_a_start_that_never_came_to_a_step_is_written_over(run, tmp_path):
-    run.log.write_text("old chatter")
-    engine_log(run.log, 1, alone=False).write_text("old chatter of an engine")
-    run.close()
-    again = RunDir.create(str(tmp_path / "run"), CFG)
-    again.close()
-    assert again.log.read_text() == ""
-    assert not (again.path / "engines").exists()
-    assert not again.trajectories.exists()
-
-
-def test_rows_are_on_disk_after_each_step_and_numbers_that_are_none_become_null(run):
-    run.step({"step": 1, "reward/mean": 0.25, "time/overlap_efficiency": math.nan})
-    run.step({"step": 2, "reward/mean": math.inf})
-    assert read_rows(run.metrics) == [
-        {"step": 1, "reward/mean": 0.25, "time/overlap_efficiency": None},
-        {"step": 2, "reward/mean": None},
-    ]
-
-
-def test_tensorboard_reads_the_same_rows(run):
-    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    run.step({"step": 1, "reward/mean": 0.25, "learn/loss": math.nan})
-    run.step({"step": 2, "reward/mean": 0.5})
-    (file,) = run.events.iterdir()
-    events = [Event.FromString(raw) for raw in RawEventFileLoader(str(file)).Load()]
-    assert events[0].file_version == "brain.Event:2"
-    assert [(e.step, [(v.tag, v.simple_value) for v in e.summary.value]) for e in events[1:]] == [
-        (1, [("reward/mean", 0.25)]),
-        (2, [("reward/mean", 0.5)]),
-    ]
-
-
 def test_a_sampled_trajectory_tells_the_whole_story(run):
     run.sample(batch(), decode=lambda prompt: f"asked {prompt.id}")
-    rows = read_rows(run.trajectories)
+    rows = read_json_lines(run.trajectories)
     assert len(rows) == 8
     assert rows[0] == {
         "step": 1, "id": "g0s0", "prompt_id": "p0", "prompt": "asked p0", "answer": "```python\nreturn 1",
@@ -152,14 +92,14 @@ def test_a_sampled_episode_tells_its_dialog_as_the_policy_saw_it(run):
 
     group = replace(group, samples=tuple(map(episode, group.samples)))
     run.sample(replace(batch(), groups=(group, *groups)), decode=lambda prompt: "-".join(map(str, prompt.token_ids)))
-    rows = read_rows(run.trajectories)
+    rows = read_json_lines(run.trajectories)
     assert {row["dialog"] for row in rows if row["id"].startswith(f"g{group.id}s")} == {"4-5-6-7-8"}
     assert not any("dialog" in row for row in rows if not row["id"].startswith(f"g{group.id}s"))
 
 
 def test_a_sampled_trajectory_tells_which_node_judged_it(run):
     run.sample(batch(node="10.0.0.2-9c41d0aa"))
-    assert {row["node"] for row in read_rows(run.trajectories)} == {"10.0.0.2-9c41d0aa"}
+    assert {row["node"] for row in read_json_lines(run.trajectories)} == {"10.0.0.2-9c41d0aa"}
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.01, 1), (0.25, 10), (1.0, 40)])
@@ -167,7 +107,7 @@ def test_the_share_of_trajectories_is_selectable(tmp_path, share, expected):
     made = RunDir.create(str(tmp_path / "run"), CFG, share=share)
     made.sample(batch(groups=10))
     made.close()
-    assert len(read_rows(made.trajectories)) == expected
+    assert len(read_json_lines(made.trajectories)) == expected
 
 
 def test_a_share_that_is_none_is_refused(tmp_path):
@@ -182,46 +122,9 @@ def test_the_same_seed_samples_the_same_trajectories(tmp_path):
         for step in (1, 2):
             made.sample(batch(step, groups=10))
         made.close()
-        picked.append([(row["step"], row["id"]) for row in read_rows(made.trajectories)])
+        picked.append([(row["step"], row["id"]) for row in read_json_lines(made.trajectories)])
     assert picked[0] == picked[1]
     assert {i for s, i in picked[0] if s == 1} != {i for s, i in picked[0] if s == 2}
-
-
-def test_a_torn_last_line_is_left_out(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2, "rew')
-    assert read_rows(path) == [{"step": 1}]
-
-
-def test_a_line_that_does_not_fit_leaves_no_half_line(tmp_path, monkeypatch):
-    lines = Lines(tmp_path / "rows.jsonl")
-    lines.append({"step": 1})
-    real, calls = os.write, []
-
-    def nearly_full(fd: int, data: bytes) -> int:
-        calls.append(data)
-        if len(calls) > 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(fd, data[:5])
-
-    monkeypatch.setattr(os, "write", nearly_full)
-    with pytest.raises(RunDirError, match="No space left on device"):
-        lines.append({"step": 2})
-    monkeypatch.undo()
-    lines.append({"step": 3})
-    lines.close()
-    lines.close()
-    assert lines.path.read_text() == '{"step": 1}\n{"step": 3}\n'
-
-
-def test_a_device_that_is_always_full_is_a_run_dir_error():
-    lines = Lines(Path("/dev/full"))
-    with pytest.raises(RunDirError, match="cannot write /dev/full: No space left on device") as caught:
-        lines.append({"step": 1})
-    lines.close()
-    assert caught.value.exit_code == 1
-    assert "\n" not in str(caught.value)
-    assert isinstance(caught.value, OverlapError)
 
 
 @pytest.fixture
@@ -243,7 +146,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_fills_up_costs_files_and_no_step(tiny_disk):
     made = RunDir.create(str(tiny_disk / "run"), CFG, share=1.0)
     said: list[str] = []
-    made.losses.say_to(said.append)
+    made.failures.report_to(said.append)
     for step in range(300):
         made.step({"step": step, "reward/mean": 0.5})
         made.sample(batch(step))
@@ -252,20 +155,21 @@ def test_a_disk_that_fills_up_costs_files_and_no_step(tiny_disk):
     assert not made.summary.exists()
     for path in (made.metrics, made.trajectories):
         assert path.read_bytes().endswith(b"\n")
-        assert read_rows(path)
-    lost = {line.split(" ")[0] for line in made.losses}
+        assert read_json_lines(path)
+    lost = {line.split(" ")[0] for line in made.failures}
     assert {"trajectories.jsonl", "summary.json"} <= lost
     assert len(said) == len({line.split(" ")[0] for line in said}), "a file is named once"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
-@pytest.mark.parametrize("call", ["open", "write", "close"])
+@pytest.mark.parametrize(
+    ("call", "number"), [("open", errno.EROFS), ("write", errno.ENOSPC), ("write", errno.EDQUOT), ("close", errno.EIO)]
+)
 def test_no_failed_write_of_a_file_ends_a_run(tmp_path, monkeypatch, call, number):
     """Whatever fails (the name, the contents, the end) and whyever: the run goes on, and says what is missing."""
     made = RunDir.create(str(tmp_path / "run"), CFG, share=1.0)
     real = getattr(os, call)
     told: list[str] = []
-    made.losses.say_to(told.append)
+    made.failures.report_to(told.append)
 
     def failing(first: Any, *args: Any, **kwargs: Any) -> Any:
         named = first if call == "open" else os.readlink(f"/proc/self/fd/{first}")
@@ -281,91 +185,10 @@ def test_no_failed_write_of_a_file_ends_a_run(tmp_path, monkeypatch, call, numbe
             made.step({"step": step, "reward/mean": 0.5})
             made.sample(batch(step))
         made.close()
-    lost = {line.split(" ")[0]: line for line in made.losses}
+    lost = {line.split(" ")[0]: line for line in made.failures}
     assert lost.keys() == {"metrics.jsonl", "trajectories.jsonl", "events"}
     assert all(os.strerror(number) in line for line in lost.values())
     assert len(told) == 3
-
-
-def test_rows_that_could_not_be_written_are_written_when_there_is_room_again(run, monkeypatch):
-    told: list[str] = []
-    run.losses.say_to(told.append)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-        run.step({"step": 1})
-        run.step({"step": 2})
-    run.step({"step": 3})
-    assert [row["step"] for row in read_rows(run.metrics)] == [1, 2, 3]
-    assert not any("metrics" in line for line in run.losses)
-    assert "metrics.jsonl is written again, and nothing of it is missing" in told
-
-
-def test_rows_are_caught_up_with_at_the_end(run, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-        run.step({"step": 1})
-    run.finish({"exit": "finished"})
-    assert [row["step"] for row in read_rows(run.metrics)] == [1]
-
-
-def test_what_is_told_says_since_when_and_how_often():
-    losses = Losses()
-    told: list[str] = []
-    losses.add("trace.json", "No space left on device")
-    losses.say_to(told.append)
-    losses.step = 7
-    for _ in range(2):
-        with losses.spared("events"):
-            raise RunDirError("cannot write x: y") from OSError(errno.EROFS, "Read-only file system")
-    assert told == [
-        "trace.json is not being written: No space left on device; the run goes on without it",
-        "events is not being written: Read-only file system; the run goes on without it",
-    ]
-    assert list(losses) == [
-        "trace.json (No space left on device; 1 time from the start on)",
-        "events (Read-only file system; 2 times from step 7 on)",
-    ]
-
-
-def test_what_is_wrong_with_the_program_is_not_spared():
-    with pytest.raises(ValueError, match="a fault of ours"), Losses().spared("trace.json"):
-        raise ValueError("a fault of ours")
-
-
-def test_text_that_has_no_utf8_is_written_all_the_same(tmp_path):
-    lines = Lines(tmp_path / "rows.jsonl")
-    lines.append({"answer": "half a \ud83d pair"})
-    assert read_rows(lines.path) == [{"answer": "half a \ud83d pair"}]
-
-
-@pytest.mark.parametrize("kind", ["folder", "text", "link", "nowhere"])
-def test_a_command_does_not_write_over_what_is_there(tmp_path, kind):
-    out = tmp_path / ("none/out" if kind == "nowhere" else "out")
-    if kind == "folder":
-        out.mkdir()
-    if kind == "text":
-        out.write_text("my notes\n")
-    if kind == "link":
-        out.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match=r"--out="):
-        check_out(out)
-
-
-def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
-    out = tmp_path / "split.jsonl"
-    check_out(out)
-    out.touch()
-    check_out(out)
-    out.write_text('{"id": "a", "passes": 3, "split": "train"}\n')
-    check_out(out, ours='"split": ')
-    with pytest.raises(ConfigError, match="exists already"):
-        check_out(out)
-
-
-def test_a_full_disk_at_the_start_is_a_run_dir_error(tiny_disk):
-    subprocess.run(["dd", "if=/dev/zero", f"of={tiny_disk / 'ballast'}"], capture_output=True, timeout=20, check=False)
-    with pytest.raises(RunDirError, match="No space left on device"):
-        RunDir.create(str(tiny_disk / "run"), CFG)
 
 
 def test_nothing_here_imports_a_gpu_library():

@@ -60,15 +60,19 @@ def random_spans(seed: int, count: int) -> list[tuple[float, float]]:
     return sorted(((s, s + rng.expovariate(1)) for s in starts), key=lambda span: span[1])
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_spans_of_a_row_never_overlap_and_rows_are_as_few_as_spans_at_once(tmp_path, seed):
     spans = random_spans(seed, 200)
     tracer = Tracer(tmp_path / "trace.json", origin_s=0.0, flush_every=7)
     for k, (start, end) in enumerate(spans):
         tracer.span("generate", start, end, f"s{k}")
     tracer.close()
+    shuffled = Tracer(tmp_path / "shuffled.json", origin_s=0.0)
+    for start, end in random.Random(seed).sample(spans, len(spans)):
+        shuffled.span("generate", start, end, "s")
+    shuffled.close()
     packed = rows(load(tmp_path / "trace.json"))
-    for row in packed.values():
+    for row in (*packed.values(), *rows(load(tmp_path / "shuffled.json")).values()):
         assert all(second[0] >= first[1] - 1e-3 for first, second in pairwise(row))
     edges = sorted([(s, 1) for s, _ in spans] + [(e, -1) for _, e in spans])
     at_once = deepest = 0
@@ -77,17 +81,6 @@ def test_spans_of_a_row_never_overlap_and_rows_are_as_few_as_spans_at_once(tmp_p
         deepest = max(deepest, at_once)
     assert len(packed) == deepest
     assert sum(map(len, packed.values())) == 200
-
-
-def test_spans_in_any_order_do_not_overlap_in_a_row(tmp_path):
-    spans = random_spans(9, 100)
-    random.Random(1).shuffle(spans)
-    tracer = Tracer(tmp_path / "trace.json", origin_s=0.0)
-    for start, end in spans:
-        tracer.span("verify", start, end, "s")
-    tracer.close()
-    for row in rows(load(tmp_path / "trace.json")).values():
-        assert all(second[0] >= first[1] - 1e-3 for first, second in pairwise(row))
 
 
 def test_lanes_are_named_and_in_the_order_of_the_stages(tmp_path):
@@ -209,24 +202,11 @@ def test_a_resumed_run_has_one_trace_whose_time_goes_on(tmp_path):
     first.span("learn", 103.0, 104.0, "step 2, after the checkpoint")
     first.close()
     second = Tracer(path, origin_s=5000.0, after=position)
+    second.span("generate", 4998.0, 4999.0, "began before the run was cut: its row is taken")
     second.span("learn", 5001.0, 5003.0, "step 2")
     second.close()
     work = [(e["name"], e["ts"], e["dur"]) for e in load(path) if e["ph"] == "X"]
     assert work == [("step 1", 1e6, 1e6), ("step 2", 3e6, 2e6)]
-
-
-def test_what_began_before_a_run_was_cut_is_left_out_for_its_rows_are_taken(tmp_path):
-    path = tmp_path / "trace.json"
-    first = Tracer(path, origin_s=100.0)
-    first.span("generate", 101.0, 104.0, "g0s0")
-    first.flush()
-    second = Tracer(path, origin_s=5000.0, after=first.position)
-    first.close()
-    second.span("generate", 4998.0, 4999.0, "carried over")
-    second.span("generate", 5001.0, 5002.0, "g1s0")
-    second.close()
-    work = [(e["name"], e["ts"]) for e in load(path) if e["ph"] == "X"]
-    assert work == [("g0s0", 1e6), ("g1s0", 5e6)]
 
 
 def test_a_trace_that_is_shorter_than_it_was_is_begun_anew(tmp_path):
@@ -236,12 +216,6 @@ def test_a_trace_that_is_shorter_than_it_was_is_begun_anew(tmp_path):
     tracer.span("learn", 1, 2, "step 9")
     tracer.close()
     assert [e["ts"] for e in load(path) if e["ph"] == "X"] == [1e6]
-
-
-def test_no_path_traces_nothing():
-    tracer = Tracer(None)
-    tracer.span("learn", 0, 1, "step")
-    tracer.close()
 
 
 def test_a_finished_step_is_drawn_in_all_of_its_lanes(tmp_path):
@@ -258,7 +232,7 @@ def test_a_finished_step_is_drawn_in_all_of_its_lanes(tmp_path):
     tracer = Tracer(tmp_path / "trace.json", origin_s=0.0)
     tracer.step(result)
     tracer.close()
-    drawn = {(e["cat"], e["name"], e["ts"] / 1e6, e["dur"] / 1e6) for e in load(tracer_path(tmp_path)) if "dur" in e}
+    drawn = {(e["cat"], e["name"], e["ts"] / 1e6, e["dur"] / 1e6) for e in load(tmp_path / "trace.json") if "dur" in e}
     assert drawn == {
         ("generate", "g0s0", 1.0, 1.0),
         ("generate", "g0s1", 1.0, 2.0),
@@ -281,11 +255,7 @@ def test_a_judgement_of_another_machine_is_drawn_as_it_ran_there_with_its_node_a
     tracer = Tracer(tmp_path / "trace.json", origin_s=0.0)
     tracer.step(StepResult(batch, None, (5.0, 5.0), (5.0, 5.0), (5.0, 5.0), 0.0), nodes)
     tracer.close()
-    (drawn,) = [event for event in load(tracer_path(tmp_path)) if event.get("cat") == "verify"]
+    (drawn,) = [event for event in load(tmp_path / "trace.json") if event.get("cat") == "verify"]
     assert (drawn["ts"], drawn["dur"]) == (2.5e6, 1.5e6)
     told = {name: drawn["args"][name] for name in ("node", "queue_s", "back_s", "clock_error_s")}
     assert told == {"node": "10.0.0.2-9c41d0aa", "queue_s": 0.5, "back_s": 0.25, "clock_error_s": 0.003}
-
-
-def tracer_path(folder: Path) -> Path:
-    return folder / "trace.json"

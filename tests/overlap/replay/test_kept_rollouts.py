@@ -16,13 +16,13 @@ from sessions import Generator, Stage, Tokenizer, Verifier
 
 import overlap
 from overlap import cli
-from overlap.commands import rollout as standalone
+from overlap.commands import standalone
 from overlap.config import Config
 from overlap.core import Batch, Prompt, Request, Scored, Trajectory, VersionSpan, WeightUpdate
 from overlap.errors import ConfigError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
-from overlap.record import ROLLOUTS, Rollouts, data_digest, read_rows
+from overlap.prepare.run_inputs import RunInputs
+from overlap.record import Rollouts, data_digest, read_json_lines
 from overlap.replay.kept_rollouts import SavedGenerator, SavedVerifier, check_rollouts
 from overlap.run import session, training
 
@@ -40,11 +40,11 @@ def prepared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _prepared(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, folder / "policy", Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
-    monkeypatch.setattr("overlap.prepare.run_inputs.prepare", prepare)  # of a dry run
+    monkeypatch.setattr("overlap.commands.train.prepare", prepare)  # of a dry run
     monkeypatch.setattr(standalone, "prepare", prepare)
     monkeypatch.setattr(session, "write_picture", lambda *a, **k: None)
 
@@ -77,7 +77,7 @@ def again(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> list[An
     """``overlap train --from-rollouts folder/run`` into folder/name, where nothing but a learner can be started."""
     made = staged(folder, monkeypatch)
     _prepared(monkeypatch, folder)
-    for door in ("overlap.generate.VllmGenerator", "overlap.verify.SandboxVerifier"):
+    for door in ("overlap.generate.EngineClient", "overlap.verify.SandboxVerifier"):
         monkeypatch.setattr(door, None)
     assert cli.main(["train", "--from-rollouts", str(folder / "run"), *words]) == 0
     return [_whole(batch) for batch in made.learner.batches]
@@ -89,8 +89,7 @@ def _whole(batch: Batch) -> Any:
     return essence(batch), [(s.trajectory.spans, s.judgement) for s in samples]
 
 
-@pytest.mark.parametrize("staleness", [0, 1, 3])
-@pytest.mark.parametrize("refill", [0, 2])
+@pytest.mark.parametrize(("staleness", "refill"), [(0, 0), (1, 2), (3, 0)])
 def test_the_batches_are_those_of_the_run_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staleness: int, refill: int
 ) -> None:
@@ -118,13 +117,13 @@ def test_no_parity_is_claimed_where_no_engine_is(
     one: tuple[Path, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}")
-    gaps = [row["rollout/parity_gap"] for row in read_rows(tmp_path / "a" / "metrics.jsonl") if row["version"]]
+    gaps = [row["rollout/parity_gap"] for row in read_json_lines(tmp_path / "a" / "metrics.jsonl") if row["version"]]
     assert set(gaps) == {None}
     shown = capsys.readouterr().err
-    assert f"48 samples of {one[0] / 'run' / ROLLOUTS}; no engine, no verifier, and no parity to check" in shown
+    assert f"48 samples of {one[0] / 'run' / 'rollouts.jsonl'}; no engine, no verifier and no parity check" in shown
     assert "verifier       " not in shown
     assert "engine about" not in shown
-    assert not (tmp_path / "a" / ROLLOUTS).exists()
+    assert not (tmp_path / "a" / "rollouts.jsonl").exists()
 
 
 def test_a_dry_run_counts_what_would_be_started(
@@ -132,9 +131,7 @@ def test_a_dry_run_counts_what_would_be_started(
 ) -> None:
     assert again(one[0], monkeypatch, f"run.dir={tmp_path / 'a'}", "--dry-run") == []
     told = capsys.readouterr().out
-    assert re.search(
-        r"^rollouts +48 samples of .*; no engine, no verifier, and no parity to check$", told, re.MULTILINE
-    )
+    assert re.search(r"^rollouts +48 samples of .*; no engine, no verifier and no parity check$", told, re.MULTILINE)
     assert re.search(r"^memory +machine at most", told, re.MULTILINE)
     assert "engine weights" not in told
     assert "worker(s)" not in told
@@ -155,7 +152,7 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(
     made = staged(tmp_path, monkeypatch, "run.save_every=2", "run.keep_last=9")
     monkeypatch.setattr(training, "_fits", lambda cfg, checkpoint: None)
     overlap.train(made.cfg, resume=True)
-    assert len(Rollouts.load(tmp_path / "run" / ROLLOUTS).known) == 48
+    assert len(Rollouts.load(tmp_path / "run" / "rollouts.jsonl").known) == 48
     assert again(tmp_path, monkeypatch, f"run.dir={tmp_path / 'a'}") == batches
 
 
@@ -171,7 +168,6 @@ def test_a_run_that_was_cut_off_and_went_on_has_kept_each_sample_once(
         (("run.seed=1",), "group 0 answers 'p.', and this run would ask 'p.' there: use run.seed of that run"),
     ],
 )
-@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -179,16 +175,16 @@ def test_what_could_not_be_learned_from_them_is_refused_before_anything_starts(
     one: tuple[Path, list[Any]],
     words: tuple[str, ...],
     told: str,
-    dry: tuple[str, ...],
 ) -> None:
     staged(tmp_path, monkeypatch)
     shutil.copytree(one[0] / "run", tmp_path / "run")
-    _aged(tmp_path / "run" / ROLLOUTS)
+    _aged(tmp_path / "run" / "rollouts.jsonl")
     where = tmp_path / ("run" if "--resume" in words else "new")
-    command = ["train", "--from-rollouts", str(tmp_path / "run"), f"run.dir={where}", *words, *dry]
-    assert cli.main(command) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(told, error), error
+    command = ["train", "--from-rollouts", str(tmp_path / "run"), f"run.dir={where}", *words]
+    for dry in ([], ["--dry-run"]):
+        assert cli.main([*command, *dry]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(told, error), error
     assert not (tmp_path / "new").exists()
 
 
@@ -204,7 +200,7 @@ def _aged(file: Path) -> None:
 def test_samples_of_other_prompts_are_refused(
     one: tuple[Path, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rollouts = Rollouts.load(one[0] / "run" / ROLLOUTS)
+    rollouts = Rollouts.load(one[0] / "run" / "rollouts.jsonl")
     cfg = staged(tmp_path, monkeypatch, "rollout.max_staleness=1").cfg
     check_rollouts(rollouts, cfg, data_digest(fake_prompts(8)), fake_prompts(8))
     with pytest.raises(ConfigError, match="answer other prompts"):
@@ -234,7 +230,7 @@ def test_a_place_without_kept_samples_is_refused_in_one_line(
 
 
 def test_what_was_not_kept_comes_back_empty_and_by_name(one: tuple[Path, list[Any]]) -> None:
-    rollouts = Rollouts.load(one[0] / "run" / ROLLOUTS)
+    rollouts = Rollouts.load(one[0] / "run" / "rollouts.jsonl")
 
     async def asked() -> Any:
         trajectory = await SavedGenerator(rollouts).generate(Request(99, 0, fake_prompts(1)[0]))
@@ -254,11 +250,11 @@ def test_samples_of_a_rollout_alone_are_learned_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     made, file = staged(tmp_path, monkeypatch, "run.steps=1"), tmp_path / "kept.jsonl"
-    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *a, **k: _Serving())
+    monkeypatch.setattr("overlap.generate.EngineClient", lambda *a, **k: _Serving())
     sizes = ["rollout.samples_per_group=4", "rollout.groups_per_step=2", "run.seed=5"]
     for _ in range(2):  # what the same command wrote may be written over
         assert cli.main(["rollout", "--split", "train", "--limit", "4", "--rollouts", str(file), *sizes]) == 0
-    for door in ("overlap.generate.VllmGenerator", "overlap.verify.SandboxVerifier"):
+    for door in ("overlap.generate.EngineClient", "overlap.verify.SandboxVerifier"):
         monkeypatch.setattr(door, None)
     command = ["train", "--from-rollouts", str(file), *sizes, f"run.dir={tmp_path / 'a'}"]
     assert cli.main([*command, "run.steps=1"]) == 0

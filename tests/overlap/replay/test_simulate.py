@@ -11,7 +11,7 @@ import pytest
 from timed_run import LEARN_S, LOAD_S, config, leave, timed
 
 from overlap import cli
-from overlap.replay.durations import configured, decoding_since, held_s, recorded
+from overlap.replay.durations import config_of_run, decoding_since, held_s, read_recorded_run
 from overlap.replay.simulate import measured, replay, schedule, simulate
 
 STALE = "rollout.max_staleness=1"
@@ -29,7 +29,7 @@ def step_s(*overrides: str, workers: int = 2) -> float:
 
 
 def test_by_its_own_configuration_a_run_is_simulated_as_it_was(run: Path) -> None:
-    found = recorded(str(run))
+    found = read_recorded_run(str(run))
     assert astuple(schedule(simulate(found, found.cfg))) == pytest.approx(astuple(measured(found)), rel=1e-3)
     assert measured(found).age_max == 1
 
@@ -54,35 +54,35 @@ def test_a_run_that_was_ended_early_is_simulated_for_the_steps_that_it_took(run:
 def test_another_configuration_takes_in_the_simulation_what_it_takes(
     run: Path, asked: tuple[str, ...], workers: int
 ) -> None:
-    cfg = configured(str(run), [*asked, f"verify.workers={workers}"])
-    assert schedule(simulate(recorded(str(run)), cfg)).step_s == pytest.approx(
+    cfg = config_of_run(str(run), [*asked, f"verify.workers={workers}"])
+    assert schedule(simulate(read_recorded_run(str(run)), cfg)).step_s == pytest.approx(
         step_s(*asked, workers=workers), rel=0.02
     )
 
 
 def test_a_run_that_drained_is_simulated_as_it_was(tmp_path: Path) -> None:
     left = leave(tmp_path / "run", config(STALE, "rollout.in_flight=drain"))
-    found = recorded(str(left))
+    found = read_recorded_run(str(left))
     assert list(found.loads.values()) == pytest.approx([LOAD_S] * len(found.loads))  # not what it waited for
     assert schedule(simulate(found, found.cfg)).step_s == pytest.approx(measured(found).step_s, rel=1e-3)
 
 
 def test_what_was_not_recorded_is_drawn_from_what_was_the_same_each_time(run: Path) -> None:
-    found = recorded(str(run))
+    found = read_recorded_run(str(run))
     more = ["run.steps=30", "rollout.samples_per_group=6", "rollout.groups_per_step=5"]
-    cfg = configured(str(run), more)
+    cfg = config_of_run(str(run), more)
     simulated = simulate(found, cfg)
     samples = [s for r in simulated.results for s in r.batch.all_samples]
     assert len(samples) == 30 * 5 * 6
     known = {round(taken.verify_s, 4) for group in found.groups.values() for taken in group.values()}
     assert {round(s.finished_s - s.started_s, 4) for s in samples} <= known
     assert schedule(simulated) == schedule(simulate(found, cfg))
-    assert schedule(simulated) != schedule(simulate(found, configured(str(run), [*more, "run.seed=1"])))
+    assert schedule(simulated) != schedule(simulate(found, config_of_run(str(run), [*more, "run.seed=1"])))
 
 
 def test_learning_takes_its_time_by_the_samples_of_the_step(run: Path) -> None:
-    cfg = configured(str(run), ["rollout.groups_per_step=8"])
-    result = simulate(recorded(str(run)), cfg).results[0]
+    cfg = config_of_run(str(run), ["rollout.groups_per_step=8"])
+    result = simulate(read_recorded_run(str(run)), cfg).results[0]
     share = len(result.batch.groups) / 8
     drawn = {LEARN_S * 8 * share / groups for groups in range(1, 5)}
     assert any(result.learn_span[1] - result.learn_span[0] == pytest.approx(seconds) for seconds in drawn)
@@ -139,9 +139,9 @@ ROW = '{"ph": "X", "name": "g0s0", "cat": "generate", "ts": 1, "dur": NaN, "args
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("config.yaml", None, "is no run directory"),
+        ("config.yaml", None, "is missing: name the directory of a run"),
         ("config.yaml", "- 1", "write sections"),
-        ("trace.json", None, "is no run directory with a recorded step"),
+        ("trace.json", None, "is missing: name the directory of a run"),
         ("trace.json", "[", "is no trace of a run"),
         ("trace.json", "[1]", "is no trace of a run"),
         ("trace.json", '{"a": 1}', "is no trace of a run"),
@@ -164,7 +164,7 @@ def test_what_is_no_run_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nowhere"], "is no run directory"),
+        (["nowhere"], "is missing: name the directory of a run"),
         (["RUN", "verify.workers=0"], "verify.workers='0': use a whole number"),
         (["RUN", "rollout.staleness=2"], "is not a field"),
         (["RUN", "--trace", "TAKEN"], "exists already"),
@@ -185,4 +185,4 @@ def test_a_trace_of_an_evaluation_or_another_lane_is_passed_over(run: Path, tmp_
     events.append({"ph": "X", "name": "after step 2", "cat": "evaluate", "ts": 1.0, "dur": 2.0, "args": {}})
     events.append({"ph": "X", "name": "a thing", "cat": "else", "ts": 1.0, "dur": 2.0, "args": {}})
     folder = _broken(run, tmp_path / "more", "trace.json", json.dumps(events))
-    assert recorded(folder).groups == recorded(str(run)).groups
+    assert read_recorded_run(folder).groups == read_recorded_run(str(run)).groups

@@ -20,26 +20,25 @@ from starting import Held
 
 from overlap.cli import main
 from overlap.errors import ConfigError, OverlapError
-from overlap.record import SOCKET
 from overlap.run import control_socket as ctl
-from overlap.run.control import COMMANDS, Steering
+from overlap.run.control import COMMANDS, RunControl
 from overlap.run.control_socket import ask, listening
 
 
 @contextmanager
-def run_in(folder: Path) -> Iterator[Steering]:
+def run_in(folder: Path) -> Iterator[RunControl]:
     """A run that goes on, and does nothing."""
-    steering = Steering()
-    with listening(steering, folder / SOCKET):
-        steering.enter("running")
-        yield steering
+    control = RunControl()
+    with listening(control, folder / "ctl"):
+        control.enter("running")
+        yield control
 
 
 @contextmanager
 def client(folder: Path, sent: bytes = b"") -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(60)
-        link.connect(str(folder / SOCKET))
+        link.connect(str(folder / "ctl"))
         link.sendall(sent)
         yield link
 
@@ -57,7 +56,7 @@ def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) 
     folder = tmp_path.joinpath(*["deep" * 10] * 5)
     folder.mkdir(parents=True)
     with run_in(folder):
-        assert stat.S_IMODE(os.stat(folder / SOCKET).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(folder / "ctl").st_mode) == 0o600
         assert ask(str(folder), "status")["state"] == "running"
 
 
@@ -68,20 +67,20 @@ def test_only_the_owner_reaches_the_socket_however_deep_it_lies(tmp_path: Path) 
         (b"\n", "a command is a line of at most 4096 bytes"),
         (b"\xff\xfe\n", "a command is a line of at most 4096 bytes"),
         (b"[" * 4000 + b"\n", "a command is a line of at most 4096 bytes"),
-        (b'{"command": "rm"}\n', "'rm' is no command: use pause, resume, drain, save, status, stop"),
-        (b'["status"]\n', "['status'] is no command"),
-        (b'{"command": {"a": []}}\n', "is no command"),
-        (b"{}\n", "None is no command"),
+        (b'{"command": "rm"}\n', "'rm' is not a command: use pause, resume, drain, save, status, stop"),
+        (b'["status"]\n', "['status'] is not a command"),
+        (b'{"command": {"a": []}}\n', "is not a command"),
+        (b"{}\n", "None is not a command"),
         (b'"status"\n{"command": "stop"}\n', None),
     ],
 )
 def test_bytes_that_are_no_command_are_told_what_is_one(tmp_path: Path, sent: bytes, said: str | None) -> None:
-    with run_in(tmp_path) as steering:
+    with run_in(tmp_path) as control:
         with client(tmp_path, sent) as link:
             answer = heard(link)
         assert said in answer["error"] if said else answer["state"] == "running"
         assert ask(str(tmp_path), "status")["state"] == "running"
-        assert not steering.stopped
+        assert not control.stopped
 
 
 def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> None:
@@ -93,12 +92,12 @@ def test_a_line_of_a_megabyte_is_refused_while_it_is_sent(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("sent", [b'{"command": "stop"}', b'{"comm', b""])
 def test_a_client_that_goes_before_its_line_has_ended_has_asked_for_nothing(tmp_path: Path, sent: bytes) -> None:
-    with run_in(tmp_path) as steering:
+    with run_in(tmp_path) as control:
         with client(tmp_path, sent) as link:
             link.shutdown(socket.SHUT_WR)
             assert link.recv(1 << 16) == b""
         assert ask(str(tmp_path), "status")["state"] == "running"
-        assert not steering.stopped
+        assert not control.stopped
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"command": "st'])
@@ -143,15 +142,15 @@ def test_clients_that_wait_when_the_run_ends_are_told_so_and_nothing_of_them_is_
 def test_a_run_whose_loop_stands_still_answers_that_it_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctl, "ANSWER_S", 0.01)
 
-    async def scenario(steering: Steering) -> None:
-        async with steering.attached(dict, lambda carried: asyncio.sleep(0), print):
-            with pytest.raises(OverlapError, match="the run did not come to 'stop' within"):
+    async def scenario(control: RunControl) -> None:
+        async with control.attached(dict, lambda carried: asyncio.sleep(0), print):
+            with pytest.raises(OverlapError, match="the run was too busy to obey 'stop' within"):
                 ask(str(tmp_path), "stop")  # in the loop's own thread: it stands still meanwhile
             await asyncio.sleep(0)
 
-    with run_in(tmp_path) as steering:
-        asyncio.run(scenario(steering))
-        assert not steering.stopped
+    with run_in(tmp_path) as control:
+        asyncio.run(scenario(control))
+        assert not control.stopped
 
 
 def test_many_ask_at_once_and_each_has_its_answer(tmp_path: Path) -> None:
@@ -172,8 +171,8 @@ def killed_run(folder: Path) -> Path:
     (folder / "config.yaml").touch()
     (folder / "run.log").touch()
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(folder / SOCKET))
-    return folder / SOCKET
+        dead.bind(str(folder / "ctl"))
+    return folder / "ctl"
 
 
 def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_path: Path) -> None:
@@ -186,10 +185,10 @@ def test_the_socket_of_a_killed_run_is_no_run_and_goes_with_the_next_one(tmp_pat
 
 
 def test_a_file_of_the_users_in_its_place_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / SOCKET).write_text("mine")
+    (tmp_path / "ctl").write_text("mine")
     with pytest.raises(FileExistsError, match="something else is in its place"), run_in(tmp_path):
         pass
-    assert (tmp_path / SOCKET).read_text() == "mine"
+    assert (tmp_path / "ctl").read_text() == "mine"
 
 
 def test_a_run_that_has_its_directory_and_is_about_to_listen_is_waited_for(
@@ -267,7 +266,7 @@ def test_a_directory_of_another_user_that_tells_nothing_is_called_theirs(
 def test_a_process_that_is_stopped_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctl, "ASK_S", 0.01)
     with socket.socket(socket.AF_UNIX) as stopped:
-        stopped.bind(str(tmp_path / SOCKET))
+        stopped.bind(str(tmp_path / "ctl"))
         stopped.listen()
         with pytest.raises(OverlapError, match=r"did not answer within 0.01 s"):
             ask(str(tmp_path), "status")
@@ -304,5 +303,5 @@ def test_a_done_command_is_a_line_and_a_refused_one_exit_code_1(tmp_path: Path, 
         assert main(["ctl", str(tmp_path), "drain"]) == 0
         assert main(["ctl", str(tmp_path), "resume"]) == 1
     told = capsys.readouterr()
-    assert told.out == "draining: complete steps are learned, then the run ends\n"
+    assert told.out == "draining: no further prompts are admitted; the run ends when all complete steps are learned\n"
     assert told.err.startswith("overlap: failed: resume comes too late: the run is draining")

@@ -18,7 +18,7 @@ import overlap
 from overlap.config import load_config
 from overlap.errors import ConfigError, OverlapError, StoppedError
 from overlap.run import handle
-from overlap.run.control import Steering
+from overlap.run.control import RunControl
 
 CFG = load_config(None, [])
 Train = Callable[..., dict[str, Any]]
@@ -33,8 +33,8 @@ def train(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Train], None]]:
     handle._RUNS.clear()
 
 
-def until_stopped(cfg: Any, task: Any, *, steering: Steering, **_: Any) -> dict[str, Any]:
-    while not steering.stopped:
+def until_stopped(cfg: Any, task: Any, *, control: RunControl, **_: Any) -> dict[str, Any]:
+    while not control.stopped:
         threading.Event().wait(0.001)
     return {"exit": "stopped"}
 
@@ -97,8 +97,8 @@ def test_leaving_the_block_stops_the_run(train: Any) -> None:
 
 
 def test_a_run_that_had_nothing_to_keep_when_the_block_was_left_is_no_error(train: Any) -> None:
-    def stopped(cfg: Any, task: Any, *, steering: Steering, **_: Any) -> dict[str, Any]:
-        until_stopped(cfg, task, steering=steering)
+    def stopped(cfg: Any, task: Any, *, control: RunControl, **_: Any) -> dict[str, Any]:
+        until_stopped(cfg, task, control=control)
         raise StoppedError("the run was stopped before its first step")
 
     train(stopped)
@@ -179,18 +179,18 @@ from overlap.config import load_config
 signal.signal(signal.SIGINT, signal.default_int_handler)
 ended = threading.Event()
 
-def train(cfg, task, *, steering, **_):
+def train(cfg, task, *, control, **_):
     assert ended.wait(60)
     print("up", flush=True)
-    asyncio.run(asyncio.to_thread(wait, steering))
-    print("stopped" if steering.stopped else "finished", flush=True)
+    asyncio.run(asyncio.to_thread(wait, control))
+    print("stopped" if control.stopped else "finished", flush=True)
     return {"exit": "finished"}
 
-def wait(steering):
+def wait(control):
     pass
 
-def wait_for_stop(steering):
-    while not steering.stopped:
+def wait_for_stop(control):
+    while not control.stopped:
         threading.Event().wait(0.001)
 
 handle.train = train

@@ -12,7 +12,7 @@ import pytest
 
 from overlap.errors import EngineError, OverlapError
 from overlap.run import open_close as opening
-from overlap.run.open_close import open_doors
+from overlap.run.open_close import open_components
 
 
 class Plain:
@@ -65,8 +65,8 @@ class Scene:
 
     async def play(self) -> None:
         async with asyncio.timeout(30), AsyncExitStack() as stack:
-            doors: dict[str, opening.Door] = {"verifier": self.verifier, "engine": self.engine}
-            await open_doors(doors, stack, self.reaper, self.said.append)
+            doors: dict[str, opening.Component] = {"verifier": self.verifier, "engine": self.engine}
+            await open_components(doors, stack, self.reaper, self.said.append)
             self.events.append("work")
 
 
@@ -97,10 +97,10 @@ def test_what_the_start_made_is_not_looked_through_for_garbage_until_the_end() -
     async def run() -> None:
         door, made = Counts("engine", 1, []), Scene()
         async with AsyncExitStack() as stack:
-            await open_doors({"engine": door}, stack, made.reaper, made.said.append)
+            await open_components({"engine": door}, stack, made.reaper, made.said.append)
             assert gc.get_freeze_count() > 1000
             async with AsyncExitStack() as another:  # a run beside it
-                await open_doors({}, another, made.reaper, made.said.append)
+                await open_components({}, another, made.reaper, made.said.append)
             assert gc.get_freeze_count() > 1000
         assert door.at_close == 0
 
@@ -122,8 +122,8 @@ def test_a_door_starts_when_what_it_waits_for_is_done() -> None:
             made.events.append("asleep")
 
         async with AsyncExitStack() as stack:
-            doors: dict[str, opening.Door] = {"learner": made.engine, "engine": made.verifier}
-            await open_doors(doors, stack, made.reaper, made.said.append, {"learner": asleep})
+            doors: dict[str, opening.Component] = {"learner": made.engine, "engine": made.verifier}
+            await open_components(doors, stack, made.reaper, made.said.append, {"learner": asleep})
         return made
 
     assert asyncio.run(run()).events[:3] == ["start verifier", "asleep", "start engine"]

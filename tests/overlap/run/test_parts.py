@@ -13,9 +13,8 @@ import pytest
 from overlap.cluster import FarSite, RankSite
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig
 from overlap.fakes import FakeGenerator
-from overlap.generate import Replicas, SteadyGenerator
-from overlap.placement import Devices, NodeDevices, Placement, place, place_over
-from overlap.run.parts import Sites, before_starts, serving_engines, steady_engines
+from overlap.placement import Devices, EngineSeat, NodeDevices, Placement, RankSeat, place, place_over
+from overlap.run.parts import PartFactory, before_starts, bound_cores
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append(how)
         return SimpleNamespace()
 
-    monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
+    monkeypatch.setattr("overlap.generate.EngineClient", engine)
     return asked
 
 
@@ -35,14 +34,13 @@ def engines(count: int, folder: Path, *, trained: bool) -> Any:
     cfg = Config(rollout=RolloutConfig(replicas=count))
     prepared: Any = SimpleNamespace(cfg=cfg, policy=folder)
     placement, log = place(cfg, Devices(cores=(0, 1, 2))), folder / "run.log"
-    if not trained:
-        return serving_engines(prepared, placement, folder, log=log)
-    return steady_engines(prepared, placement, folder, log=log, tell=print, watch=print, went_on=print)
+    factory = PartFactory(prepared, placement, folder, log)
+    return factory.training_engines() if trained else factory.serving_engines()
 
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_one_engine_prints_into_the_log_of_the_run(tmp_path: Path, made: list[dict[str, Any]], trained: bool) -> None:
-    assert not isinstance(engines(1, tmp_path, trained=trained), Replicas)
+    engines(1, tmp_path, trained=trained)
     assert [(how["engine"], how["log"]) for how in made] == [(0, tmp_path / "run.log")]
     assert list(tmp_path.iterdir()) == []
 
@@ -51,7 +49,7 @@ def test_one_engine_prints_into_the_log_of_the_run(tmp_path: Path, made: list[di
 def test_each_of_several_engines_has_a_seat_and_a_log_of_its_own(
     tmp_path: Path, made: list[dict[str, Any]], trained: bool
 ) -> None:
-    assert isinstance(engines(3, tmp_path, trained=trained), Replicas)
+    engines(3, tmp_path, trained=trained)
     folder = tmp_path / "engines"
     assert [(how["engine"], how["log"]) for how in made] == [(e, folder / f"{e}.log") for e in range(3)]
     assert [seat.environment["VLLM_CPU_OMP_THREADS_BIND"] for seat in made[0]["placement"].engines] == ["0", "1", "2"]
@@ -63,7 +61,7 @@ def test_several_engines_know_whether_they_take_turns(tmp_path: Path, made: list
     cfg = Config(rollout=RolloutConfig(replicas=2, weight_backend=backend), learn=LearnConfig(ranks=2))  # type: ignore[arg-type]
     prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
     placement, log = place(cfg, Devices.gpus(4)), tmp_path / "run.log"
-    engines = steady_engines(prepared, placement, tmp_path, log=log, tell=print, watch=print, went_on=print)
+    engines = PartFactory(prepared, placement, tmp_path, log).training_engines()
     assert engines._sleeps == (backend == "ipc")  # type: ignore[attr-defined]
 
 
@@ -90,9 +88,7 @@ def test_engines_on_nodes_live_there_and_the_others_on_this_machine(tmp_path: Pa
     nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
     prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
     placement, log = place_over(cfg, nodes), tmp_path / "run.log"
-    assert isinstance(
-        steady_engines(prepared, placement, tmp_path, log=log, tell=print, watch=print, went_on=print), Replicas
-    )
+    PartFactory(prepared, placement, tmp_path, log).training_engines()
     first, second, third = [how["site"] for how in made]
     assert isinstance(first, FarSite)
     assert isinstance(second, FarSite)
@@ -106,13 +102,13 @@ def test_ranks_on_nodes_have_one_site_for_all_learners_of_a_run_and_know_of_its_
     cfg = Config(rollout=RolloutConfig(replicas=2), cluster=cluster, learn=LearnConfig(ranks=2))
     nodes = [NodeDevices(f"n{i}", f"10.0.0.{i}", Devices(cores=(0, 1)), here=i == 0) for i in range(3)]
     prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path, critic=None)
-    sites = Sites(prepared, place_over(cfg, nodes), print)
-    ranks, engine = sites.of_ranks(), sites.of_engine(0)
+    factory = PartFactory(prepared, place_over(cfg, nodes), tmp_path, tmp_path / "run.log")
+    ranks, engine = factory.rank_site(), factory.engine_site(0)
     assert isinstance(ranks, RankSite)
     assert isinstance(engine, FarSite)
     assert ranks._berths is engine._berths
-    here = Sites(prepared, place(replace(cfg, rollout=RolloutConfig()), nodes[0].devices), print)
-    assert (here.of_ranks(), here.of_engine(0)) == (None, None)
+    factory.placement = place(replace(cfg, rollout=RolloutConfig()), nodes[0].devices)
+    assert (factory.rank_site(), factory.engine_site(0)) == (None, None)
 
 
 def test_engines_that_serve_come_up_again_where_they_are_on_nodes(tmp_path: Path, made: list[dict[str, Any]]) -> None:
@@ -122,6 +118,17 @@ def test_engines_that_serve_come_up_again_where_they_are_on_nodes(tmp_path: Path
     prepared: Any = SimpleNamespace(cfg=cfg, policy=tmp_path)
     far, here = place_over(cfg, nodes, learner=False), place(cfg, Devices(cores=(0, 1)), learner=False)
     for placement, again in ((far, True), (here, False)):
-        engines: Any = serving_engines(prepared, placement, tmp_path, log=tmp_path / "run.log")
-        assert [isinstance(engine, SteadyGenerator) for engine in engines._engines] == [again] * 2
+        engines: Any = PartFactory(prepared, placement, tmp_path, tmp_path / "run.log").serving_engines()
+        assert [slot._policy is not None for slot in engines._slots] == [again] * 2
     assert [how["standalone"] for how in made] == [True] * 4
+
+
+def test_the_cores_of_all_workers_of_the_engines_on_a_node_are_bound() -> None:
+    seats = (EngineSeat(0, 0, cores=((0,),)), EngineSeat(1, 0, cores=((0, 1), (2, 3)), node="n1"))
+    placement = Placement(engines=seats)
+    assert [bound_cores(placement, node) for node in ("n1", "n2")] == [4, 0]
+
+
+def test_a_learner_rank_on_a_node_has_a_core_of_it() -> None:
+    placement = Placement(ranks=(RankSeat(0, 0), RankSeat(1, 0, node="n1"), RankSeat(2, 0, node="n1")))
+    assert [bound_cores(placement, node) for node in ("n1", "n2")] == [2, 0]

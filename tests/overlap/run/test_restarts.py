@@ -15,7 +15,7 @@ from sessions import Generator, Learner, Stage, Verifier, play
 
 from overlap.core import Batch, WeightUpdate
 from overlap.errors import EngineError, LearnerDiedError, LearnerError, StageError, StoppedError
-from overlap.record import final_table, read_rows
+from overlap.record import final_table, read_json_lines
 from overlap.run import restarts
 from overlap.run.session import Session
 
@@ -30,9 +30,9 @@ class Troupe:
         self.learners: list[Learner] = []
         self.engines: list[Generator] = []
         self._dies = dies
-        monkeypatch.setattr("overlap.generate.VllmGenerator", self._engine)
+        monkeypatch.setattr("overlap.generate.EngineClient", self._engine)
         monkeypatch.setattr("overlap.verify.SandboxVerifier", lambda *a, **k: Verifier(seed=1))
-        monkeypatch.setattr("overlap.learner.DeepSpeedLearner", self._learner)
+        monkeypatch.setattr("overlap.learner.ProcessLearner", self._learner)
         monkeypatch.setattr(restarts, "PAUSE_S", 0.001)
 
     def _engine(self, *args: Any, **kwargs: Any) -> Generator:
@@ -79,11 +79,11 @@ def test_the_run_goes_on_from_its_newest_checkpoint_as_if_nothing_had_happened(
     assert (figures["exit"], figures["steps"], figures["policy"]["version"]) == ("finished", 5, 5)
     batches = [essence(b) for b in (*made.learners[0].batches[:2], *made.learners[1].batches)]
     assert batches == [essence(b) for b in whole.learners[0].batches]
-    assert [row["step"] for row in read_rows(session.run.metrics)] == [1, 2, 3, 4, 5]
+    assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
     learned = [e for e in json.loads(session.run.trace.read_text()) if e.get("cat") == "learn"]
     assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
     assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
-    samples = [(row["step"], row["id"]) for row in read_rows(session.run.trajectories)]
+    samples = [(row["step"], row["id"]) for row in read_json_lines(session.run.trajectories)]
     assert len(samples) == len(set(samples)) == 5
     assert all(door._closed.is_set() for door in (*made.learners, *made.engines))
     assert "policy" not in {p.name for p in tmp_path.glob(".policy*")}
@@ -202,18 +202,18 @@ def test_a_run_that_goes_back_says_so_and_does_what_it_was_asked_meanwhile(
 ) -> None:
     made, seen = troupe(once_at(3)), list[Any]()
     session = made.stage.session()
-    back = session.restarts.back
+    back = session.restarts.go_back
 
     async def watched(death: LearnerDiedError) -> Any:
-        seen.append(session.steering.status()["state"])
-        session.steering.pause()
-        session.steering.save()
+        seen.append(session.control.status()["state"])
+        session.control.pause()
+        session.control.save()
         return await back(death)
 
     async def start(self: Learner) -> None:
-        seen.append(session.steering.status())
+        seen.append(session.control.status())
 
-    monkeypatch.setattr(session.restarts, "back", watched)
+    monkeypatch.setattr(session.restarts, "go_back", watched)
     monkeypatch.setattr(Learner, "start", start)
     monkeypatch.setattr(session, "_on_save", saved_and_resumed(session, seen))
     figures = play(session)
@@ -231,9 +231,9 @@ def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
     real = session._on_save
 
     async def on_save(carried: Any) -> None:
-        seen.append((session.steering.state, session._step))
+        seen.append((session.control.state, session.step))
         await real(carried)
-        session.steering.resume()
+        session.control.resume()
 
     return on_save
 
@@ -241,7 +241,7 @@ def saved_and_resumed(session: Session, seen: list[Any]) -> Any:
 def test_a_run_that_is_drained_while_it_goes_back_ends_at_its_checkpoint(troupe: Callable[..., Troupe]) -> None:
     made = troupe(once_at(3))
     session = made.stage.session()
-    session.restarts._say = lambda line: session.steering.drain()
+    session.restarts._report_line = lambda line: session.control.drain()
     figures = play(session)
     assert (figures["exit"], figures["policy"]["version"]) == ("drained", 2)
     assert made.learners[1].batches == []
@@ -253,7 +253,7 @@ def test_a_run_that_is_stopped_while_it_goes_back_ends_at_once_and_names_the_che
     made = troupe(once_at(3))
     monkeypatch.setattr(restarts, "PAUSE_S", 3600.0)
     session = made.stage.session()
-    session.restarts._say = lambda line: session.steering.stop()
+    session.restarts._report_line = lambda line: session.control.stop()
     with pytest.raises(StoppedError, match="stopped while it went back to a checkpoint: --resume goes on from there"):
         play(session)
     assert len(made.learners) == 1
@@ -268,8 +268,8 @@ def test_a_run_that_is_being_stopped_does_not_go_back(troupe: Callable[..., Trou
 
     def stops_and_dies(number: int, batch: Batch) -> bool:
         if batch.step == 3:
-            session.steering.stop()
-            session.steering._end()  # the loop has come to it
+            session.control.stop()
+            session.control._end()  # the loop has come to it
         return batch.step == 3
 
     made._dies = stops_and_dies
@@ -288,7 +288,7 @@ def test_ctrl_c_before_the_doors_are_open_again_ends_the_run_and_names_the_check
 
     async def main() -> None:
         task = asyncio.create_task(session())
-        session.restarts._say = lambda line: task.get_loop().call_soon(task.cancel)
+        session.restarts._report_line = lambda line: task.get_loop().call_soon(task.cancel)
         await task
 
     with pytest.raises(asyncio.CancelledError):

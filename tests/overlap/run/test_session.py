@@ -17,8 +17,8 @@ from sessions import Generator, Stage, Verifier, play
 from overlap.atomic import partial_path
 from overlap.errors import EngineError, LearnerError, RunDirError, StageError
 from overlap.placement import Devices, EngineSeat, Placement
-from overlap.record import RunDir, final_table, read_rows, reopen
-from overlap.record.place import check_free
+from overlap.record import RunDir, final_table, read_json_lines, reopen
+from overlap.record.ownership import check_run_dir_free
 from overlap.run import save_policy as keeping
 from overlap.run import session as session_module
 from overlap.run.session import Session
@@ -59,7 +59,7 @@ def test_a_finished_run_has_its_policy_its_rows_and_its_figures(stage: Make) -> 
     session = stage().session()
     figures = play(session)
     assert figures["exit"] == "finished"
-    assert [row["step"] for row in read_rows(session.run.metrics)] == [1, 2, 3, 4, 5]
+    assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1, 2, 3, 4, 5]
     assert figures["policy"] == {"path": str(session.run.policy), "version": 5}
     assert (session.run.policy / "policy").read_text() == "5\n"
     assert session.run.picture.is_file()
@@ -77,8 +77,8 @@ def test_engine_and_learner_sit_where_the_run_was_placed(stage: Make, monkeypatc
         seats.append(placement)
         return made.learner
 
-    monkeypatch.setattr("overlap.generate.VllmGenerator", engine)
-    monkeypatch.setattr("overlap.learner.DeepSpeedLearner", learner)
+    monkeypatch.setattr("overlap.generate.EngineClient", engine)
+    monkeypatch.setattr("overlap.learner.ProcessLearner", learner)
     session = made.session()
     session.placement = Placement(engines=(EngineSeat(0, seed=7),))
     play(session)
@@ -89,13 +89,13 @@ def test_a_run_with_two_engines_has_the_figures_of_one(
     stage: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     play(session := stage().session())
-    one = read_rows(session.run.metrics)
+    one = read_json_lines(session.run.metrics)
     made, engines = stage("rollout.replicas=2", f"run.dir={tmp_path / 'two'}"), list[Generator]()
     monkeypatch.setattr("overlap.placement.seats.devices_here", lambda wanted: Devices(cores=(0, 1)))
-    monkeypatch.setattr("overlap.generate.VllmGenerator", lambda *_, **__: engines.append(Generator()) or engines[-1])
+    monkeypatch.setattr("overlap.generate.EngineClient", lambda *_, **__: engines.append(Generator()) or engines[-1])
     session = made.session()
     assert play(session)["exit"] == "finished"
-    rows = read_rows(session.run.metrics)
+    rows = read_json_lines(session.run.metrics)
     assert [row["reward/mean"] for row in rows] == [row["reward/mean"] for row in one]
     assert [engine.loads for engine in engines] == [[0, 1, 2, 3, 4, 5]] * 2
 
@@ -112,7 +112,7 @@ def test_a_run_whose_prompts_are_all_solved_ends_in_order_and_says_so(stage: Mak
         "data.drop_solved=0.9 or more"
     )
     assert sum("the run ends here" in line for line in lines) == 1
-    rows = read_rows(session.run.metrics)
+    rows = read_json_lines(session.run.metrics)
     assert 4 <= len(rows) < 10
     assert rows[-1]["rollout/prompts_solved"] == 8
     assert (session.run.policy / "policy").is_file()
@@ -140,7 +140,7 @@ def test_a_run_whose_engine_died_keeps_what_it_learned(stage: Make) -> None:
     session = made.session()
     with pytest.raises(EngineError, match="killed"):
         play(session)
-    assert session.keeper.kept["version"] == 3
+    assert session.policy_saver.outcome["version"] == 3
     assert (session.run.policy / "policy").is_file()
     assert loaded is not None
 
@@ -150,11 +150,11 @@ def test_the_figures_say_how_long_generation_stood_still_for_dead_engines(
 ) -> None:
     made = stage()
 
-    def dies_once(make: Callable[[], Any], *, went_on: Callable[[float], None], **_: Any) -> Any:
-        made.learner.on_step = lambda batch: went_on(21.5) if batch.step == 2 else None
-        return make()
+    def dies_once(makes: list[Callable[[], Any]], *, on_recovered: Callable[[float], None], **_: Any) -> Any:
+        made.learner.on_step = lambda batch: on_recovered(21.5) if batch.step == 2 else None
+        return makes[0]()
 
-    monkeypatch.setattr("overlap.generate.SteadyGenerator", dies_once)
+    monkeypatch.setattr("overlap.generate.Engines", dies_once)
     session = made.session()
     assert play(session)["engine_outages_s"] == [21.5]
     assert written(session)["engine_outages_s"] == [21.5]
@@ -210,7 +210,7 @@ def test_saving_the_policy_of_an_interrupted_run_has_an_end(stage: Make, monkeyp
     session = made.session()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert "took more than" in session.keeper.kept["failure"]
+    assert "took more than" in session.policy_saver.outcome["failure"]
 
 
 def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
@@ -218,15 +218,15 @@ def test_a_second_ctrl_c_skips_it(stage: Make) -> None:
     session = made.session()
 
     def second(kind: str) -> Any:
-        asyncio.get_running_loop().call_soon(session.keeper.skip)
+        asyncio.get_running_loop().call_soon(session.policy_saver.skip)
         return _hanging(kind)
 
     made.learner.on_step, made.learner.on_save = cancel_at(2), second
-    assert not session.keeper.skip()
+    assert not session.policy_saver.skip()
     with pytest.raises(asyncio.CancelledError):
         play(session)
-    assert session.keeper.kept == {"failure": "skipped"}
-    assert not session.keeper.skip()
+    assert session.policy_saver.outcome == {"failure": "skipped"}
+    assert not session.policy_saver.skip()
 
 
 def test_what_a_save_that_was_cut_off_has_left_is_removed(stage: Make) -> None:
@@ -255,8 +255,8 @@ def test_a_start_that_fails_leaves_its_directory_free(stage: Make) -> None:
     with pytest.raises(EngineError):
         play(session)
     assert not session.run.summary.exists()
-    assert session.keeper.kept == {}
-    check_free(session.run.path, "run")
+    assert session.policy_saver.outcome == {}
+    check_run_dir_free(session.run.path, "run")
     assert play(stage().session())["exit"] == "finished"
 
 
@@ -267,7 +267,7 @@ def test_an_interruption_before_the_first_step_saves_nothing(stage: Make) -> Non
     with pytest.raises(asyncio.CancelledError):
         play(session)
     assert not session.run.policy.exists()
-    check_free(session.run.path, "run")
+    check_run_dir_free(session.run.path, "run")
 
 
 def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_no_file_that_cannot_be_written_costs_a_step(stage: Make, monkeypatch: p
     assert all(f"not written     {name}" in final_table(figures) or name in final_table(figures) for name in lost)
     assert [p.name for p in session.run.checkpoints.iterdir()] == ["step-000001"]
     assert json.loads(session.run.trace.read_text())
-    assert [row["step"] for row in read_rows(session.run.metrics)] == [1]
+    assert [row["step"] for row in read_json_lines(session.run.metrics)] == [1]
 
 
 def test_the_summary_is_there_also_when_the_picture_fails(stage: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,11 +346,11 @@ def test_a_resumed_run_is_one_run(stage: Make) -> None:
     figures = play(session)
     assert (figures["steps"], figures["exit"]) == (5, "finished")
     assert figures["seconds"] > resumed.state.seconds
-    assert [row["step"] for row in read_rows(run.metrics)] == [1, 2, 3, 4, 5]
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 2, 3, 4, 5]
     learned = [e for e in json.loads(run.trace.read_text()) if e.get("cat") == "learn"]
     assert [e["name"] for e in learned] == [f"step {k}" for k in range(1, 6)]
     assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(learned))
-    samples = [(row["step"], row["id"]) for row in read_rows(run.trajectories)]
+    samples = [(row["step"], row["id"]) for row in read_json_lines(run.trajectories)]
     assert len(samples) == len(set(samples)) == 5
 
 
@@ -360,7 +360,7 @@ def test_a_resumed_run_that_ends_before_it_takes_a_step_names_the_checkpoint_tha
     session = again.session(run, resumed)
 
     async def stopped(batch: Any) -> Any:
-        session.steering.stop()
+        session.control.stop()
         await asyncio.Event().wait()
 
     again.learner.step = stopped

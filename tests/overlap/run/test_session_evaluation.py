@@ -14,7 +14,7 @@ from sessions import Stage, Verifier
 from overlap.core import Scored, Trajectory
 from overlap.errors import StageError
 from overlap.fakes import fake_prompts
-from overlap.record import final_table, read_rows, reopen
+from overlap.record import final_table, read_json_lines, reopen
 from overlap.run.session import Session
 
 EVALUATED = ("run.eval_samples=4", "run.eval_every=2", "run.save_every=1")
@@ -41,7 +41,7 @@ def session_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str,
         session = stage.session(run, resumed)
     else:
         session = stage.session()
-    session.prepared = replace(session.prepared, heldout=tuple(fake_prompts(3)))
+    session.inputs = replace(session.inputs, heldout=tuple(fake_prompts(3)))
     return session
 
 
@@ -68,7 +68,7 @@ def test_evaluations_are_in_rows_trace_summary_picture_and_table(
 ) -> None:
     session = session_of(tmp_path, monkeypatch)
     figures = play(session)["pass_at_1"]
-    rows = read_rows(session.run.metrics)
+    rows = read_json_lines(session.run.metrics)
     assert [row.get("eval/pass_at_1") for row in rows] == [None, 0.5, None, 0.25, None]
     assert [figures[when]["value"] for when in ("before", "after", "best")] == [0.0, 0.25, 0.5]
     assert (figures["change"]["value"], figures["best"]["step"]) == (0.25, 2)
@@ -94,7 +94,9 @@ def test_training_is_the_same_with_and_without_evaluations(tmp_path: Path, monke
         session = session_of(tmp_path / str(every), monkeypatch, f"run.eval_every={every}")
         play(session)
         drop = ("time/", "loop/", "eval/", "verify/queue", "verify/run")
-        found.append([{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_rows(session.run.metrics)])
+        found.append(
+            [{k: v for k, v in r.items() if not k.startswith(drop)} for r in read_json_lines(session.run.metrics)]
+        )
     assert found[0] == found[1]
 
 

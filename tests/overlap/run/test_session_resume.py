@@ -20,9 +20,9 @@ from journal import essence
 from sessions import Generator, Learner, Stage, Verifier
 
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory
-from overlap.record import read_rows, reopen
-from overlap.record.carried import save_carried
-from overlap.record.checkpoint import complete, path_of
+from overlap.record import read_json_lines, reopen
+from overlap.record.carryover import save_carryover
+from overlap.record.checkpoint import complete_checkpoints, path_of
 from overlap.run.session import Session
 
 STEPS = 6
@@ -115,7 +115,7 @@ def played(session: Session) -> list[Any]:
 def cut_after(step: int, whole: Path, folder: Path) -> None:
     """What a kill -9 leaves between two checkpoints: all rows, and the checkpoints until ``step``."""
     shutil.copytree(whole, folder)
-    for path in complete(folder / "checkpoints"):
+    for path in complete_checkpoints(folder / "checkpoints"):
         if path > path_of(folder / "checkpoints", step):
             shutil.rmtree(path)
 
@@ -140,7 +140,7 @@ def test_the_batches_are_those_of_the_unbroken_run_for_every_staleness_and_step_
         asked = again.generator.asked  # type: ignore[attr-defined]
         assert len(set(asked)) == len(asked)
         assert not known.intersection(asked), "a result that was there was made again"
-        assert [row["step"] for row in read_rows(run.metrics)] == list(range(1, STEPS + 1))
+        assert [row["step"] for row in read_json_lines(run.metrics)] == list(range(1, STEPS + 1))
         carried += len(known)
     assert carried or not staleness, "nothing was there that could be carried"
 
@@ -153,7 +153,7 @@ def test_a_run_that_was_cut_leaves_out_the_prompts_that_the_unbroken_one_does(
     unbroken = played(staged(tmp_path / "whole", monkeypatch, *overrides).session())
     plain = played(staged(tmp_path / "plain", monkeypatch, overrides[0], overrides[2]).session())
     assert unbroken != plain
-    rows = read_rows(tmp_path / "whole" / "run" / "metrics.jsonl")
+    rows = read_json_lines(tmp_path / "whole" / "run" / "metrics.jsonl")
     for cut in range(1, len(rows)):
         (tmp_path / str(cut)).mkdir()
         cut_after(cut, tmp_path / "whole" / "run", tmp_path / str(cut) / "run")
@@ -201,7 +201,7 @@ def test_what_another_session_made_spoils_no_figure_and_no_span(stale: Make) -> 
     run, resumed = reopen(made.cfg, "digest", fits=lambda folder: None)
     assert len(resumed.carried)
     played(made.session(run, resumed))
-    rows = read_rows(run.metrics)
+    rows = read_json_lines(run.metrics)
     for row in rows[3:]:
         assert 0 <= row["time/generate_s"] < 10
         assert 0 <= row["time/reward_s"] < 10
@@ -270,7 +270,9 @@ def test_a_full_disk_costs_the_checkpoint_alone_and_the_user_reads_when_there_is
 
     monkeypatch.setattr(os, "fsync", full)
     assert len(played(session)) == STEPS
-    assert [path.name for path in complete(session.run.checkpoints)] == [f"step-00000{k}" for k in (1, 3, 4, 5, 6)]
+    assert [path.name for path in complete_checkpoints(session.run.checkpoints)] == [
+        f"step-00000{k}" for k in (1, 3, 4, 5, 6)
+    ]
     said = made.shown.getvalue()
     assert said.count("checkpoints is not being written: No space left on device; the run goes on without it") == 1
     assert said.count("checkpoints is written again") == 1
@@ -284,10 +286,10 @@ def test_a_checkpoint_that_is_asked_for_again_is_never_gone(tmp_path: Path, monk
     seen: list[tuple[str, ...]] = []
 
     def noting(folder: Path, *args: Any) -> None:
-        seen.append(tuple(path.name for path in complete(session.run.checkpoints)))
-        save_carried(folder, *args)
+        seen.append(tuple(path.name for path in complete_checkpoints(session.run.checkpoints)))
+        save_carryover(folder, *args)
 
-    monkeypatch.setattr("overlap.run.session.save_carried", noting)
+    monkeypatch.setattr("overlap.run.step_log.save_carryover", noting)
     on_step = session._on_step
 
     async def twice(result: Any) -> None:

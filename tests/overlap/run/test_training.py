@@ -17,11 +17,11 @@ import overlap
 from overlap.config import Config, load_config
 from overlap.errors import ConfigError, RunDirError, StoppedError
 from overlap.fakes import fake_prompts
-from overlap.prepare.run_inputs import Prepared
-from overlap.record import SOCKET, place
+from overlap.prepare.run_inputs import RunInputs
+from overlap.record import ownership
 from overlap.run import control_socket as ctl
 from overlap.run import session, training
-from overlap.run.control import Steering
+from overlap.run.control import RunControl
 from overlap.run.control_socket import ask
 
 Train = Callable[[], dict[str, Any]]
@@ -33,8 +33,8 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
     made = Stage(tmp_path, monkeypatch)
     (made.policy / "config.json").write_text("{}")
 
-    def prepare(cfg: Config, task: Any, scratch: Path) -> Prepared:
-        return Prepared(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
+    def prepare(cfg: Config, task: Any, scratch: Path) -> RunInputs:
+        return RunInputs(cfg, task, made.policy, Tokenizer(), tuple(fake_prompts(8)), ())
 
     monkeypatch.setattr(training, "prepare", prepare)
     return made
@@ -151,8 +151,8 @@ def test_a_second_run_in_the_directory_leaves_the_first_one_its_socket(stage: St
     def on_step(batch: Any) -> None:
         if batch.step == 2:
             with pytest.raises(ConfigError, match="another run is writing there"):
-                place.take_lock(run, "again")
-            said.append((run / SOCKET).is_socket())
+                ownership.take_lock(run, "again")
+            said.append((run / "ctl").is_socket())
 
     stage.learner.on_step = on_step
     overlap.train(stage.cfg)
@@ -175,8 +175,8 @@ def test_a_second_run_of_the_process_is_refused_before_it_touches_anything(stage
 
 
 def test_a_run_that_is_stopped_while_its_data_are_loaded_makes_no_directory(stage: Stage, tmp_path: Path) -> None:
-    steering = Steering()
-    steering.stop()
+    control = RunControl()
+    control.stop()
     with pytest.raises(StoppedError, match="stopped before it began"):
-        training.train(stage.cfg, steering=steering)
+        training.train(stage.cfg, control=control)
     assert not (tmp_path / "run").exists()

@@ -16,7 +16,7 @@ from overlap.core import Request, Trajectory
 from overlap.errors import RolloutError
 from overlap.server import Chat, ChatTemplate, EpisodeSandbox, episodes
 from sandbox.errors import WorkerDied
-from sandbox.session import Session
+from sandbox.session import ProgramSession
 
 MODEL = ModelConfig(prompt_tokens=400, response_tokens=100)
 CFG = Config(model=MODEL, episode=EpisodeConfig(tokens=2000), verify=VerifyConfig(cpu_s=5.0))
@@ -67,9 +67,9 @@ def test_an_episode_whose_time_is_over_takes_its_program_along() -> None:
 def test_what_a_program_does_is_told_and_a_fault_of_ours_has_the_episode_rolled_out_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    execute, begun = Session.execute, 0
+    execute, begun = ProgramSession.execute, 0
 
-    async def faulty(session: Session, code: str, **options: Any) -> Any:
+    async def faulty(session: ProgramSession, code: str, **options: Any) -> Any:
         nonlocal begun
         begun += 1
         if begun == 1:
@@ -80,7 +80,7 @@ def test_what_a_program_does_is_told_and_a_fault_of_ours_has_the_episode_rolled_
         done = await sandbox.execute("import os\nos._exit(3)")
         return f"{done.ended}: {done.cause}"
 
-    monkeypatch.setattr(Session, "execute", faulty)
+    monkeypatch.setattr(ProgramSession, "execute", faulty)
     assert [made.text for made in rolled(rollout)] == ["killed: it ended itself with exit code 3"]
     assert begun == 2
 

@@ -1,5 +1,6 @@
 import mmap
 import os
+import subprocess
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -46,6 +47,20 @@ def sender():
 
 def open_fds():
     return sorted(os.listdir("/proc/self/fd"))
+
+
+def test_weights_are_published_through_memory_in_a_process_that_has_no_engine():
+    code = (
+        "import sys\n"
+        "sys.modules['vllm'] = None\n"
+        "import torch, overlap.learner.commands\n"
+        "from overlap.weights import full_tensors, open_sender\n"
+        "sender = open_sender('shm', rank=0)\n"
+        "print(sender.prepare(full_tensors(torch.nn.Linear(2, 2), 0), 1)['tensors'][0][0])\n"
+        "sender.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (done.stdout, done.returncode) == ("weight\n", 0), done.stderr
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

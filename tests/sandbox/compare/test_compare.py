@@ -14,7 +14,7 @@ from fractions import Fraction
 import pytest
 
 from sandbox.compare.modes import parse_mode
-from sandbox.compare.values import DEPTH_MAX, Unencodable, decode, encode, encode_lazy, loads, same
+from sandbox.compare.values import DEPTH_MAX, Unencodable, decode_value, encode_lazy, encode_value, loads, same
 
 MODES = {
     "x": "exact",
@@ -200,13 +200,13 @@ VALUES = [
 
 @pytest.mark.parametrize(("value", "expected", "equal"), VALUES)
 def test_function_values_are_compared_with_their_types(value: object, expected: str, equal: bool) -> None:
-    crossed = decode(loads(json.dumps(encode(value)).encode()))
+    crossed = decode_value(loads(json.dumps(encode_value(value)).encode()))
     assert same(crossed, loads(expected)) is equal
 
 
 def test_integers_of_any_length_cross() -> None:
     for sign, text in ((1, ""), (-1, "-")):
-        value = decode(loads(json.dumps(encode(sign * 10**5000)).encode()))
+        value = decode_value(loads(json.dumps(encode_value(sign * 10**5000)).encode()))
         assert same(value, loads(f"{text}1{'0' * 5000}"))
         assert not same(value, loads(f"{text}1{'0' * 4999}1"))
 
@@ -234,7 +234,7 @@ class Sneaky(int):
 )
 def test_only_exact_builtin_types_cross(value: object) -> None:
     with pytest.raises(Unencodable):
-        encode(value)
+        encode_value(value)
 
 
 class Rank(enum.IntEnum):
@@ -264,16 +264,16 @@ Pair = namedtuple("Pair", "a b")
     ],
 )
 def test_values_of_the_standard_library_cross_as_what_they_are(value: object, crossed: object) -> None:
-    found = decode(loads(json.dumps(encode(value, 0, encode_lazy)).encode()))
+    found = decode_value(loads(json.dumps(encode_value(value, 0, encode_lazy)).encode()))
     assert found == crossed
     assert type(found) is type(crossed)
 
 
 def test_an_iterator_crosses_by_what_it_still_has_to_give() -> None:
     for value in ((i for i in [1, 2]), map(int, "12"), iter((1, 2)), {"a": 1, "b": 2}.values()):
-        assert list(decode(encode(value, 0, encode_lazy))) == [1, 2]
+        assert list(decode_value(encode_value(value, 0, encode_lazy))) == [1, 2]
     with pytest.raises(Unencodable):
-        encode(itertools.count(), 0, encode_lazy)
+        encode_value(itertools.count(), 0, encode_lazy)
 
 
 def test_a_deque_is_a_list_where_a_list_is_expected() -> None:
@@ -286,10 +286,10 @@ def test_depth_is_capped_on_both_sides() -> None:
     for _ in range(10_000):
         deep = [deep]
     with pytest.raises(Unencodable):
-        encode(deep)
+        encode_value(deep)
     for text in (b"[" * 100_000 + b"]" * 100_000, b"[" * 900 + b"]" * 900):
         with pytest.raises(ValueError, match="deep"):
-            decode(loads(text))
+            decode_value(loads(text))
 
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "set", "dict"])
@@ -302,7 +302,7 @@ def test_what_is_as_deep_as_may_be_is_read_below_a_stack_of_our_own(kind: str) -
         if frames:
             return below(frames - 1)
         with suppress(ValueError):  # deeper than may be
-            decode(deep)
+            decode_value(deep)
 
     below(100)
 
@@ -334,4 +334,4 @@ def test_what_is_as_deep_as_may_be_is_read_below_a_stack_of_our_own(kind: str) -
 )
 def test_what_encode_never_writes_is_refused(data: object) -> None:
     with pytest.raises(ValueError, match=r"."):
-        decode(data)
+        decode_value(data)

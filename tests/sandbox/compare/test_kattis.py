@@ -22,8 +22,7 @@ def same(mode: str, output: str | bytes, expected: str | bytes) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("output", "expected"),
-    [("yes\n", "YES"), ("  a\r\n\tb\v\f", "a b\n"), ("", "\n"), ("Ä", "Ä")],
+    ("output", "expected"), [("yes\n", "YES"), ("  a\r\n\tb\v\f", "a b\n"), ("", "\n"), ("Ä", "Ä")]
 )
 def test_case_and_white_space_say_nothing_by_default(output: str, expected: str) -> None:
     assert same("kattis", output, expected)

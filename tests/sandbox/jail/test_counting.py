@@ -246,7 +246,7 @@ def test_the_frames_below_a_program_are_the_same_in_every_run(
     tiered_judge: Judge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, *later = printed(tiered_judge, FRAMES, monkeypatch)
-    assert {"_stdio", "run", "live", "main"} <= {line.partition(" ")[0] for line in first.splitlines()}
+    assert {"_stdio", "run_job", "live", "main"} <= {line.partition(" ")[0] for line in first.splitlines()}
     assert "'left'" not in first
     assert "'request'" not in first
     assert set(later) == {first}

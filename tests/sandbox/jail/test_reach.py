@@ -23,7 +23,7 @@ from toolchains import need
 
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.jail.jail import Jail
-from sandbox.jail.run import Run
+from sandbox.jail.run import JailedRun
 from sandbox.judging import Judge
 from sandbox.kernel.memfd import new_memfd
 
@@ -198,7 +198,7 @@ def test_threads_that_the_user_starts_meanwhile_do_not_count_as_the_programs(tie
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
     code = new_memfd("code")
-    tiered_jail.start(Run(replace(LIMITS, processes=8), job=job, pipes=(to_read, from_write), code=code))
+    tiered_jail.start(JailedRun(replace(LIMITS, processes=8), job=job, pipes=(to_read, from_write), code=code))
     for fd in (to_read, from_write):
         os.close(fd)
     end = threading.Event()
@@ -250,7 +250,8 @@ def test_what_comes_to_lie_beside_the_standard_library_later_cannot_be_read(open
     code = (
         "import os, sys\nfrom sandbox.zygote import readable_paths\nfrom sandbox.kernel import landlock, linux\n"
         f"os.__file__ = {str(home / 'os.py')!r}\n"
-        "rules = landlock.build(read=readable_paths.interpreter(), write=(), list_only=readable_paths.listed())\n"
+        "names = readable_paths.listable_directories()\n"
+        "rules = landlock.build(read=readable_paths.interpreter(), write=(), list_only=names)\n"
         f"open({str(home / 'answers.txt')!r}, 'w').write('42')\n"
         "linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)\nlandlock.restrict(rules)\n"
         f"assert sorted(os.listdir({str(home)!r})) == ['answers.txt', 'old.py']\n"

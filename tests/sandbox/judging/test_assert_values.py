@@ -154,13 +154,6 @@ def test_a_test_that_needs_the_program_beside_it_is_weak_and_not_wrong(judge: Ju
     assert not is_decisive(test)
 
 
-def test_long_rows_of_objects_cross(judge: Judge) -> None:
-    source = "def f(head):\n  n = 0\n  while head: n, head = n + 1, head.next\n  return row(range(n))"
-    for test in ("want = row(range(900))\nassert same_row(f(row([0] * 900)), want)",):
-        done = asserts(judge, source, test, preamble=NODE)
-        assert (done.verdict, done.weak) == (Verdict.AC, False)
-
-
 POSES = """
 class A:
     def __eq__(self, other): return True

@@ -12,7 +12,7 @@ PRIME = (1 << 61) - 1  # integers that differ by it have one hash
 
 
 def holds(test: str, *values: object) -> bool:
-    plan = python_asserts.plan(f"assert {test}")
+    plan = python_asserts.plan_asserts(f"assert {test}")
     assert not plan.weak
     return all(assert_values.holds(check, list(values)) for check in plan.checks)
 

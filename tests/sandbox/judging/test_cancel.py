@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tiers import jail_of
 from toolchains import need
+from wide import wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.compare import modes, values
 from sandbox.errors import Cancelled
 from sandbox.judging import Judge, assert_values
-from sandbox.judging.interrupt import interruptible
+from sandbox.judging.interrupt import cancellable
+
+tiered_jail = jail_of("A", wide("B"))
 
 # Nobody waits so long: a test that is not cancelled never ends.
 LIMITS = Limits(cpu_s=100_000, wall_s=100_000)
@@ -74,12 +78,7 @@ def test_a_cancel_ends_a_compilation(tiered_judge: Judge, cancelled: int) -> Non
 TEXT = "'x' * 100_000"
 WRITES = {
     "an output": (Problem("p", "stdio", (Case("", "1"),)), f"print({TEXT})", modes, "parse_mode"),
-    "a value": (
-        Problem("p", "function", (Case("[]", "1"),), fn_name="f"),
-        f"def f(): return {TEXT}",
-        values,
-        "same",
-    ),
+    "a value": (Problem("p", "function", (Case("[]", "1"),), fn_name="f"), f"def f(): return {TEXT}", values, "same"),
     "what an assert is about": (
         Problem("p", "assert", (Case("assert f() == 1"),)),
         f"def f(): return {TEXT}",
@@ -127,7 +126,7 @@ def test_work_in_a_thread_goes_on_to_its_end(cancelled: int) -> None:
     done: list[int] = []
 
     def work() -> None:
-        with interruptible(cancelled, 1 << 30):
+        with cancellable(cancelled, 1 << 30):
             done.append(1)
 
     thread = threading.Thread(target=work)

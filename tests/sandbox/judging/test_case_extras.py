@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from toolchains import need
+from wide import wide
 
 from sandbox import Case, InvalidProblem, Problem, Program
 from sandbox.judging import Judge
-from sandbox.pool.problem_memfd import read, write
+from sandbox.pool.problem_memfd import read_problem, write
 
 
 def verdicts(judge: Judge, source: str, *cases: Case, language: str = "python") -> list[str]:
@@ -28,7 +29,7 @@ SAYS_ITS_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("language", SAYS_ITS_ARGUMENTS)
+@pytest.mark.parametrize("language", ["python", "c", *map(wide, [*SAYS_ITS_ARGUMENTS][2:])])
 def test_a_case_gives_its_arguments_to_the_program(judge: Judge, language: str) -> None:
     need(language)
     cases = (Case("", "a b|", arguments=("a b", "")), Case("", "x", arguments=("x",)), Case("", ""))
@@ -52,7 +53,7 @@ def test_a_problem_with_such_cases_crosses_borders_whole() -> None:
     problem = Problem("p", "stdio", (case, Case("")), compare="checker", checker=checker, convention="kattis", passes=3)
     assert Problem.from_json(problem.to_json()) == problem
     parcel, _ = write(problem)
-    assert read(parcel) == problem
+    assert read_problem(parcel) == problem
 
 
 CHECKED: dict[str, Any] = {"compare": "checker", "checker": Program("x")}

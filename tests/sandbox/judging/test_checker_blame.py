@@ -145,7 +145,7 @@ def test_what_is_not_as_it_was_placed_is_our_fault(tmp_path: Path, monkeypatch: 
     with pytest.raises(FileNotFoundError):
         _check_files(request)
     Path("answer.txt").write_bytes(b"ans")
-    with pytest.raises(OSError, match="not as it was placed"):
+    with pytest.raises(OSError, match="differs from what was written"):
         _check_files(request)
     Path("answer.txt").write_bytes(b"answer")
     _check_files(request)

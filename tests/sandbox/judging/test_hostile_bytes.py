@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sandbox import Case, Judgement, Problem, Program, Verdict
 from sandbox.build import Builder
-from sandbox.jail import Run, RunResult
+from sandbox.jail import JailedRun, RunResult
 from sandbox.judging.frames import NONCE_BYTES, read_frame
 from sandbox.judging.judge import Judge
 
@@ -36,9 +36,9 @@ class Told:
 
     def __init__(self, end: dict[str, Any], stdout: bytes, stderr: bytes, frame: bytes) -> None:
         self.end, self.stdout, self.stderr, self.frame = end, stdout, stderr, frame
-        self.under_way: deque[Run] = deque()
+        self.under_way: deque[JailedRun] = deque()
 
-    def start(self, run: Run) -> None:
+    def start(self, run: JailedRun) -> None:
         self.under_way.append(run)
 
     def finish(self, *, cancel_fd: int | None = None) -> RunResult:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from places import SHARED
 from toolchains import need
+from wide import wide
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.core import MIB
@@ -106,7 +107,7 @@ def verdict(judge: Judge, language: str, parts: Parts) -> tuple[Verdict, Any]:
     return done.verdict, (done.compile_log[:500], done.cases)
 
 
-@pytest.mark.parametrize("language", SUITES)
+@pytest.mark.parametrize("language", [each if each == "javascript" else wide(each) for each in SUITES])
 def test_every_canonical_solution_is_accepted_and_no_gutted_one_is(judge: Judge, language: str) -> None:
     need(language)
     name, put_together, gut = SUITES[language]

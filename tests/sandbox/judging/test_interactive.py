@@ -105,14 +105,7 @@ def test_each_way_to_fail_has_its_verdict(judge: Judge, source: str, verdict: Ve
     assert talk(judge, source or " ", limits=limits).verdict is verdict
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "input()",
-        "print(5); input(); input()",
-        "import time; time.sleep(99)",
-    ],
-)
+@pytest.mark.parametrize("source", ["input()", "print(5); input(); input()", "import time; time.sleep(99)"])
 def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, source: str) -> None:
     done = talk(judge, source, limits=BRIEF)
     assert done.verdict is Verdict.TLE
@@ -122,11 +115,6 @@ def test_waiting_for_what_never_comes_ends_at_the_wall_limit(judge: Judge, sourc
 def test_a_flood_ends_at_the_output_limit_though_it_is_read(judge: Judge) -> None:
     patient = "import sys\nfor line in sys.stdin: pass"
     assert talk(judge, "while True: print('x' * 99)", patient).verdict is Verdict.OLE
-
-
-def test_a_flood_that_nobody_reads_ends_too(judge: Judge) -> None:
-    deaf = "import sys, time\nsys.stdin.close()\ntime.sleep(0.1)\nsys.exit(1)"
-    assert talk(judge, "while True: print('x' * 99)", deaf).verdict in (Verdict.WA, Verdict.OLE)
 
 
 def test_only_the_programs_cpu_time_counts(judge: Judge) -> None:
@@ -203,10 +191,6 @@ def test_a_side_that_hears_nothing_any_more_does_not_stop_the_other(judge: Judge
     source = "import os; os.close(0); print(1, flush=True)\nfor _ in range(50000): print('x')\nprint('end')"
     interactor = "import sys\nfor n in range(50000): print(n)\nwhile sys.stdin.readline() != 'end\\n': pass"
     assert talk(judge, source, interactor, limits=Limits(cpu_s=4, wall_s=60)).verdict is Verdict.AC
-
-
-def test_an_interactor_that_fails_because_the_program_crashed_is_not_to_blame(judge: Judge) -> None:
-    assert talk(judge, "1 / 0", "n = int(input())").verdict is Verdict.RE
 
 
 def test_a_large_transfer_in_both_directions_is_complete(judge: Judge) -> None:

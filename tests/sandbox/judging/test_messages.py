@@ -9,7 +9,7 @@ from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.jail import RunResult
 from sandbox.judging.judge import Judge
 from sandbox.judging.verdicts import case_result, decide_ending
-from sandbox.languages import find
+from sandbox.languages import find_language
 
 LIMITS = Limits(cpu_s=5, wall_s=60)
 TRACE = "Traceback (most recent call last):\n  File 'main.py', line 1, in <module>\n    f()\n"
@@ -18,7 +18,7 @@ TRACE = "Traceback (most recent call last):\n  File 'main.py', line 1, in <modul
 def message(stderr: str, language: str, signal: int | None = None) -> str:
     end = None if signal else 1
     done = RunResult(None, end, signal, 0.1, 0.1, 1, 0, b"", stderr.encode("utf-8", "surrogateescape"), b"", None)
-    decision = decide_ending(done, None, LIMITS, find(language))
+    decision = decide_ending(done, None, LIMITS, find_language(language))
     assert decision is not None
     return case_result(0, done, decision).message
 

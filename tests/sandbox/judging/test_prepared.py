@@ -12,10 +12,10 @@ from toolchains import need
 from sandbox import Case, Limits, Problem, Program, SandboxError, Verdict
 from sandbox.build import Builder
 from sandbox.errors import WorkerDied
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.jail.run import Sent
 from sandbox.judging import Judge, python_asserts
-from sandbox.judging.prepared import Prepared, _over
+from sandbox.judging.prepared import PreparedProgram, _over
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 
@@ -34,7 +34,7 @@ def test_a_jail_that_dies_under_a_program_leaves_no_descriptor(
 
     before = descriptors()
     for source, language in (("int main(void) {}", "c"), ("pass", "python")):
-        with pytest.raises(WorkerDied), Prepared(judge.jail, builder, Program(source, language)) as prepared:
+        with pytest.raises(WorkerDied), PreparedProgram(judge.jail, builder, Program(source, language)) as prepared:
             monkeypatch.setattr(prepared, "drop", die)
     assert descriptors() == before
 
@@ -47,14 +47,14 @@ def test_a_run_that_cannot_be_sent_is_not_taken_for_the_next(monkeypatch: pytest
         with monkeypatch.context() as patch:
             patch.setattr(Sent, "pack", full)
             with pytest.raises(WorkerDied):
-                jail.start(Run(LIMITS, argv=("/bin/echo", "one")))
-        with pytest.raises(WorkerDied, match="failed before"):
-            jail.run(Run(LIMITS, argv=("/bin/echo", "two")))
+                jail.start(JailedRun(LIMITS, argv=("/bin/echo", "one")))
+        with pytest.raises(WorkerDied, match="has failed"):
+            jail.run(JailedRun(LIMITS, argv=("/bin/echo", "two")))
 
 
 def test_a_jail_that_ends_says_why() -> None:
     with Jail() as jail, pytest.raises(WorkerDied, match="File name too long"):
-        jail.run(Run(LIMITS, argv=("/bin/true",), files=(("a" * 300, b""),)))
+        jail.run(JailedRun(LIMITS, argv=("/bin/true",), files=(("a" * 300, b""),)))
 
 
 def test_a_thread_that_cannot_be_started_is_our_fault_and_leaves_nothing(
@@ -80,13 +80,13 @@ def test_a_thread_that_cannot_be_started_is_our_fault_and_leaves_nothing(
 
 def test_each_test_is_looked_through_once_however_many_there_are(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    plan = python_asserts.plan.__wrapped__
+    plan = python_asserts.plan_asserts.__wrapped__
 
     def count(text: str, *how: Any) -> Any:
         asked.append(text)
         return plan(text, *how)
 
-    monkeypatch.setattr(python_asserts, "plan", count)
+    monkeypatch.setattr(python_asserts, "plan_asserts", count)
     cases = tuple(Case(f"assert f({n}) == {n}") for n in range(80))
     assert judge.judge(Problem("p", "assert", cases), Program("def f(n): return n")).verdict is Verdict.AC
     assert sorted(asked) == sorted(case.input for case in cases)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from toolchains import need
+from wide import every
 
 from sandbox import Case, Limits, Problem, Program, Verdict
 from sandbox.build import Builder
 from sandbox.core import MIB
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 from sandbox.judging.judge import Judge
 from sandbox.kernel import make_memfd
 
@@ -39,7 +40,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("language", "source"), PROGRAMS)
+@pytest.mark.parametrize(("language", "source"), every(3, PROGRAMS))
 def test_what_cannot_be_run_is_the_programs_fault(tiered_judge: Judge, language: str, source: str) -> None:
     need(language)
     done = tiered_judge.judge(TWO, Program(source, language))
@@ -53,7 +54,7 @@ def test_what_cannot_be_run_is_the_programs_fault(tiered_judge: Judge, language:
 def test_bytes_that_are_no_program_are_not_started(tiered_jail: Jail, content: bytes) -> None:
     binary = make_memfd("program", content, seal=True)
     try:
-        done = tiered_jail.run(Run(LIMITS, argv=("main",), program=binary))
+        done = tiered_jail.run(JailedRun(LIMITS, argv=("main",), program=binary))
         assert (done.cause, done.exit_code) == (None, 126)
         assert b"cannot be run" in done.stderr
     finally:

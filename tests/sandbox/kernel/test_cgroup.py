@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from places import ROOT
+from tiers import jail_of
+from wide import wide
 
 from sandbox.build import Builder
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
@@ -22,9 +24,11 @@ from sandbox.zygote import become_program, template, watch, zygote
 from sandbox.zygote.confine import Confinement
 from sandbox.zygote.inbox import AHEAD
 
+tiered_jail = jail_of("A", wide("B"))
+
 
 def groups(prefix: str) -> set[str]:
-    return {name for name in cgroup.names() if name.startswith(prefix)}
+    return {name for name in cgroup.other_names() if name.startswith(prefix)}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def in_group(name: str, source: str, memory_bytes: int, processes: int) -> tuple
         print(os.waitpid(child, 0)[1], group.kills())
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True)
-    cgroup.remove(name)
+    cgroup.remove_cgroups(name)
     status, kills = map(int, done.stdout.split())
     return status, kills
 
@@ -103,7 +107,7 @@ def test_the_kernel_starts_no_more_processes_than_the_group_may_have(jail: Jail)
 def test_children_that_nobody_waits_for_are_charged(jail: Jail, tmp_path: Path, how: str) -> None:
     name = orphan_cleanup._own_name()
     group = cgroup.make(name)
-    cgroup.remove(name)
+    cgroup.remove_cgroups(name)
     if group is None or group._usage is None:
         pytest.skip("no group here counts CPU time")
     source = f"""
@@ -146,15 +150,15 @@ class _Counting:
 def test_a_run_in_which_the_kernel_ended_a_process_met_its_memory_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    worker = object.__new__(zygote.Keeper)
-    worker.setting = become_program.Setting(Confinement("B", str(tmp_path), None, None), {}, -1)
+    worker = object.__new__(zygote.RequestLoop)
+    worker.setting = become_program.ChildSetup(Confinement("B", str(tmp_path), None, None), {}, -1)
     worker.group = group = _Counting()  # type: ignore[assignment]
     worker.spare_bytes = 7
     worker.renew, worker.untouched = lambda: None, worker._look()
     worker.starter = template.Starter(worker.setting, watch.searched_tribe())
     monkeypatch.setattr(worker.starter, "begin", lambda *_: None)
-    monkeypatch.setattr(zygote.Keeper, "_complaint", lambda _: "")
-    monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.Outcome(exit_code=0))
+    monkeypatch.setattr(zygote.RequestLoop, "_complaint", lambda _: "")
+    monkeypatch.setattr(zygote.watch, "watch", lambda *_: watch.RunOutcome(exit_code=0))
     worker.inbox = worker.listener = worker.disk = None  # type: ignore[assignment]
     sizes = {"memory_bytes": 1000, "headroom_bytes": 200, "stack_bytes": 30, "file_bytes": 1, "output_bytes": 1}
     request = {"series": (0, 0), "files": [], "outputs": [], "limits": {**sizes, "processes": 3}, "collect": None}
@@ -167,18 +171,6 @@ def test_a_jail_judges_on_after_a_limit_and_changes_it_with_the_problem(jail: Ja
     large = "x = bytearray(300 << 20)\nprint('done')\n"
     limits = [Limits(memory_bytes=size * MIB) for size in (128, 512, 128, 512)]
     assert [verdict(jail, large, tmp_path, limit).name for limit in limits] == ["MLE", "AC", "MLE", "AC"]
-
-
-@pytest.mark.parametrize(
-    ("text", "kills"),
-    [
-        (b"oom_kill_disable 0\nunder_oom 0\noom_kill 12\n", 12),
-        (b"low 0\nmax 4\noom 5\noom_kill 3\noom_group_kill 7\n", 3),
-        (b"oom_kill_disable 0\nunder_oom 0\n", None),
-    ],
-)
-def test_a_number_is_read_from_the_line_of_its_name(text: bytes, kills: int | None) -> None:
-    assert cgroup._number(b"oom_kill ", text) == kills
 
 
 def test_the_group_goes_with_the_jail(jail: Jail) -> None:
@@ -213,7 +205,7 @@ def test_whoever_is_still_in_a_group_is_ended_when_it_is_removed(jail: Jail) -> 
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=-1, stdout=-1) as member:
         assert member.stdout is not None
         assert member.stdout.readline()
-        cgroup.remove(name)
+        cgroup.remove_cgroups(name)
         assert not groups(name)
         assert member.wait(5) == -signal.SIGKILL
 
@@ -224,12 +216,12 @@ def test_the_group_of_a_dead_owner_is_swept_and_a_living_ones_is_not(jail: Jail)
     try:
         for name in (dead, living):
             assert cgroup.make(name) is not None
-        orphan_cleanup.sweep()
+        orphan_cleanup.remove_orphans()
         assert not groups(dead)
         assert groups(living)
     finally:
-        cgroup.remove(dead)
-        cgroup.remove(living)
+        cgroup.remove_cgroups(dead)
+        cgroup.remove_cgroups(living)
 
 
 MOUNTS = {

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.core import Case, Limits, Problem, Program, Verdict
 from sandbox.jail.jail import Jail
-from sandbox.jail.run import Run
+from sandbox.jail.run import JailedRun
 from sandbox.judging import Judge
 from sandbox.kernel.clear import empty, remove_tree
 
@@ -95,7 +95,7 @@ def test_a_jail_that_is_closed_in_the_middle_of_a_deep_tree_leaves_nothing(tiere
     with Jail(tiered_jail.tier, run_dir=str(place)) as jail:  # type: ignore[arg-type]
         directory = jail.directory
         deep = "i=0; while [ $i -lt 1500 ]; do mkdir dddddddddd; cd dddddddddd; i=$((i+1)); done; echo x >&2; sleep 60"
-        jail.start(Run(Limits(cpu_s=20, wall_s=60), argv=("/bin/sh", "-c", deep)))
+        jail.start(JailedRun(Limits(cpu_s=20, wall_s=60), argv=("/bin/sh", "-c", deep)))
         inside = Path(directory) / "work" / "/".join(["dddddddddd"] * 300)
         while jail.tier == "B" and not inside.exists():
             pass

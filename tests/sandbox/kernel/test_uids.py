@@ -42,16 +42,16 @@ def as_in_a_container(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("as_in_a_container")
 def test_no_two_jails_share_a_uid_where_few_are_mapped() -> None:
-    claimed = [uids.claim() for _ in range(5)]
+    claimed = [uids.claim_uid() for _ in range(5)]
     assert sorted(uid for uid in claimed if uid is not None) == [1, 2, 3, 4]
     assert claimed[-1] is None
 
 
 @pytest.mark.usefixtures("as_in_a_container")
 def test_a_uid_is_free_again_when_its_holder_is_gone() -> None:
-    claimed = uids.claim()
+    claimed = uids.claim_uid()
     uids._held.pop().close()
-    assert uids.claim() == claimed
+    assert uids.claim_uid() == claimed
 
 
 @as_root
@@ -62,7 +62,7 @@ def test_who_ends_a_run_cannot_be_stopped_by_it() -> None:
         from sandbox.kernel import linux, uids
         from sandbox.zygote import watch
         linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
-        uid, killer = uids.claim(), uids.claim()
+        uid, killer = uids.claim_uid(), uids.claim_uid()
         readable, writable = os.pipe()
         child = os.fork()
         if child == 0:
@@ -74,7 +74,8 @@ def test_who_ends_a_run_cannot_be_stopped_by_it() -> None:
                 except ProcessLookupError:
                     pass
         os.read(readable, 1)
-        watch.end_all(watch.uid_tribe(uid, killer if sys.argv[1] == "killer" else None), watch.Outcome(), {child: True})
+        tribe = watch.uid_tribe(uid, killer if sys.argv[1] == "killer" else None)
+        watch.end_all(tribe, watch.RunOutcome(), {child: True})
     """
     for how in ("killer", "searched"):
         argv = [sys.executable, "-c", textwrap.dedent(code), how]

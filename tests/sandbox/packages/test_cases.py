@@ -9,19 +9,19 @@ from package_files import LEGACY, NEW, cases, write_package
 
 from sandbox.errors import InvalidProblem
 from sandbox.packages.cases import read_cases
-from sandbox.packages.package import read
+from sandbox.packages.package import read_package
 from sandbox.packages.settings import read_settings
-from sandbox.packages.tree import Group, NewRules, OldRules
+from sandbox.packages.tree import CaseGroup, NewRules, OldRules
 
 SCORING = NEW + "type: scoring\n"
 
 
-def tree(root: Path, text: str, files: dict[str, str]) -> Group:
+def tree(root: Path, text: str, files: dict[str, str]) -> CaseGroup:
     package = write_package(root, {"problem.yaml": text, **files})
     return read_cases(package, read_settings(package)).tree
 
 
-def rules(found: Group) -> dict[str, OldRules | NewRules]:
+def rules(found: CaseGroup) -> dict[str, OldRules | NewRules]:
     return {group.name: group.rules for group in found.groups()}
 
 
@@ -164,7 +164,7 @@ def test_the_default_validator_takes_the_arguments_of_each_case(tmp_path: Path) 
         "data/secret/a/testdata.yaml": "output_validator_flags: float_tolerance 1e-3",
     }
     text = LEGACY + "validator_flags: float_absolute_tolerance 1e-6 case_sensitive"
-    found = read(write_package(tmp_path, {"problem.yaml": text, **files})).problem(1)
+    found = read_package(write_package(tmp_path, {"problem.yaml": text, **files})).problem(1)
     assert [case.compare for case in found.cases] == [
         "kattis(case_sensitive float_tolerance 1e-3)",
         "kattis(float_absolute_tolerance 1e-6 case_sensitive)",
@@ -191,7 +191,7 @@ def test_a_validator_that_cannot_be_run_is_refused_by_name(
     tmp_path: Path, text: str, files: dict[str, str], word: str
 ) -> None:
     with pytest.raises(InvalidProblem, match=word):
-        read(write_package(tmp_path, {"problem.yaml": text, **files}))
+        read_package(write_package(tmp_path, {"problem.yaml": text, **files}))
 
 
 def test_a_name_that_other_judges_pass_over_is_noted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from package_files import LEGACY, NEW, cases, write_package
 
 from sandbox.errors import InvalidProblem
 from sandbox.packages.cases import read_cases
-from sandbox.packages.expectations import Author, Expected, Outcome, matches, surprises
+from sandbox.packages.expectations import Author, Expected, SubmissionOutcome, glob_matches, surprises
 from sandbox.packages.grading import Found, Grader
 from sandbox.packages.programs import Sources
 from sandbox.packages.settings import read_settings
@@ -37,7 +37,7 @@ class Case:
             each: Found(verdict, {"judgemessage.txt": message})
             for each, verdict in zip(NAMES, verdicts.split(), strict=False)
         }
-        return surprises(said, Outcome(results, Grader(self.settings, self.tree).grade(results), (0, 100)))
+        return surprises(said, SubmissionOutcome(results, Grader(self.settings, self.tree).grade(results), (0, 100)))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ class Case:
     ],
 )
 def test_globs_match_within_names_and_stand_for_what_is_below(glob: str, name: str, fits: bool) -> None:
-    assert matches(glob, name) is fits
+    assert glob_matches(glob, name) is fits
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_comment_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_compile_is_a_surprise_unless_that_was_said(tmp_path: Path) -> None:
     case = Case(tmp_path, LEGACY)
-    broken = Outcome({}, {}, (0, 1), compiled=False)
+    broken = SubmissionOutcome({}, {}, (0, 1), compiled=False)
     said = case.expected("accepted/a.py")
     assert said is not None
     assert surprises(said, broken) == ["does not compile (submissions/accepted/)"]

@@ -12,7 +12,7 @@ from toolchains import need
 
 from sandbox.cli import main
 from sandbox.errors import InvalidProblem
-from sandbox.packages.package import read
+from sandbox.packages.package import read_package
 
 RIGHT = {"submissions/accepted/right.py": ADD}
 TIMED = NEW + "limits: {time_limit: 1, validation_time: 1}\n"
@@ -47,7 +47,7 @@ def test_inputs_that_every_validator_accepts_are_as_expected(
     assert main(["verify", str(package)]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert "ok        inputs: 2 accepted by two.py, v" in shown
-    assert "note: input_validators/v.ctd is not run: no language here has the ending '.ctd'" in shown
+    assert "note: input_validators/v.ctd is not run: no supported language has the suffix '.ctd'" in shown
 
 
 def test_an_input_that_is_refused_is_a_surprise_with_the_validators_words(
@@ -101,7 +101,7 @@ def test_arguments_are_the_cases_for_all_validators_or_for_one_by_its_name(
     assert inputs(capsys, write_package(tmp_path, files), 0)["accepted"] == 3
     (tmp_path / "sum/data/secret/a/2.yaml").write_text("input_validator_args: {u: [q]}")
     with pytest.raises(InvalidProblem, match="input validator 'u', there is none"):
-        read(tmp_path / "sum")
+        read_package(tmp_path / "sum")
 
 
 def test_legacy_flags_of_groups_reach_all_validators_or_the_one_that_is_named(
@@ -141,7 +141,7 @@ def test_an_invalid_input_is_refused_by_one_of_them_at_least(
 
 
 def test_a_package_whose_inputs_nobody_looks_at_is_told_so(tmp_path: Path) -> None:
-    package = read(write_package(tmp_path, {"problem.yaml": NEW, "input_validators/v/build": "", **RIGHT}))
+    package = read_package(write_package(tmp_path, {"problem.yaml": NEW, "input_validators/v/build": "", **RIGHT}))
     assert [note for note in package.notes if "input validator" in note] == [
         "no input validator is run: nobody looks whether the inputs are as the statement says"
     ]

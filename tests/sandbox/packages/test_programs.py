@@ -8,7 +8,7 @@ import pytest
 from package_files import LEGACY, NEW, write_package
 
 from sandbox.core import Program
-from sandbox.packages.package import read
+from sandbox.packages.package import read_package
 from sandbox.packages.programs import Sources, Unsupported, language_of, read_sources
 
 
@@ -53,10 +53,10 @@ def test_include_lies_over_a_submission_by_language_and_constants_are_filled_in(
             "submissions/accepted/b/.git/x": "",
         },
     )
-    read_package = read(package)
-    one = read_package.submission(read_sources(package / "submissions/accepted/a.py"))
+    found = read_package(package)
+    one = found.submission(read_sources(package / "submissions/accepted/a.py"))
     assert dict(one.files) == {"a.py": "import util # 10", "words.txt": "10 {{other}}", "util.py": "most = 10"}
-    several = read_package.submission(read_sources(package / "submissions/accepted/b"))
+    several = found.submission(read_sources(package / "submissions/accepted/b"))
     assert dict(several.files) == {"main.py": "", "util.py": "most = 10", "words.txt": "10 {{other}}"}
 
 
@@ -69,16 +69,16 @@ def test_a_program_starts_in_its_own_file_unless_a_driver_is_included(
 ) -> None:
     files = {f"include/{name}": text for name, text in include.items()}
     package = write_package(tmp_path, {"problem.yaml": NEW, **files, "submissions/accepted/sol.py": "pass"})
-    assert read(package).submission(read_sources(package / "submissions/accepted/sol.py")).entry == entry
+    assert read_package(package).submission(read_sources(package / "submissions/accepted/sol.py")).entry == entry
 
 
 def test_a_single_file_is_a_plain_program(tmp_path: Path) -> None:
-    package = read(write_package(tmp_path, {"problem.yaml": LEGACY, "submissions/accepted/a.py": "pass"}))
+    package = read_package(write_package(tmp_path, {"problem.yaml": LEGACY, "submissions/accepted/a.py": "pass"}))
     assert package.submission(read_sources(package.path / "submissions/accepted/a.py")) == Program("pass", "python")
 
 
 def test_a_python_source_is_read_by_the_coding_that_it_declares(tmp_path: Path) -> None:
-    package = read(write_package(tmp_path, {"problem.yaml": LEGACY}))
+    package = read_package(write_package(tmp_path, {"problem.yaml": LEGACY}))
     content = "# coding: latin-1\nx = 'ä'".encode("latin-1")
     assert package.submission(Sources(tmp_path, {"a.py": content})).source.endswith("'ä'")
     assert "\udce4" in package.submission(Sources(tmp_path, {"a.cpp": content})).source
@@ -111,12 +111,12 @@ def test_a_python_source_is_read_by_the_coding_that_it_declares(tmp_path: Path) 
 def test_a_validator_is_a_file_or_a_directory(
     tmp_path: Path, version: str, files: dict[str, str], names: list[str]
 ) -> None:
-    validator = read(write_package(tmp_path, {"problem.yaml": version, **files})).validator
+    validator = read_package(write_package(tmp_path, {"problem.yaml": version, **files})).validator
     assert validator is not None
     assert [name for name, _ in validator.files] == names
 
 
 def test_a_validator_that_the_package_does_not_ask_for_is_said_to_be_unused(tmp_path: Path) -> None:
-    package = read(write_package(tmp_path, {"problem.yaml": LEGACY, "output_validators/v.py": "1"}))
+    package = read_package(write_package(tmp_path, {"problem.yaml": LEGACY, "output_validators/v.py": "1"}))
     assert package.validator is None
     assert any("output_validators/ is not used" in note for note in package.notes)

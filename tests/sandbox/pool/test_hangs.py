@@ -15,8 +15,8 @@ from sandbox.errors import HANGS_MAX, TRIES_MAX, Deaths, HeldUp, TookDown, Worke
 from sandbox.pool import supervisor as module
 from sandbox.pool.link import Link, Ticket, TryFailed
 from sandbox.pool.problem_memfd import write
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems
 from sandbox.pool.supervisor import Supervisor, _Job, _Worker
 
 
@@ -40,7 +40,7 @@ class Deaf(Supervisor):
 
     def __init__(self) -> None:
         self.unused, self.other = socket.socketpair()
-        super().__init__(1, "auto", "{}", "", Shelf(self.unused), Board())
+        super().__init__(1, "auto", "{}", "", ReceivedProblems(self.unused), SharedFlags())
         self.told: list[dict[str, Any]] = []
         self.dismissed = 0
 
@@ -55,7 +55,7 @@ class Deaf(Supervisor):
         self.dismissed += 1
 
     async def _reply(self, worker: Any) -> dict[str, Any]:
-        self.board.hand(worker.job.key)
+        self.flags.hand(worker.job.key)
         await asyncio.Event().wait()
         raise AssertionError
 

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 from pooling import RIGHT, SUM, pool_of, run_directories, until
 from starting import Held, refuse
+from wide import wide
 
 from sandbox import Pool, SandboxError, Verdict
 from sandbox.pool import link
 
 NO_ROOM = [
-    ("start", errno.EAGAIN, 0, r"raise the limit on processes \(ulimit -u"),
+    wide("start", errno.EAGAIN, 0, r"raise the limit on processes \(ulimit -u"),
     ("start_process", errno.EAGAIN, 0, r"raise the limit on processes \(ulimit -u"),
-    ("reserve_directory", errno.ENOSPC, 0, r"free space there, or set TMPDIR"),
-    ("socketpair", errno.EMFILE, 0, r"raise the limit on open files \(ulimit -n\)"),
+    wide("reserve_directory", errno.ENOSPC, 0, r"free space there, or set TMPDIR"),
+    wide("socketpair", errno.EMFILE, 0, r"raise the limit on open files \(ulimit -n\)"),
     ("socketpair", errno.EMFILE, 1, r"raise the limit on open files \(ulimit -n\)"),
 ]
 

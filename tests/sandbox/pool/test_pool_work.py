@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 from pooling import RIGHT, SUM, WRONG, pool_of
 from toolchains import need
+from wide import wide
 
 from sandbox import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.languages import LANGUAGES
 from sandbox.pool import worker as worker_module
 from sandbox.pool.problem_memfd import write
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems
 from sandbox.pool.supervisor import Supervisor, _Job
-from sandbox.pool.worker import Worker
+from sandbox.pool.worker import PoolWorker
 
 BURN = Program("import time\nn = input()\nwhile time.process_time() < 0.04: pass\nprint(n)")
 
@@ -37,8 +38,8 @@ def bare(done: Judgement) -> list[tuple[int, Verdict, str]]:
     return [(case.index, case.verdict, case.message) for case in done.cases]
 
 
-@pytest.mark.parametrize("stop", [True, False])
-@pytest.mark.parametrize("wrong", [(), (0,), (3, 5)])
+@pytest.mark.parametrize("stop", [True, wide(False)])
+@pytest.mark.parametrize("wrong", [wide(()), wide((0,)), (3, 5)])
 def test_slow_cases_on_idle_workers_give_the_same_judgement(wrong: tuple[int, ...], stop: bool) -> None:
     problem = burning(*wrong)
 
@@ -81,31 +82,31 @@ def test_equal_programs_are_run_once_and_others_are_not() -> None:
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Worker]:
+def worker(tmp_path: Path) -> Iterator[PoolWorker]:
     mine, theirs = socket.socketpair()
-    shelf, parcels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with mine, theirs, shelf, parcels:
-        worker = Worker(theirs, parcels, Board(), "auto", str(tmp_path), {})
+    received, handles = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with mine, theirs, received, handles:
+        worker = PoolWorker(theirs, handles, SharedFlags(), "auto", str(tmp_path), {})
         problem, _ = write(SUM)
         for _ in range(8):  # with each job its problem, as the supervisor sends it
-            socket.send_fds(shelf, [b"+"], [problem.fd])
+            socket.send_fds(received, [b"+"], [problem.fd])
         yield worker
         worker.close()
 
 
-def answer(worker: Worker, source: str = RIGHT.source) -> dict[str, Any]:
+def answer(worker: PoolWorker, source: str = RIGHT.source) -> dict[str, Any]:
     body = json.dumps({"program": {"source": source}, "stop": True, "only": None}).encode()
     return worker.answer({"id": 1, "problem": "digest"}, body)
 
 
-def test_a_jail_is_replaced_after_its_runs(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jail_is_replaced_after_its_runs(worker: PoolWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "RECYCLE_AFTER_RUNS", 4)  # two jobs of two cases
     replies = [answer(worker) for _ in range(4)]
     assert [reply.get("recycled") for reply in replies] == [None, 1, None, 1]
     assert {reply["judgement"]["verdict"] for reply in replies} == {"AC"}
 
 
-def test_a_jail_or_worker_that_has_grown_is_replaced(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jail_or_worker_that_has_grown_is_replaced(worker: PoolWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "WEIGH_EVERY", 2)
     monkeypatch.setattr(worker_module, "WORKER_BYTES_MAX", 1 << 40)  # whatever this process has imported by now
     assert [answer(worker).get("recycled") for _ in range(2)] == [None, None]
@@ -117,7 +118,7 @@ def test_a_jail_or_worker_that_has_grown_is_replaced(worker: Worker, monkeypatch
     assert (last["recycled"], last["retires"], last["judgement"]["verdict"]) == (2, True, "AC")
 
 
-def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -> None:
+def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: PoolWorker) -> None:
     assert answer(worker)["judgement"]["verdict"] == "AC"
     spoilt = worker.jail
     assert spoilt is not None
@@ -130,7 +131,7 @@ def test_nobody_pays_for_a_jail_in_which_our_own_program_fails(worker: Worker) -
     assert (reply["judgement"]["verdict"], reply.get("recycled")) == ("RE", None)
 
 
-def test_a_second_jail_that_has_grown_is_replaced_too(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_jail_that_has_grown_is_replaced_too(worker: PoolWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "WEIGH_EVERY", 1)
     monkeypatch.setattr(worker_module, "WORKER_BYTES_MAX", 1 << 40)
     assert answer(worker).get("recycled") is None
@@ -145,7 +146,7 @@ def test_a_second_jail_that_has_grown_is_replaced_too(worker: Worker, monkeypatc
 
 @pytest.mark.parametrize("fresh", [True, False])
 def test_where_our_own_program_fails_in_a_fresh_jail_it_is_our_fault(
-    worker: Worker, fresh: bool, monkeypatch: pytest.MonkeyPatch
+    worker: PoolWorker, fresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sound = iter([False, False, fresh])
     monkeypatch.setattr(worker, "_is_sound", lambda: next(sound))
@@ -178,7 +179,7 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
                 raise asyncio.CancelledError
 
     async def main() -> None:
-        supervisor = Staffed(1, "auto", "{}", str(tmp_path), Shelf(sock), Board())
+        supervisor = Staffed(1, "auto", "{}", str(tmp_path), ReceivedProblems(sock), SharedFlags())
         for key in range(1, 5):
             supervisor._enqueue(_Job({"id": key, "expected_s": 1.0, "turn": 0}, b"", write(SUM)[0]))
         with pytest.raises(asyncio.CancelledError):
@@ -189,8 +190,8 @@ def test_a_worker_that_retires_is_dismissed_and_the_next_job_gets_another(tmp_pa
     assert (len(hired), dismissed) == (2, hired[:1])
 
 
-@pytest.mark.parametrize("isolation", ["A", "B"])
-@pytest.mark.parametrize("place", ["open", "closed"])
+@pytest.mark.parametrize("isolation", ["B", wide("A")])
+@pytest.mark.parametrize("place", [wide("open"), "closed"])
 def test_a_pool_judges_what_is_compiled_wherever_its_directory_lies(isolation: str, place: str) -> None:
     """As root, programs of tier B are another user's, who must find what is theirs."""
     need("c")

@@ -25,7 +25,7 @@ PROBLEMS = [
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_what_is_written_is_read(problem: Problem) -> None:
     held, written = problem_memfd.write(problem)
-    assert problem_memfd.read(held) == problem
+    assert problem_memfd.read_problem(held) == problem
     assert written.size == os.fstat(held.fd).st_size
 
 

@@ -14,27 +14,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from places import ROOT
 from pooling import RIGHT, SUM, WRONG, family, pool_of
+from wide import wide
 
 from sandbox import Case, Problem, Program, SandboxError, Subtask, Verdict
 from sandbox.errors import IsolationUnavailable, ProblemLost
 from sandbox.pool import messages, problem_memfd, store, worker
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf, Store
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems, Store
 
 A, B, C = (Problem(name, "stdio", (Case("1", name * 100),)) for name in "abc")
 
 
 @asynccontextmanager
-async def stored(**bounds: int) -> AsyncIterator[tuple[Store, Shelf]]:
+async def stored(**bounds: int) -> AsyncIterator[tuple[Store, ReceivedProblems]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         kept = Store(ours, asyncio.get_running_loop(), **bounds)
         try:
-            yield kept, Shelf(theirs)
+            yield kept, ReceivedProblems(theirs)
         finally:
             kept.close()
 
@@ -65,13 +65,13 @@ def memory_of(pid: int) -> int:
 
 def test_a_problem_is_written_once_for_all_who_ask_for_it() -> None:
     async def main() -> None:
-        async with stored() as (kept, shelf):
+        async with stored() as (kept, received):
             alike = dataclasses.replace(A, cases=[Case(case.input, case.expected) for case in A.cases])  # type: ignore[arg-type]
             digests = await asyncio.gather(*(given(kept, problem) for problem in (A, A, alike, B, A)))
             assert len(set(digests)) == kept.written == 2
-            held = shelf.find(digests[0])
+            held = received.find(digests[0])
             assert held is not None
-            assert problem_memfd.read(held) == A
+            assert problem_memfd.read_problem(held) == A
 
     asyncio.run(main())
 
@@ -99,25 +99,12 @@ def test_problems_that_differ_in_anything_of_a_case_are_not_taken_for_one(other:
     )
 
     async def main() -> None:
-        async with stored() as (kept, shelf):
+        async with stored() as (kept, received):
             digests = [await given(kept, problem) for problem in (one, two)]
             assert digests[0] != digests[1]
-            held = shelf.find(digests[1])
+            held = received.find(digests[1])
             assert held is not None
-            assert problem_memfd.read(held) == two
-
-    asyncio.run(main())
-
-
-def test_equal_texts_that_were_made_twice_are_sent_once() -> None:
-    async def main() -> None:
-        async with stored(kept_max=1) as (kept, shelf):
-            again = dataclasses.replace(A, cases=(Case("1", "".join("a" for _ in range(100))),))
-            async with kept.hold(A) as first, kept.hold(again) as second:
-                assert first == second
-                assert kept.written == 2
-            await settled(kept)
-            assert shelf.find(first.digest) is not None  # one of the two was let go of, and the other needs it
+            assert problem_memfd.read_problem(held) == two
 
     asyncio.run(main())
 
@@ -140,7 +127,7 @@ def test_a_pool_sends_a_problem_once_however_many_programs_there_are() -> None:
 def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ends = socket.socketpair()
     with ends[0], ends[1]:
-        one = worker.Worker(*ends, Board(), "A", str(tmp_path), {})
+        one = worker.PoolWorker(*ends, SharedFlags(), "A", str(tmp_path), {})
         held, written = problem_memfd.write(A)
         other, there = problem_memfd.write(B)
         assert one._problem(written.digest, held) is one._problem(written.digest, held)
@@ -153,7 +140,7 @@ def test_a_worker_reads_a_problem_once_while_it_has_room(monkeypatch: pytest.Mon
 
 def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    read = messages.read
+    read = messages.read_pool_message
 
     async def weigh(reader: Any) -> Any:
         message = await read(reader)
@@ -162,7 +149,7 @@ def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.Monkey
         return message
 
     async def main() -> None:
-        monkeypatch.setattr(messages, "read", weigh)
+        monkeypatch.setattr(messages, "read_pool_message", weigh)
         large = Problem("large", "stdio", tuple(Case("x" * (1 << 20), "y" * (1 << 20)) for _ in range(4)))
         async with pool_of(1) as pool:
             assert (await pool.judge(large, Program("print(input())"))).verdict is Verdict.WA
@@ -177,45 +164,29 @@ def test_an_answer_is_small_however_large_the_problem(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("bounds", [{"kept_max": 1}, {"kept_bytes_max": 600}])
 def test_what_was_used_longest_ago_makes_room_and_is_written_again(bounds: dict[str, int]) -> None:
     async def main() -> None:
-        async with stored(**bounds) as (kept, shelf):
+        async with stored(**bounds) as (kept, received):
             a, b = [await given(kept, problem) for problem in (A, B)]
             await settled(kept)
-            assert shelf.find(a) is None
-            assert shelf.find(b) is not None
+            assert received.find(a) is None
+            assert received.find(b) is not None
             assert await given(kept, A) == a
             assert kept.written == 3
-            assert shelf.find(a) is not None
+            assert received.find(a) is not None
 
     asyncio.run(main())
 
 
 def test_what_a_job_in_hand_needs_stays() -> None:
     async def main() -> None:
-        async with stored(kept_max=1) as (kept, shelf):
+        async with stored(kept_max=1) as (kept, received):
             async with kept.hold(A) as held:
                 for problem in (B, C, B):
                     await given(kept, problem)
                 await settled(kept)
-                assert shelf.find(held.digest) is not None
+                assert received.find(held.digest) is not None
                 assert await given(kept, A) == held.digest
                 assert kept.written == 4
             assert len(kept._entries) == 1
-
-    asyncio.run(main())
-
-
-def test_a_problem_that_is_let_go_of_in_flight_is_judged_to_the_end() -> None:
-    slow = Program("import time\ntime.sleep(0.3)\nprint(sum(map(int, input().split())))")
-
-    async def main() -> None:
-        async with pool_of(2) as pool:
-            await pool.judge(SUM, RIGHT)
-            assert pool._link is not None
-            pool._link.store.kept_max = 1
-            others = [dataclasses.replace(SUM, id=f"p{number}") for number in range(6)]
-            done = await asyncio.gather(*(pool.judge(problem, slow) for problem in [SUM, *others]))
-            assert {one.verdict for one in done} == {Verdict.AC}
-            assert len(pool._link.store._entries) == 1
 
     asyncio.run(main())
 
@@ -226,7 +197,7 @@ def test_a_cancelled_job_takes_nobody_elses_problem_along() -> None:
             await pool.judge(SUM, RIGHT)
             assert pool._link is not None
             pool._link.store.kept_max = 1
-            for number in range(20):
+            for number in range(8):
                 problem = dataclasses.replace(SUM, id=f"p{number}")
                 asked = [asyncio.create_task(pool.judge(problem, RIGHT)) for _ in range(2)]
                 await asyncio.sleep(0)
@@ -240,26 +211,6 @@ def test_a_cancelled_job_takes_nobody_elses_problem_along() -> None:
 # --- ends and faults --------------------------------------------------------------------------------------------------
 
 
-def test_a_supervisor_that_comes_after_another_gets_the_problem_too() -> None:
-    async def main() -> None:
-        async with pool_of(1) as pool:
-            await pool.judge(SUM, RIGHT)
-            psutil.Process(pool.pids()[0]).kill()
-            assert (await pool.judge(SUM, RIGHT)).verdict is Verdict.AC
-
-    asyncio.run(main())
-
-
-def test_two_pools_have_nothing_in_common() -> None:
-    async def main() -> None:
-        async with pool_of(1) as one, pool_of(1) as other:
-            await asyncio.gather(*(pool.judge(SUM, RIGHT) for pool in (one, other)))
-            await one.close()
-            assert (await other.judge(SUM, RIGHT)).verdict is Verdict.AC
-
-    asyncio.run(main())
-
-
 def test_no_memory_for_a_problem_is_our_fault_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(problem: Problem) -> Any:
         raise OSError(errno.ENOMEM, "no memory")
@@ -271,19 +222,6 @@ def test_no_memory_for_a_problem_is_our_fault_and_passes(monkeypatch: pytest.Mon
                 found = await asyncio.gather(given(kept, A), given(kept, A), return_exceptions=True)
                 assert [type(error) for error in found] == [SandboxError, SandboxError]
             assert await given(kept, A)
-
-    asyncio.run(main())
-
-
-def test_a_supervisor_that_is_gone_is_told_as_that() -> None:
-    async def main() -> None:
-        async with stored() as (kept, shelf):
-            shelf._sock.close()
-            with pytest.raises(ConnectionError):
-                await given(kept, A)
-            kept.close()
-            with pytest.raises(ConnectionError):
-                await given(kept, A)
 
     asyncio.run(main())
 
@@ -307,16 +245,16 @@ def test_a_problem_that_does_not_arrive_is_our_fault_and_is_sent_anew(monkeypatc
 
 def test_of_equal_problems_one_that_did_not_arrive_is_sent_anew_however_many_hold_it() -> None:
     async def main() -> None:
-        async with stored() as (kept, shelf):
+        async with stored() as (kept, received):
             again = dataclasses.replace(A, cases=(Case("1", "".join("a" for _ in range(100))),))
             async with kept.hold(again) as written:
-                shelf.look()
-                shelf._parcels.clear()  # as when the supervisor had no descriptor left for it
+                received.look()
+                received._held.clear()  # as when the supervisor had no descriptor left for it
                 gone = await asyncio.gather(*(lost(kept, A) for _ in range(3)), return_exceptions=True)
                 assert [type(error) for error in gone] == [ProblemLost] * 3
-                assert shelf.find(written.digest) is None
+                assert received.find(written.digest) is None
                 assert await given(kept, A) == written.digest
-                assert shelf.find(written.digest) is not None
+                assert received.find(written.digest) is not None
                 assert kept.written == 3
             assert kept.kept_bytes == 2 * written.size
 
@@ -333,7 +271,7 @@ import asyncio, resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (270, 270))
 from sandbox import Case, Pool, Problem, Program
 async def main():
-    problems = [Problem(f"p{k}", "stdio", (Case("", "7"),)) for k in range(330)]
+    problems = [Problem(f"p{k}", "stdio", (Case("", "7"),)) for k in range(290)]
     async with Pool(1) as pool:
         done = await asyncio.gather(*(pool.judge(problem, Program("print(7)")) for problem in problems))
     print({one.verdict.value for one in done})
@@ -380,7 +318,7 @@ print("here" if any(b"se" + b"cret-" in text for text in seen) else "nowhere", l
 """
 
 
-@pytest.mark.parametrize(("tier", "where"), [("A", "nowhere"), ("B", "nowhere"), ("C", "here")])
+@pytest.mark.parametrize(("tier", "where"), [("A", "nowhere"), wide("B", "nowhere"), ("C", "here")])
 def test_no_program_finds_what_it_or_another_is_judged_by(tier: str, where: str) -> None:
     """Tier C isolates nothing, and shows that the search can find."""
 

@@ -13,9 +13,9 @@ from sandbox import Case, CaseResult, Judgement, Limits, Problem, Program, Verdi
 from sandbox.core import COMPILE_LIMITS, REFEREE_LIMITS
 from sandbox.errors import WorkerDied
 from sandbox.pool.counts import Counts, Histogram
-from sandbox.pool.judgement_cache import Once, repeatable
+from sandbox.pool.judgement_cache import JudgementCache, repeatable
 from sandbox.pool.schedule import OLDEST_EVERY, Backlog, History, longest_s
-from sandbox.pool.split import judge_apart, lanes, merge
+from sandbox.pool.split import judge_apart, lanes, merge_judgements
 
 LIMITS = Limits(cpu_s=2, wall_s=10)
 PROBLEM = Problem("p", "stdio", (Case("", "1"),) * 15, limits=LIMITS)
@@ -59,14 +59,6 @@ def test_a_lower_turn_is_next_whatever_is_expected_of_it() -> None:
     assert not backlog
 
 
-def test_many_turns_are_forgotten_when_they_are_over() -> None:
-    backlog: Backlog[int] = Backlog()
-    for turn in range(500):
-        backlog.put(turn, 1.0, turn, turn)
-        assert backlog.take() == turn
-    assert len(backlog._lines) <= 1
-
-
 def test_a_short_job_is_not_overtaken_for_ever() -> None:
     backlog: Backlog[int] = Backlog()
     backlog.put(0, 0.001, 0)
@@ -88,17 +80,6 @@ def test_a_dropped_job_is_not_taken_and_one_put_back_is_taken_once() -> None:
     assert len(backlog) == 2
     assert [backlog.take(), backlog.take()] == [0, 2]
     assert not backlog
-
-
-def test_a_job_that_is_put_back_is_the_oldest() -> None:
-    backlog: Backlog[int] = Backlog()
-    backlog.put(0, 1.0, 0)
-    assert backlog.take() == 0
-    for key in range(1, OLDEST_EVERY):
-        backlog.put(key, 9.0, key)
-    backlog.put(0, 1.0, 0)
-    taken = [backlog.take() for _ in range(OLDEST_EVERY - 1)]
-    assert taken[-1] == 0
 
 
 def test_a_judgement_may_last_as_long_as_all_that_runs_in_it() -> None:
@@ -164,7 +145,7 @@ def test_what_the_wall_clock_decided_is_not_shared(case: CaseResult, may_be_shar
     assert repeatable(judged(ran(), case), LIMITS) is may_be_shared
 
 
-def shared_by(once: Once, results: list[Judgement | Exception], askers: int) -> tuple[list[object], int]:
+def shared_by(once: JudgementCache, results: list[Judgement | Exception], askers: int) -> tuple[list[object], int]:
     """Outcomes of so many askers at once, and how often one of them judged."""
     made = []
 
@@ -183,24 +164,24 @@ def shared_by(once: Once, results: list[Judgement | Exception], askers: int) -> 
 
 
 def test_the_second_asker_waits_for_the_first_and_the_third_finds_it_kept() -> None:
-    once, done = Once(), judged(ran())
+    once, done = JudgementCache(), judged(ran())
     assert shared_by(once, [done], 3) == ([(done, False), (done, True), (done, True)], 1)
     assert shared_by(once, [done], 1) == ([(done, True)], 0)
 
 
 def test_what_may_not_be_shared_is_judged_for_everyone() -> None:
-    once, done = Once(), judged(ran(0, Verdict.TLE, cpu_s=0.1))
+    once, done = JudgementCache(), judged(ran(0, Verdict.TLE, cpu_s=0.1))
     assert shared_by(once, [done], 3) == ([(done, False)] * 3, 3)
     assert not once.kept
 
 
 def test_an_error_goes_to_the_one_who_met_it_and_is_not_kept() -> None:
-    once, done, error = Once(), judged(ran()), WorkerDied("gone")
+    once, done, error = JudgementCache(), judged(ran()), WorkerDied("gone")
     assert shared_by(once, [error, done], 3) == ([error, (done, False), (done, True)], 2)
 
 
 def test_the_cache_is_bounded_by_number_and_by_size() -> None:
-    few, small, done = Once(kept_max=2), Once(kept_bytes_max=3000), judged(ran())
+    few, small, done = JudgementCache(kept_max=2), JudgementCache(kept_bytes_max=3000), judged(ran())
     for once in (few, small):
         for key in "abc":
             once._keep(key, done)
@@ -211,7 +192,7 @@ def test_the_cache_is_bounded_by_number_and_by_size() -> None:
 
 
 def test_another_toolchain_empties_the_cache() -> None:
-    once = Once()
+    once = JudgementCache()
     once._keep("a", judged(ran()))
     once._keep("b", judged(ran(), toolchain="cpython 4"))
     assert list(once.kept) == ["b"]
@@ -247,7 +228,7 @@ def in_order(verdicts: list[Verdict], stop: bool) -> Judgement:
         parts.append(judged(ran(index, verdict)))
         if stop and verdict is not Verdict.AC:
             break
-    return merge(parts, len(verdicts))
+    return merge_judgements(parts, len(verdicts))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -335,14 +316,6 @@ def test_percentiles_are_within_their_error_whatever_the_spread() -> None:
         exact = values[int(len(values) * share) - 1]
         assert histogram.percentile(share) == pytest.approx(exact, rel=0.03)
     assert Histogram().percentiles().p99_s == 0.0
-
-
-def test_times_outside_the_buckets_are_counted_at_their_ends() -> None:
-    histogram = Histogram()
-    for value in (0.0, -1.0, 1e9):
-        histogram.add(value)
-    assert sum(histogram.counts) == 3
-    assert histogram.percentile(0.5) < 1e-4 < 1e4 < histogram.percentile(0.99)
 
 
 def test_a_shared_judgement_counts_as_given_but_not_as_run() -> None:

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from sandbox.pool import Places
+from sandbox.pool import Slots
 
 
 def test_of_those_who_wait_the_lowest_turn_is_next_and_of_equals_the_first() -> None:
     async def scenario() -> list[str]:
-        places, order, go = Places(1), list[str](), asyncio.Event()
+        places, order, go = Slots(1), list[str](), asyncio.Event()
 
         async def one(name: str, turn: int) -> None:
             async with places.place(turn):
@@ -30,7 +30,7 @@ def test_of_those_who_wait_the_lowest_turn_is_next_and_of_equals_the_first() -> 
 
 def test_one_who_gives_up_waiting_takes_no_place_with_him() -> None:
     async def scenario() -> None:
-        places = Places(1)
+        places = Slots(1)
 
         async def wait() -> None:
             async with places.place(0):

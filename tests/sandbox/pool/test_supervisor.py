@@ -11,8 +11,8 @@ import pytest
 
 from sandbox import Case, Problem
 from sandbox.pool.problem_memfd import write
-from sandbox.pool.shared_flags import Board
-from sandbox.pool.store import Shelf
+from sandbox.pool.shared_flags import SharedFlags
+from sandbox.pool.store import ReceivedProblems
 from sandbox.pool.supervisor import Supervisor, _Job
 
 PROBLEM = Problem("p", "stdio", (Case("", "1"),))
@@ -23,7 +23,7 @@ class Deaf(Supervisor):
 
     def __init__(self) -> None:
         self.unused, self.other = socket.socketpair()
-        super().__init__(1, "auto", "{}", "", Shelf(self.unused), Board())
+        super().__init__(1, "auto", "{}", "", ReceivedProblems(self.unused), SharedFlags())
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     async def _hire(self) -> Any:

@@ -10,13 +10,14 @@ from typing import Any
 import psutil
 import pytest
 from pooling import LONG, RIGHT, SLEEPER, SUM, members, pool_of, until
+from wide import wide
 
 import sandbox
 from sandbox import Case, Judgement, Pool, Problem, Program, SandboxError, Verdict
 from sandbox.errors import EARLY_MAX, TRIES_MAX, Deaths, TookDown, WorkerDied
 from sandbox.jail.tree import Tree
 from sandbox.judging import Judge, control
-from sandbox.languages import Language, find
+from sandbox.languages import Language, find_language
 
 
 async def kill_while(pool: Pool, task: asyncio.Task[Judgement], times: int) -> None:
@@ -33,7 +34,7 @@ async def kill_while(pool: Pool, task: asyncio.Task[Judgement], times: int) -> N
         patch.setattr(control, "sample", ask_control)
         while not task.done() and times:
             await asyncio.sleep(0.02)
-            if any(map(link.board.is_handed, link.asked.keys() - controls)):
+            if any(map(link.flags.is_handed, link.asked.keys() - controls)):
                 struck = members(pool, "worker")
                 for process in struck:
                     process.kill()
@@ -80,7 +81,7 @@ async def kill_starting(pool: Pool, part: str) -> None:
     await until(struck)
 
 
-@pytest.mark.parametrize("part", ["supervisor", "worker", "zygote"])
+@pytest.mark.parametrize("part", ["supervisor", wide("worker"), wide("zygote")])
 def test_who_dies_before_the_program_is_in_a_jail_does_not_die_of_it(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_program_is_suspected_after_so_many_deaths_under_it_whoever_died_befor
 
 def test_such_a_verdict_is_handed_to_nobody_else() -> None:
     error = TookDown("gone")
-    fine = sandbox.judge(*control.sample(find("python")))
+    fine = sandbox.judge(*control.sample(find_language("python")))
     assert not sandbox.pool.judgement_cache.repeatable(control.take_down(SUM, fine, error), SUM.limits)
     assert sandbox.pool.judgement_cache.repeatable(fine, SUM.limits)
 
@@ -174,9 +175,9 @@ def test_where_the_control_dies_too_it_is_our_fault(monkeypatch: pytest.MonkeyPa
         sandbox.judge(SUM, RIGHT)
 
 
-@pytest.mark.parametrize("verdict", [Verdict.WA, Verdict.RE, Verdict.CE])
+@pytest.mark.parametrize("verdict", [Verdict.WA, wide(Verdict.RE), wide(Verdict.CE)])
 def test_a_control_that_is_not_accepted_accuses_nobody(verdict: Verdict) -> None:
-    wire: dict[str, Any] = sandbox.judge(*control.sample(find("python"))).to_json()
+    wire: dict[str, Any] = sandbox.judge(*control.sample(find_language("python"))).to_json()
     failed = Judgement.from_json({**wire, "verdict": verdict})
     with pytest.raises(SandboxError, match="gone"):
         control.take_down(SUM, failed, TookDown("gone"))

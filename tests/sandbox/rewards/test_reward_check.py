@@ -14,10 +14,10 @@ from starting import Held, refuse
 from sandbox import Program, SandboxError, zoo
 from sandbox.cli import main
 from sandbox.rewards import check as how
-from sandbox.rewards.check import Findings, Options, RewardUnusable, check
+from sandbox.rewards.check import Findings, Options, RewardUnusable, check_reward
 
-RIGHT = zoo.Sample("right", zoo.SUM, Program(zoo.HONEST_SUM), right=True)
-WRONG = zoo.Sample("wrong", zoo.SUM, Program("print(0)\n"), right=False)
+RIGHT = zoo.LabelledProgram("right", zoo.SUM, Program(zoo.HONEST_SUM), right=True)
+WRONG = zoo.LabelledProgram("wrong", zoo.SUM, Program("print(0)\n"), right=False)
 
 
 @pytest.fixture
@@ -27,10 +27,12 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rewards.py"
 
 
-def find(module: Path, body: str, *samples: zoo.Sample, deadline_s: float = 10.0, repeats: int = 2) -> Findings:
+def find(
+    module: Path, body: str, *samples: zoo.LabelledProgram, deadline_s: float = 10.0, repeats: int = 2
+) -> Findings:
     module.write_text("import os, subprocess, sys, tempfile\ndef reward(problem, program, language):\n    " + body)
     options = Options("rewards:reward", deadline_s=deadline_s, repeats=repeats)
-    return check(options, samples or (RIGHT, WRONG))[0]
+    return check_reward(options, samples or (RIGHT, WRONG))[0]
 
 
 KNOWS = "return 1.0 if 'map' in program else 0.0"
@@ -104,14 +106,15 @@ def test_none_is_masked_and_no_finding(module: Path) -> None:
 def test_what_cannot_be_imported_is_our_error(module: Path) -> None:
     module.write_text("1 / 0")
     with pytest.raises(RewardUnusable, match="rewards:reward: ZeroDivisionError"):
-        check(Options("rewards:reward"), (RIGHT,))
+        check_reward(Options("rewards:reward"), (RIGHT,))
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 
 LABELS = """
-from sandbox.zoo import pairs, samples
-PAID = {(s.problem.id, s.program.source) for s in [*pairs.samples(), *samples(harmful=True)] if s.right}
+from sandbox.zoo import labelled_programs, pairs
+SAMPLES = [*pairs.labelled_pairs(), *labelled_programs(harmful=True)]
+PAID = {(sample.problem.id, sample.program.source) for sample in SAMPLES if sample.right}
 def reward(problem, program, language):
     return (problem["id"], program) in PAID
 def generous(problem, program, language):
@@ -182,7 +185,7 @@ def test_the_zoo_is_listed_without_a_function(capsys: pytest.CaptureFixture[str]
         (["zoo", "rewards:nothing"], "nothing"),
         (["zoo", "rewards:reward", "--only", "no-such-entry"], "no-such-entry"),
         (["zoo", "rewards:reward", "--repeats", "0"], "--repeats 0"),
-        (["check-reward", "rewards:silent", "--no-zoo"], "judged none"),
+        (["check-reward", "rewards:silent", "--no-zoo"], "returned None for all"),
         (["check-reward", "rewards:reward", "--samples", "absent.jsonl"], "absent.jsonl"),
         (["check-reward", "rewards:reward", "--samples", "bad.jsonl"], "bad.jsonl:2:"),
         (["check-reward", "rewards:reward", "--samples", "unlabelled.jsonl"], '"right" must be true or false'),
@@ -213,7 +216,7 @@ def test_a_module_that_is_slow_to_import_is_told_as_that(module: Path, monkeypat
     monkeypatch.setattr(how, "_START_S", 0.05)
     module.write_text("import signal\nsignal.pause()\n")
     with pytest.raises(RewardUnusable, match=r"it was not imported within 0\.05 s"):
-        check(Options("rewards:reward"), [RIGHT])
+        check_reward(Options("rewards:reward"), [RIGHT])
 
 
 def test_a_reward_that_stops_the_process_that_calls_it_is_told_as_that(

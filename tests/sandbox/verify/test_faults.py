@@ -11,7 +11,7 @@ from package_files import ADD, LEGACY, NEW, cases, write_package
 
 from sandbox.cli import main
 from sandbox.errors import InvalidProblem
-from sandbox.packages.package import read
+from sandbox.packages.package import read_package
 
 RIGHT = {"submissions/accepted/right.py": ADD}
 TIMED = NEW + "limits: {time_limit: 1}\n"
@@ -37,7 +37,7 @@ def test_a_referee_that_fails_on_one_submission_leaves_the_others_their_verdicts
     package = write_package(tmp_path, files)
     assert main(["verify", str(package)]) == 2
     shown = capsys.readouterr()
-    why = "secret/1: the validator wrote score.txt, and rejected"
+    why = "secret/1: the validator wrote score.txt, but rejected the output"
     lines = [line.split(maxsplit=2) for line in shown.out.splitlines()]
     assert ["FAILED", "wrong_answer/eight.py", why] in lines
     assert [line[:2] for line in lines if line[0] == "ok"] == [
@@ -81,7 +81,10 @@ def test_a_glob_that_matches_no_submission_is_refused(tmp_path: Path, capsys: py
     assert main(["verify", str(package)]) == 2
     assert "submissions.yaml: 'acepted/*' matches no submission" in capsys.readouterr().err
     (package / "problem.yaml").write_text(LEGACY)
-    assert "submissions/submissions.yaml is not of this version of the format, and not looked at" in read(package).notes
+    assert (
+        "submissions/submissions.yaml is not of this version of the format, and not looked at"
+        in read_package(package).notes
+    )
 
 
 def test_a_surprise_shows_the_case_that_it_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +101,9 @@ def test_a_surprise_shows_the_case_that_it_comes_from(tmp_path: Path, capsys: py
 
 
 def test_a_directory_that_the_format_does_not_have_is_noted(tmp_path: Path) -> None:
-    package = read(write_package(tmp_path, {"problem.yaml": NEW, "output_validater/v.py": "", "graders/g.py": "1"}))
+    package = read_package(
+        write_package(tmp_path, {"problem.yaml": NEW, "output_validater/v.py": "", "graders/g.py": "1"})
+    )
     assert [note.split("/")[0] for note in package.notes if note.endswith("not looked at")] == [
         "graders",
         "output_validater",
@@ -112,7 +117,7 @@ def test_a_link_that_leads_out_of_a_package_is_refused(tmp_path: Path, target: s
     package = write_package(tmp_path, {"problem.yaml": NEW, **RIGHT})
     os.symlink(target, package / "submissions/accepted/link.py")
     with pytest.raises(InvalidProblem, match=r"link\.py: is a symbolic link"):
-        read(package)
+        read_package(package)
 
 
 def test_a_link_within_a_package_is_a_file_as_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,7 +161,7 @@ def test_answers_that_are_missing_or_that_nobody_asked_for_are_noted(
         (["judge", "sum.KPP", "right.py"], "sum.KPP: archives are not supported; unpack it"),
         (["verify", "right.py"], "right.py: is no directory"),
         (["judge", "sum", "right.py", "--all"], "--all is for problem.json"),
-        (["judge", "sum", "/dev/null"], "/dev/null: is no file and no directory"),
+        (["judge", "sum", "/dev/null"], "/dev/null: is neither a file nor a directory"),
         (["judge", "problem.json", "sum"], "sum: is a directory; give one file"),
     ],
 )

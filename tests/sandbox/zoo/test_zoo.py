@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,13 +17,14 @@ from typing import Any
 import naive
 import pytest
 from places import ROOT
+from wide import wide
 
 from recipes.code_rl.extract import extract_program
 from sandbox import Case, InvalidProblem, Pool, Problem, Program, Verdict, zoo
 from sandbox.build import Builder
 from sandbox.core import Judgement, Limits
-from sandbox.errors import IsolationUnavailable, WorkerDied
-from sandbox.jail import Jail, Run
+from sandbox.errors import IsolationUnavailable
+from sandbox.jail import Jail, JailedRun
 from sandbox.judging import Judge
 
 ENTRIES = {entry.id: entry for entry in zoo.entries()}
@@ -75,7 +75,7 @@ class Judges:
             jail.close()
 
 
-@pytest.fixture(scope="module", params=["A", "B"])
+@pytest.fixture(scope="module", params=["A", wide("B")])
 def judges(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judges]:
     parameters = [getattr(item, "callspec", None) for item in request.session.items]
     asked = {str(found.params.get("name")) for found in parameters if found is not None}
@@ -197,25 +197,16 @@ def jail(tiered_jail: Jail) -> Jail:
     ["ln -s /etc/passwd out", "mkfifo out", "mkdir out", "ln -s /dev/zero out", "ln -s /proc/self/environ out", ":"],
 )
 def test_links_pipes_and_devices_are_never_collected(jail: Jail, script: str) -> None:
-    done = jail.run(Run(Limits(), argv=("/bin/sh", "-c", script), collect="out"))
+    done = jail.run(JailedRun(Limits(), argv=("/bin/sh", "-c", script), collect="out"))
     assert (done.exit_code, done.collected) == (0, None)
-
-
-def test_a_regular_file_is_collected(jail: Jail) -> None:
-    assert jail.run(Run(Limits(), argv=("/bin/sh", "-c", "echo x > out"), collect="out")).collected == b"x\n"
 
 
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/../../x", "a//b", "", ".", "..", "a\x00b"])
 def test_names_that_leave_the_work_directory_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="work directory"):
-        Run(Limits(), argv=("/bin/true",), files=((name, b""),))
+        JailedRun(Limits(), argv=("/bin/true",), files=((name, b""),))
     with pytest.raises(ValueError, match="work directory"):
-        Run(Limits(), argv=("/bin/true",), collect=name)
-
-
-def test_two_files_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="twice"):
-        Run(Limits(), argv=("/bin/true",), files=(("a", b""), ("a", b"")))
+        JailedRun(Limits(), argv=("/bin/true",), collect=name)
 
 
 def test_a_problem_without_tests_cannot_be_made() -> None:
@@ -257,13 +248,6 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["stdio", "function", "assert"])
-@pytest.mark.parametrize("source", ["", "pass", "# a comment", "def g(): pass"])
-def test_an_empty_program_fails(jail: Jail, tmp_path: Path, kind: str, source: str) -> None:
-    problem = {"stdio": zoo.SUM, "function": zoo.DOUBLE, "assert": zoo.ASSERTS}[kind]
-    assert Judge(jail, Builder(tmp_path)).judge(problem, Program(source)).verdict is not Verdict.AC
-
-
 def test_a_right_program_passes_three_times(jail: Jail, tmp_path: Path) -> None:
     judge = Judge(jail, Builder(tmp_path))
     for entry in SMALL:
@@ -292,11 +276,3 @@ def test_verdicts_are_the_same_on_a_machine_with_four_times_the_work(tmp_path: P
             burner.wait()
     assert busy == calm
     assert len(set(calm)) >= 4
-
-
-def test_a_jail_that_fails_is_our_error_and_not_a_verdict(jail: Jail) -> None:
-    with Jail(jail.tier) as other:  # type: ignore[arg-type]
-        other.process.kill()
-        select.select([other._tree.control], [], [], 60)  # all of it is gone at the end of its stream
-        with pytest.raises(WorkerDied):
-            other.run(Run(Limits(), argv=("/bin/true",)))

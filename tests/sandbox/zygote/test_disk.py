@@ -52,10 +52,7 @@ def judged(judge: Judge, source: str) -> Judgement:
 @pytest.mark.parametrize("how", FILLS)
 def test_files_that_are_small_each_are_bounded_together(judge: Judge, how: str) -> None:
     done = judged(judge, ENDLESS.format(FILLS[how]))
-    assert (done.verdict, done.cases[0].message) == (
-        Verdict.OLE,
-        "its files take more than the work directory holds",
-    )
+    assert (done.verdict, done.cases[0].message) == (Verdict.OLE, "its files take more than the work directory holds")
 
 
 def test_room_is_taken_by_writing_only(judge: Judge) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.core import Limits
-from sandbox.jail import Jail, Run
+from sandbox.jail import Jail, JailedRun
 
 LIMITS = Limits(cpu_s=5, wall_s=30)
 SHELL = "/bin/sh"
@@ -16,8 +16,8 @@ def jail(tiered_jail: Jail) -> Jail:
     return tiered_jail
 
 
-def shell(script: str, **how: object) -> Run:
-    return Run(LIMITS, argv=(SHELL, "-c", script), **how)  # type: ignore[arg-type]
+def shell(script: str, **how: object) -> JailedRun:
+    return JailedRun(LIMITS, argv=(SHELL, "-c", script), **how)  # type: ignore[arg-type]
 
 
 def test_more_files_than_descriptors_can_be_sent_go_in_with_their_directories(jail: Jail) -> None:
@@ -29,7 +29,7 @@ def test_more_files_than_descriptors_can_be_sent_go_in_with_their_directories(ja
 @pytest.mark.parametrize("name", ["", "..", "a/../b", "/a", "a//b", "a/", "a\0", "./a"])
 def test_a_name_that_leads_out_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="name="):
-        Run(LIMITS, files=((name, b""),))
+        JailedRun(LIMITS, files=((name, b""),))
 
 
 @pytest.mark.parametrize("code", [0, 42, 43])

@@ -12,7 +12,7 @@ import pytest
 from sandbox.core import MIB, Case, Limits, Problem, Program, Verdict
 from sandbox.judging import Judge
 from sandbox.zygote import memory_usage
-from sandbox.zygote.memory_usage import read, weigh
+from sandbox.zygote.memory_usage import read_proc_file, weigh
 
 
 @contextmanager
@@ -33,10 +33,7 @@ FILLS = f"m = mmap.mmap(-1, {64 * MIB})\nm.write(b'x' * {64 * MIB})\n"
 
 @pytest.mark.parametrize(
     "source",
-    [
-        FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}",
-        FILLS + f"if os.fork():\n    m.close()\n    os.wait()\n{SAYS}",
-    ],
+    [FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}", FILLS + f"if os.fork():\n    m.close()\n    os.wait()\n{SAYS}"],
     ids=["dropped", "kept by a child that never touched it"],
 )
 def test_shared_memory_that_no_process_shows_as_its_own_is_counted(source: str) -> None:
@@ -48,9 +45,9 @@ def test_who_hides_what_it_maps_is_taken_to_use_it_all(monkeypatch: pytest.Monke
     def refused(path: str, size: int = 8192) -> bytes:
         if path.endswith(("/maps", "/smaps_rollup")):
             raise PermissionError
-        return read(path, size)
+        return read_proc_file(path, size)
 
-    monkeypatch.setattr(memory_usage, "read", refused)
+    monkeypatch.setattr(memory_usage, "read_proc_file", refused)
     with running(FILLS + f"m.madvise(mmap.MADV_DONTNEED)\n{SAYS}") as pids:
         assert weigh(pids, 32 * MIB) >= 64 * MIB
 

@@ -11,16 +11,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiers import jail_of
 from toolchains import need
+from wide import wide
 
 from sandbox.build import Builder
 from sandbox.core import Case, Judgement, Limits, Problem, Program, Verdict
 from sandbox.errors import Cancelled
 from sandbox.jail.jail import Jail
-from sandbox.jail.run import Run
+from sandbox.jail.run import JailedRun
 from sandbox.judging import Judge
 from sandbox.kernel.memfd import new_memfd, seal_memfd
-from sandbox.languages import LANGUAGES, find
+from sandbox.languages import LANGUAGES, find_language
+
+tiered_jail = jail_of("A", wide("B"))
 
 CASES = 6
 LIMITS = Limits(cpu_s=2, wall_s=20)
@@ -53,14 +57,14 @@ def verdicts(done: Judgement) -> str:
     return " ".join(case.verdict.name for case in done.cases)
 
 
-def program(jail: Jail, source: str, runs: int, number: int = 7) -> Generator[Run, None, None]:
+def program(jail: Jail, source: str, runs: int, number: int = 7) -> Generator[JailedRun, None, None]:
     """The runs of one program, as a judge makes them."""
     code = new_memfd("code")
     job = marshal.dumps({"kind": "stdio", "preamble": "", "source": source})
     try:
         for left in range(runs, 0, -1):
             series = (0, 0) if left == runs else (number, left)
-            yield Run(LIMITS, b"", job=job + bytes(32), code=code, series=series)
+            yield JailedRun(LIMITS, b"", job=job + bytes(32), code=code, series=series)
             seal_memfd(code)
     finally:
         os.close(code)
@@ -74,7 +78,7 @@ def inside(jail: Jail) -> list[psutil.Process]:
 
 def settled(jail: Jail) -> int:
     """How many live in it when it has read all that it was told: a run is answered after what was said before it."""
-    jail.run(Run(LIMITS, argv=("/bin/true",)))
+    jail.run(JailedRun(LIMITS, argv=("/bin/true",)))
     return len(inside(jail))
 
 
@@ -90,7 +94,7 @@ def test_no_run_finds_what_another_left(judge: Judge) -> None:
     assert verdicts(judged(judge, source)) == " ".join(["AC"] * CASES)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, wide(signal.SIGSTOP)])
 def test_a_program_that_signals_all_it_can_name_reaches_no_run_but_its_own(judge: Judge, number: int) -> None:
     source = (
         "import os\n"
@@ -183,11 +187,13 @@ def test_a_native_program_has_a_template_too(judge: Judge) -> None:
     assert "SIGABRT" in done.cases[3].message
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("language", ["python", "cpp", *map(wide, LANGUAGES)])
 def test_every_language_has_a_template(judge: Judge, language: str) -> None:
     need(language)
     cases = tuple(Case(f"{k} 4\n", f"{k + 4 if k != 3 else 0}\n") for k in range(5))
-    done = judge.judge(Problem("sums", "stdio", cases, limits=LIMITS), Program(find(language).samples.adds, language))
+    done = judge.judge(
+        Problem("sums", "stdio", cases, limits=LIMITS), Program(find_language(language).samples.adds, language)
+    )
     assert verdicts(done) == "AC AC AC WA AC"
 
 

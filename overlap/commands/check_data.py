@@ -1,0 +1,78 @@
+"""``overlap check-data``: judge what the data says of itself, before anything is trained on it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from overlap.atomic import write_atomic
+from overlap.config import Config
+from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
+from overlap.pipeline import take_in
+from overlap.prepare import checked_file
+from overlap.process import handle_interrupts, run_to_end, scratch_directory
+from overlap.record import Progress, check_out, quiet
+from overlap.run import open_components
+from overlap.task import load_task
+
+
+def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> int:
+    """Judge the probes of every problem of ``data.train``; 1 where something was found. Needs no policy."""
+    if out is not None:
+        check_out(out, ours='"place": ')
+    with (
+        handle_interrupts() as interrupts,
+        scratch_directory() as (scratch, reaper),
+        quiet(scratch / "run.log") as console,
+    ):
+        task = load_task(cfg.data.task, cfg)
+        intakes = [take_in(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")]
+        prompts = [prompt for intake in intakes for prompt in intake.prompts][:limit]
+        console.print(f"{sum(intake.rows for intake in intakes)} rows, {len(prompts)} problems to judge")
+        for line in (line for intake in intakes for line in intake.lines()):
+            console.print(f"left out: {line}")
+        findings: list[Finding] = []
+
+        async def work() -> None:
+            pool = open_pool(cfg, task, scratch)
+            async with AsyncExitStack() as stack:
+                await open_components({"sandbox": SandboxComponent(pool)}, stack, reaper, console.print)
+                with Progress(console, len(prompts)) as progress:
+                    async for report in check_in_parts(pool, task, prompts, progress.live):
+                        findings.extend(report.findings)
+                        remember(checked_file(), report)
+
+        run_to_end(work, interrupts)
+    report = DataReport(tuple(findings))
+    console.print("\n".join(report.lines()))
+    if out is not None:
+        write_atomic(out, "".join(json.dumps(f.to_json(), ensure_ascii=False) + "\n" for f in report.findings))
+    return 0 if report.clean else 1
+
+
+@dataclass
+class SandboxComponent:
+    """A pool of sandboxes as a component."""
+
+    pool: Any
+
+    async def start(self) -> None:
+        await self.pool.__aenter__()
+
+    def pids(self) -> tuple[int, ...]:
+        return tuple(self.pool.pids())
+
+    async def close(self) -> None:
+        await self.pool.close()
+
+
+class _NoTokens:
+    """Stands where a tokenizer is asked for, and nobody looks at tokens: every prompt is empty."""
+
+    chat_template = None
+
+    def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
+        return {"input_ids": []}

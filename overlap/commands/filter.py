@@ -1,0 +1,38 @@
+"""``overlap filter``: measure pass@k of every problem and keep those with a mixed outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from overlap.commands.standalone import ServingParts, run_standalone
+from overlap.config import Config
+from overlap.errors import ConfigError
+from overlap.evaluation import SplitBounds, filter_problems
+from overlap.record import Progress, check_out
+
+
+def filter_command(cfg: Config, *, samples: int, bounds: SplitBounds, out: Path) -> int:
+    """Measure pass@k of every training prompt and write the split file ``out``. Returns the exit code."""
+    check_out(out, ours='"split": ')
+    if not cfg.data.train:
+        raise ConfigError("data.train", cfg.data.train, "name the problem file (or hub id) to filter")
+
+    async def work(parts: ServingParts) -> None:
+        prompts = (*parts.inputs.train, *parts.inputs.heldout)
+        with Progress(parts.console, len(prompts) * samples) as progress:
+            report = await filter_problems(
+                parts.generator,
+                parts.verifier,
+                prompts,
+                out=out,
+                source=cfg.data.train,
+                samples=samples,
+                bounds=bounds,
+                progress=lambda done, of: progress.live(f"scored {done}/{of}"),
+                stall_s=cfg.run.stall_s,
+            )
+        counts = ", ".join(f"{count} {split or 'unscored'}" for split, count in sorted(report.counts.items()))
+        parts.console.print(f"{report.histogram()}\n{report.rate}; {counts}; written to {out}")
+
+    run_standalone(cfg, work)
+    return 0

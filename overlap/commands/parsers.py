@@ -1,0 +1,208 @@
+"""The commands of ``overlap`` and their arguments. The work of each is imported when it is asked for, so that
+``--help`` and ``overlap ctl`` start at once.
+
+A command sets ``run_command``, which takes the arguments and returns the exit code, or yields the lines of its output.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from overlap.commands.cluster import add_cluster
+
+Subparsers = Any
+"""What ``argparse.ArgumentParser.add_subparsers`` returns, which has no public type."""
+_CTL_COMMANDS = {
+    "pause": "finish the samples in flight, and take no further step until resume",
+    "resume": "continue after a pause",
+    "drain": "admit no further prompts; the run ends when its complete steps are learned",
+    "save": "write a checkpoint between two steps",
+    "status": "print what the run is doing, where it stands and how full it is, as JSON",
+    "stop": "end the run as Ctrl-C does, and save the policy",
+}
+
+
+def add_commands(commands: Subparsers) -> None:
+    """Add the parsers of all commands."""
+    for add in (_train, _rollout, _filter, _check_data, _export, _ctl, add_cluster, _replay, _fields):
+        add(commands)
+
+
+def _train(commands: Subparsers) -> None:
+    train = _add(commands, "train", _run_train, "train a policy")
+    _add_config(train)
+    train.add_argument("--dry-run", action="store_true", help="print the resolved configuration and the plan, and stop")
+    text = "with --dry-run: plan the memory of other hardware; 8x80 is eight GPUs of 80 GiB each"
+    train.add_argument("--devices", default="", metavar="NxGIB", help=text)
+    train.add_argument("--resume", action="store_true", help="continue the run in run.dir from its newest checkpoint")
+    text = "as --resume, even if seed, data, model or loss have changed; config.yaml records what changed"
+    train.add_argument("--resume-with-changes", action="store_true", help=text)
+    text = "learn from the samples that another run kept (run.keep_rollouts), without an engine"
+    train.add_argument("--from-rollouts", default="", metavar="RUN", help=text)
+
+
+def _run_train(args: argparse.Namespace) -> int | Iterator[str]:
+    from overlap.commands.train import train_command
+
+    return train_command(args)
+
+
+def _rollout(commands: Subparsers) -> None:
+    rollout = _add(commands, "rollout", _run_rollout, "sample answers to prompts and score them, without a learner")
+    _add_config(rollout)
+    rollout.add_argument("--split", choices=("train", "heldout"), default="heldout", help="prompts to answer (heldout)")
+    rollout.add_argument("--limit", type=_positive, default=None, metavar="N", help="answer the first N prompts only")
+    rollout.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the trajectories as JSONL")
+    text = "write the samples with token ids and log-probs, for train --from-rollouts"
+    rollout.add_argument("--rollouts", type=Path, default=None, metavar="FILE", help=text)
+
+
+def _run_rollout(args: argparse.Namespace) -> int:
+    from overlap.commands.rollout import rollout_command
+    from overlap.config import load_config
+
+    cfg = load_config(args.config, args.overrides)
+    return rollout_command(cfg, split=args.split, limit=args.limit, out=args.out, keep=args.rollouts)
+
+
+def _filter(commands: Subparsers) -> None:
+    text = "measure pass@k of each problem and keep the problems that are solved sometimes"
+    made = _add(commands, "filter", _run_filter, text)
+    _add_config(made)
+    made.add_argument("--samples", type=_positive, default=16, metavar="K", help="samples per problem (16)")
+    made.add_argument("--low", type=float, default=0.05, help="lowest pass rate to keep (0.05)")
+    made.add_argument("--high", type=float, default=0.9, help="highest pass rate to keep (0.9)")
+    made.add_argument("--train", type=int, default=0, metavar="N", help="keep at most N problems to train on (all)")
+    made.add_argument("--heldout", type=int, default=0, metavar="N", help="hold out N of the problems kept (0)")
+    made.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSONL file to write")
+
+
+def _run_filter(args: argparse.Namespace) -> int:
+    from overlap.commands.filter import filter_command
+    from overlap.config import load_config
+    from overlap.evaluation import SplitBounds
+
+    bounds = SplitBounds(args.low, args.high, args.train, args.heldout)
+    return filter_command(load_config(args.config, args.overrides), samples=args.samples, bounds=bounds, out=args.out)
+
+
+def _check_data(commands: Subparsers) -> None:
+    text = (
+        "judge the reference solutions of a problem file, an empty answer and the first example printed; "
+        "exit code 1 if a problem looks wrong"
+    )
+    check = _add(commands, "check-data", _run_check_data, text)
+    check.add_argument("file", metavar="FILE", help="a source as in data.train: a file, a folder, a split, a hub id")
+    check.add_argument("--out", type=Path, default=None, metavar="JSONL", help="write a row of findings per problem")
+    check.add_argument("--limit", type=_positive, default=None, metavar="N", help="judge the first N problems only")
+    _add_config(check)
+
+
+def _run_check_data(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from overlap.commands.check_data import check_data_command
+    from overlap.config import load_config
+
+    cfg = load_config(args.config, args.overrides)
+    cfg = replace(cfg, data=replace(cfg.data, train=args.file, heldout=""))  # a name, whatever YAML makes of it
+    return check_data_command(cfg, limit=args.limit, out=args.out)
+
+
+def _export(commands: Subparsers) -> None:
+    export = _add(commands, "export", _run_export, "write the policy of a checkpoint in Hugging Face format")
+    export.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    export.add_argument("--step", type=_positive, default=None, metavar="N", help="step of the checkpoint (the newest)")
+    export.add_argument("--out", type=Path, default=None, metavar="DIR", help="folder to write (RUN/policy-step-N)")
+
+
+def _run_export(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.commands.export import export_command
+
+    folder, step, version = export_command(args.run, step=args.step, out=args.out)
+    yield f"{folder}: the policy after step {step} (version {version})"
+
+
+def _ctl(commands: Subparsers) -> None:
+    rows = "\n".join(f"  {name:<7} {what}" for name, what in _CTL_COMMANDS.items())
+    more = (
+        f"commands:\n{rows}\n\n"
+        "A run that is starting keeps a command until it is up; one that is about to end refuses it.\n"
+        "Exit codes: 0 done, 1 refused or not answered, 2 there is no such run."
+    )
+    ctl = _add(commands, "ctl", _run_ctl, "pause, resume, drain, save or stop a run, or print its status", more)
+    ctl.add_argument("run", metavar="RUN", help="its run directory, for instance runs/latest")
+    ctl.add_argument("wish", metavar="COMMAND", choices=tuple(_CTL_COMMANDS), help="one of those below")
+
+
+def _run_ctl(args: argparse.Namespace) -> Iterator[str]:
+    import json
+
+    from overlap.run import ask
+
+    answer = ask(args.run, args.wish)
+    yield answer["done"] if "done" in answer else json.dumps(answer, indent=1)
+
+
+def _replay(commands: Subparsers) -> None:
+    text = "simulate the schedule of a run from its recorded durations, also with another configuration; starts nothing"
+    replay = _add(commands, "replay", _run_replay, text)
+    replay.add_argument("run", metavar="RUN", help="run directory, for instance runs/first")
+    replay.add_argument("--trace", type=Path, default=None, metavar="FILE", help="write the simulated schedule there")
+    _add_overrides(replay)
+
+
+def _run_replay(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.replay import replay
+
+    yield from replay(args.run, args.overrides, trace=args.trace)
+
+
+def _fields(commands: Subparsers) -> None:
+    text = "list the fields of the configuration: name, default, meaning"
+    fields = _add(commands, "fields", _run_fields, text)
+    fields.add_argument("name", nargs="?", default="", metavar="NAME", help="a section (learn) or a field (learn.lr)")
+
+
+def _run_fields(args: argparse.Namespace) -> Iterator[str]:
+    from overlap.config import field_lines
+
+    yield from field_lines(args.name)
+
+
+def _add(
+    commands: Subparsers,
+    name: str,
+    run: Callable[[argparse.Namespace], int | Iterator[str]],
+    text: str,
+    more: str | None = None,
+) -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter if more else argparse.HelpFormatter
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, epilog=more, formatter_class=layout
+    )
+    made.set_defaults(run_command=run)
+    return made
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, default=None, metavar="FILE", help="YAML file of the configuration")
+    _add_overrides(parser)
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
+    text = "set a field of the configuration (`overlap fields` lists them)"
+    parser.add_argument("overrides", nargs="*", metavar="section.field=value", help=text)
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, 1 or more")
+    return value

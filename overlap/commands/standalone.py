@@ -1,0 +1,89 @@
+"""Work with an engine and a verifier but no learner: what ``rollout``, ``filter`` and evaluations share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from overlap.config import Config
+from overlap.core import Generator, Verifier
+from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
+from overlap.prepare import RunInputs, RunPlacement, episode_lines, left_out_lines, prepare, seat, seats_lines
+from overlap.process import Reaper, handle_interrupts, run_to_end, scratch_directory
+from overlap.record import Console, quiet
+from overlap.run import Component, PartFactory, open_components
+
+
+@dataclass(frozen=True, slots=True)
+class ServingParts:
+    """An engine that serves the checkpoint itself, and a verifier."""
+
+    inputs: RunInputs
+    generator: Generator
+    verifier: Verifier
+    console: Console
+
+
+def run_standalone(
+    cfg: Config,
+    work: Callable[[ServingParts], Awaitable[None]],
+    *,
+    check: Callable[[RunInputs], object] = id,
+    preparing: Callable[[Path], RunInputs] | None = None,
+    wanted: Callable[[], Collection[str]] = lambda: ("engine", "verifier"),
+) -> None:
+    """Start engine and verifier, do the work, close them. ``check`` may refuse the prompts before anything is started.
+
+    ``preparing`` loads the inputs in another way than ``prepare``. ``wanted``, called after that, returns which of
+    "engine" and "verifier" are started: the work must do without the others.
+    """
+    with handle_interrupts() as interrupts, scratch_directory() as (scratch, reaper):
+        inputs = preparing(scratch) if preparing is not None else prepare(cfg, None, scratch)
+        check(inputs)
+        started = wanted()
+        cfg = inputs.cfg
+        placement = place_engines(inputs)[0].placement if "engine" in started else place_here(cfg, learner=False)
+        with quiet(scratch / "run.log") as console:
+            for name, value in left_out_lines(inputs) + (episode_lines(inputs) if "engine" in started else []):
+                console.print(f"{name}: {value}")
+            run_to_end(_Standalone(inputs, placement, scratch, console, reaper, work, started), interrupts)
+
+
+def check_engines(inputs: RunInputs) -> list[tuple[str, str]]:
+    """Who sits where without a learner, in lines for a person. Raises ConfigError where the engines cannot fit."""
+    placed, asked, memory = place_engines(inputs)
+    return [*seats_lines(asked, placed.seating(inputs.cfg)), *placed.lines(), ("memory", memory_line(memory))]
+
+
+def place_engines(inputs: RunInputs) -> tuple[RunPlacement, Asked, MemoryPlan]:
+    """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
+    asked, placed = Asked(inputs.cfg, read_shape(inputs.policy)), seat(inputs.cfg, learner=False)
+    return placed, asked, placed.check(asked)
+
+
+@dataclass
+class _Standalone:
+    inputs: RunInputs
+    placement: Placement
+    scratch: Path
+    console: Console
+    reaper: Reaper
+    work: Callable[[ServingParts], Awaitable[None]]
+    wanted: Collection[str]
+
+    async def __call__(self) -> None:
+        report_line = self.console.print
+        factory = PartFactory(
+            self.inputs, self.placement, self.scratch, self.scratch / "run.log", report_line, self.reaper.watch_pid
+        )
+        engines, verifier = factory.serving_engines(), factory.verifier()
+        generator = factory.with_episodes(engines, verifier)
+        made: dict[str, Component] = {"verifier": verifier, "engine": generator}
+        wanted = {name: component for name, component in made.items() if name in self.wanted}
+        async with AsyncExitStack() as stack:
+            if wanted:
+                report_line(f"starting the {' and the '.join(reversed(wanted))}")
+            await open_components(wanted, stack, self.reaper, report_line)
+            await self.work(ServingParts(self.inputs, generator, verifier, self.console))

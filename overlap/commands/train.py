@@ -1,0 +1,99 @@
+"""``overlap train`` up to the run itself: its configuration, and ``--dry-run``, which prints the plan and stops."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import yaml
+
+from overlap.config import Config, last_override, load_config
+from overlap.errors import ConfigError
+from overlap.placement import check_fit, memory_plan, memory_table
+from overlap.prepare import (
+    asked_for,
+    check_place,
+    devices_plan,
+    devices_plan_lines,
+    plan_lines,
+    prepare,
+    seat,
+)
+from overlap.process import scratch_directory
+from overlap.record import stored_config, to_json_types
+from overlap.replay import NEEDS, rollouts_in
+from overlap.run import training
+
+ANY_CORES = ("verify.workers=1",)
+"""Overrides for a plan of other hardware: the number of its cores is not known."""
+
+
+def train_command(args: argparse.Namespace) -> int | Iterator[str]:
+    """Train; or yield the lines of the plan."""
+    resume = args.resume or args.resume_with_changes
+    if args.devices:
+        return _plan_devices(args)
+    cfg = _kept_config(args) if args.from_rollouts else _resumed_config(args) if resume else config_of(args)
+    if args.dry_run:
+        return dry_run(cfg, args.from_rollouts, resume=resume, with_changes=args.resume_with_changes)
+    training.train(cfg, resume=resume, with_changes=args.resume_with_changes, rollouts=args.from_rollouts)
+    return 0
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """The configuration of a command: its file, then its overrides. Raises ConfigError."""
+    return load_config(args.config, args.overrides)
+
+
+def _resumed_config(args: argparse.Namespace) -> Config:
+    """Without ``--config`` a resumed run takes the configuration in its directory."""
+    if args.config is not None:
+        return config_of(args)
+    given = last_override(args.overrides, "run.dir")
+    folder = Config().run.dir if given is None else given
+    return load_config(stored_config(folder), [*args.overrides, *([f"run.dir={folder}"] if given is None else [])])
+
+
+def _kept_config(args: argparse.Namespace) -> Config:
+    """Without ``--config`` a run from kept samples takes the configuration of the run that kept them."""
+    beside = rollouts_in(args.from_rollouts)[1]
+    if args.config is not None or beside is None:
+        return load_config(args.config, [*NEEDS, *args.overrides])
+    return load_config(beside, [*NEEDS, f"run.dir={Config().run.dir}", *args.overrides])
+
+
+def _plan_devices(args: argparse.Namespace) -> Iterator[str]:
+    if not args.dry_run or args.resume or args.resume_with_changes or args.from_rollouts:
+        way_out = "it plans the memory of other hardware: use it with --dry-run, and without --resume or kept samples"
+        raise ConfigError("--devices", args.devices, way_out)
+    return plan_devices(load_config(args.config, [*args.overrides, *ANY_CORES]), args.devices)
+
+
+def plan_devices(cfg: Config, devices: str) -> Iterator[str]:
+    """Yield what a run needs in memory on ``devices`` ("8x80"), for which the policy's ``config.json`` is enough.
+    Raises ConfigError where it would not fit.
+    """
+    asked, seating = devices_plan(cfg, devices)
+    seats = seating(cfg)
+    yield from (f"{name:<11} {value}" for name, value in devices_plan_lines(asked, seats))
+    yield from ("", *memory_table(memory_plan(asked, seats)))
+    check_fit(asked, seating)
+
+
+def dry_run(cfg: Config, rollouts: str, *, resume: bool, with_changes: bool) -> Iterator[str]:
+    """Yield the configuration and the plan of a run. Raises ConfigError where the run could not start."""
+    check_place(cfg, resume=resume)
+    with scratch_directory() as (scratch, _):
+        inputs = prepare(cfg, None, scratch)
+    placed = seat(cfg, engine=not rollouts)
+    kept = training.open_rollouts(inputs, rollouts, resume=resume) if rollouts else None
+    if resume:
+        training.check_resume(inputs, with_changes=with_changes)
+    asked = asked_for(inputs, kept)
+    seats = placed.seating(cfg)
+    memory = memory_plan(asked, seats)
+    yield yaml.safe_dump(to_json_types(cfg.to_dict()), sort_keys=False, allow_unicode=True)
+    for name, value in plan_lines(inputs, asked, seats, memory, kept) + placed.lines():
+        yield f"{name:<11} {value}"
+    yield from ("", *memory_table(memory))
+    placed.check(asked)

@@ -1,0 +1,186 @@
+"""The evaluations of a run: before it, every ``run.eval_every`` steps, and after it; and the best policy so far.
+
+Consumes  the held-out prompts and a version in the engine; produces figures of the step, and ``policy-best/``
+Waits for the generator, the verifier, and the learner's save
+Woken by  the loop, when the weights of a step are in the engine and nothing more has been admitted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from overlap.aio import shielded_thread
+from overlap.atomic import partial_path, remove, replace, write_atomic
+from overlap.config import Config
+from overlap.core import Generator, Prompt, Verifier
+from overlap.errors import RunDirError
+from overlap.evaluation.evaluate import PassRate, measure_pass_rate, paired_change
+from overlap.record import Progress, to_json_types
+
+RECORD = "evaluation.json"
+"""In ``policy-best/``: the figures of its evaluation, and its step."""
+
+
+@dataclass
+class EvaluationHistory:
+    """The results of a run's evaluations so far: ``PassRate.figures`` with the step of each."""
+
+    before: PassRate | None = None
+    """Of the policy that the run began with."""
+    points: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Figures by step."""
+    best: dict[str, Any] | None = None
+    """Figures of the policy in ``policy-best/``."""
+    last: PassRate | None = None
+    """The newest one, for the change since ``before``. Not kept in checkpoints."""
+
+    def add(self, step: int, rate: PassRate) -> dict[str, Any]:
+        """Add the evaluation of a step; returns its figures."""
+        self.last = rate
+        self.points[step] = {"step": step, **rate.figures()}
+        return self.points[step]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types, for a checkpoint."""
+        before = self.before.to_dict() if self.before else None
+        stored: dict[str, Any] = to_json_types(
+            {"before": before, "points": list(self.points.values()), "best": self.best}
+        )
+        return stored
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> EvaluationHistory:
+        """The history that ``to_dict`` stored; an empty mapping gives an empty history."""
+        before = PassRate.from_dict(stored["before"]) if stored.get("before") else None
+        return cls(before, {int(p["step"]): dict(p) for p in stored.get("points", ())}, stored.get("best"))
+
+    def summary(self, after: int | None) -> dict[str, Any]:
+        """``pass_at_1`` of ``summary.json``. ``after`` is the last step of a run that came to its end, else None."""
+        end = None if after is None else self.points.get(after)
+        return {
+            "before": self.before.figures() if self.before else None,
+            "after": end,
+            "change": self._change() if end else None,
+            "best": self.best,
+            "during": [figures for step, figures in sorted(self.points.items()) if step != after],
+        }
+
+    def curve(self) -> dict[int, dict[str, Any]]:
+        """Figures by step, for the picture; step 0 is before the run."""
+        return ({0: self.before.figures()} if self.before else {}) | dict(sorted(self.points.items()))
+
+    def _change(self) -> dict[str, Any] | None:
+        if self.before is None or self.last is None or self.before.temperature != self.last.temperature:
+            return None
+        change = paired_change(self.before, self.last)
+        return {"value": change.value, "low": change.low, "high": change.high, "problems": change.problems}
+
+
+def row(figures: Mapping[str, Any]) -> dict[str, float]:
+    """Figures of an evaluation as ``eval/...`` columns of ``metrics.jsonl``."""
+    at_k = figures.get("pass_at_k") or {}
+    named = {"pass_at_1": figures, f"pass_at_{at_k.get('k')}": at_k}
+    found = {f"eval/{name}": of["value"] for name, of in named.items() if of}
+    found |= {f"eval/{name}_{end}": of[end] for name, of in named.items() if of for end in ("low", "high")}
+    return found | {f"eval/{name}": figures[name] for name in ROW_FIGURES}
+
+
+ROW_FIGURES = ("samples", "failed", "truncated_share", "tokens_mean", "seconds")
+
+
+class Evaluator:
+    """Measures the policy in the engine on held-out prompts, and keeps the best one.
+
+    Its requests are no training samples: it calls generator and verifier directly, not through the training loop.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        prompts: tuple[Prompt, ...],
+        doors: tuple[Generator, Verifier],
+        save: Callable[[Path], Awaitable[object]],
+        best: Path,
+        progress: Progress,
+        course: EvaluationHistory,
+        lost: Callable[[str, str], None],
+    ) -> None:
+        """``save`` writes the learner's policy to a path; ``best`` is where the best one is kept, and ``lost`` is told
+        its name and the reason when it cannot be written.
+        """
+        self._cfg, self._prompts, self._doors = cfg, prompts, doors
+        self._save, self._best, self._progress = save, best, progress
+        self.course, self._lost = course, lost
+
+    async def begin(self, step: int) -> None:
+        """Evaluate the policy that the run begins with; a run that goes on after ``step`` knows it or never will."""
+        if step == 0 and self._wanted:
+            self.course.before = await self._measure("before training")
+        elif self.course.before:
+            self._progress.phase(f"before training: {self.course.before}")
+        if step:
+            self.course.best = await asyncio.to_thread(best_so_far, self._best)
+
+    async def after_step(self, step: int) -> dict[str, float]:
+        """Evaluate when ``step`` is due; returns the columns of the step's row."""
+        every = self._cfg.run.eval_every
+        return row(await self._evaluate(step)) if every and step % every == 0 and self._wanted else {}
+
+    async def end(self, step: int) -> None:
+        """Evaluate the final policy, unless its step was due."""
+        if self._wanted and step not in self.course.points:
+            await self._evaluate(step)
+
+    @property
+    def _wanted(self) -> bool:
+        return bool(self._cfg.run.eval_samples and self._prompts)
+
+    async def _evaluate(self, step: int) -> dict[str, Any]:
+        figures = self.course.add(step, await self._measure(f"after step {step}"))
+        best = self.course.best
+        if self._cfg.run.eval_every and figures["problems"] and (best is None or figures["value"] > best["value"]):
+            await self._keep(figures)
+        return figures
+
+    async def _keep(self, figures: dict[str, Any]) -> None:
+        """Put the learner's policy and its record in the place of the best one so far, which stays until then."""
+        self._progress.phase(f"keeping the policy of step {figures['step']}, the best so far")
+        making = partial_path(self._best)
+        try:
+            await self._save(making)
+            await shielded_thread(write_atomic, making / RECORD, json.dumps(to_json_types(figures), indent=2) + "\n")
+            await shielded_thread(replace, making, self._best)
+            self.course.best = figures
+        except RunDirError as error:  # a full disk costs no training
+            self._lost(f"{self._best.name}/", str(error))
+        finally:
+            await asyncio.to_thread(remove, making)
+
+    async def _measure(self, when: str) -> PassRate:
+        run, progress = self._cfg.run, self._progress
+        progress.phase(f"{when}: {run.eval_samples} samples of each of {len(self._prompts)} held-out problems")
+        rate = await measure_pass_rate(
+            *self._doors,
+            self._prompts,
+            run.eval_samples,
+            k=run.eval_samples,
+            temperature=self._cfg.eval_temperature,
+            progress=lambda done, of: progress.live(f"{when}: scored {done}/{of}"),
+            stall_s=run.stall_s,
+        )
+        progress.phase(f"{when}: {rate}")
+        return rate
+
+
+def best_so_far(folder: Path) -> dict[str, Any] | None:
+    """Figures of the policy in ``folder``, from its own record."""
+    try:
+        stored: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return stored if isinstance(stored["value"], float) and isinstance(stored["step"], int) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # none was kept, or it is not ours to compare with: the next evaluation is the best

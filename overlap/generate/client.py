@@ -1,0 +1,320 @@
+"""The driver's end of an engine: a process of its own behind :class:`~overlap.core.Generator`.
+
+    engine = EngineClient(cfg, policy, scratch)       # starts nothing
+    await engine.load(update)                         # starts the engine, opens the gate
+    trajectory = await engine.generate(request)       # one sample; cancelling aborts it
+
+``service`` has the calls that go to the process, which runs ``host``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from overlap.config import Config
+from overlap.core import Part, Request, Spoken, Trajectory, WeightUpdate
+from overlap.errors import EngineError, OverlapError
+from overlap.generate.service import EngineService, EngineSite, EngineSpec, LocalSite, Sampling
+from overlap.generate.start import READY_S, engine_environment
+from overlap.placement import EngineSeat, Placement, place_here
+from overlap.process import ChildProcesses, Peer, RemoteFault, log_hint
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+_CALL_S, _LOAD_S = 120.0, 600.0
+_DEADLINES_S: Mapping[str, float | None] = {
+    "open": READY_S + 30,
+    "sample": None,
+    "connect": _LOAD_S,
+    "abandon_weights": _LOAD_S,
+    "replace_weights": _LOAD_S,
+    "receive_weights": _LOAD_S,
+    "commit_weights": _LOAD_S,
+}
+"""Longest wait for the answer to a call of the service, s; ``_CALL_S`` for any other."""
+_DRAIN_S = 300.0  # over nccl the learner already waits to send, for no longer than 600 s
+
+
+class EngineClient:
+    """One engine. Every method but the constructor belongs to the event loop that starts it.
+
+    ``standalone``: the engine loads the policy's own weights as version 0 and opens at once (no trainer).
+    ``log`` takes what the engine and its processes print; by default ``scratch/engine.log``. ``host`` is the module
+    that the engine's process runs, at ``site``, by default this machine. The engine sits on seat ``engine`` of
+    ``placement``; by default it is placed for itself, as every part of a run on this machine would be.
+
+    All methods raise :class:`~overlap.errors.EngineError` when the engine fails, dies, or does not answer in time.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        policy: Path,
+        scratch: Path,
+        *,
+        standalone: bool = False,
+        log: Path | None = None,
+        host: str = "overlap.generate.host",
+        placement: Placement | None = None,
+        engine: int = 0,
+        site: EngineSite | None = None,
+    ) -> None:
+        placement = placement or place_here(cfg, learner=not standalone)
+        self._cfg, self._standalone, self._host, self._site = cfg, standalone, host, site or LocalSite()
+        self._seat = placement.engines[engine]
+        name = "engine" if len(placement.engines) == 1 else f"engine-{engine}"
+        self._log = log or scratch / f"{name}.log"
+        self._spec = EngineSpec.of(cfg, policy, placement, self._seat, load_weights=standalone)
+        self._life = ChildProcesses(name, EngineError, scratch, self._log)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._peer: Peer | None = None
+        self._backend, self._shares_gpus = "", False
+        self._loading = asyncio.Lock()
+        self._gate = asyncio.Event()
+        self._inside, self._empty = 0, asyncio.Event()
+        self._empty.set()
+        self._probes = 0
+        self._joined: Any = None
+        self._frozen = self._broken = self._whole = False
+        self._awake: set[Part] = {"weights", "cache"}
+
+    async def start(self) -> None:
+        """Bring the engine up; the first caller does it, the others wait."""
+        self._life.check()
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise EngineError("this engine belongs to another event loop: make one EngineClient for each loop")
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="open engine")
+            self._opening.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # nobody need wait for it
+        with self._life.guard():
+            await asyncio.shield(self._opening)  # a cancelled caller leaves it to the others
+
+    async def generate(self, request: Request) -> Trajectory:
+        """Sample one response. Waits while the gate is shut; cancelling aborts the request in the engine.
+
+        The engine serves older groups (lower numbers) first.
+        """
+        await self.start()
+        async with self._admitted():
+            started, prompt = monotonic(), request.prompt.token_ids
+            sample = await self._ask(
+                f"request {request.id}", EngineService.sample, prompt, request.id, self._sampling(request)
+            )
+        return Trajectory(
+            request=request,
+            token_ids=sample.token_ids,
+            logprobs=sample.logprobs,
+            text=sample.text,
+            finish=sample.finish,
+            spans=sample.spans,
+            started_s=started,
+            finished_s=monotonic(),
+            cached_tokens=sample.cached_tokens,
+        )
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """Read an answer by the engine's parsers."""
+        await self.start()
+        return await self._ask("parse", EngineService.parse, text, tuple(token_ids), tools)
+
+    async def load(self, update: WeightUpdate) -> None:
+        """Pause, load a version in full, resume and open the gate.
+
+        Requests in the engine go on under the new weights (their spans say from where), with what ``rollout.in_flight``
+        says of their KV cache. With ``drain`` they end before the load; those that have not after five minutes land
+        as with ``recompute``. After a failure nothing is sampled, neither new nor frozen, until a load has succeeded:
+        the weights may be half old and half new. An engine that shares GPUs resumes with ``wake("cache")``.
+        """
+        await self.start()
+        if update.backend != self._backend:
+            raise EngineError(f"a {update.backend} update for an engine that was opened for {self._backend}")
+        async with self._loading:
+            self._gate.clear()
+            if self._cfg.rollout.in_flight == "drain" and not self._frozen:
+                await self._drained()
+            self._frozen = True
+            await self._ask("pause", EngineService.pause)
+            await self._abandon()
+            self._broken, self._whole = True, False
+            if (meeting := update.info.get("init")) is not None and meeting != self._joined:
+                await self._ask("joining the weight transfer", EngineService.connect, self._seated(meeting))
+                self._joined = meeting
+            await self._receive(update)
+            self._broken, self._whole = False, True
+            if not self._shares_gpus:
+                await self._go_on()
+
+    async def _abandon(self) -> None:
+        """Have the engine forget a load that failed, if one has."""
+        if self._broken:
+            await self._ask("forgetting a load that failed", EngineService.abandon_weights)
+            self._broken, self._joined = False, None
+
+    def _seated(self, meeting: Mapping[str, Any]) -> dict[str, Any]:
+        """Its rank is that in the group of all engines."""
+        return dict(meeting) | ({"rank_offset": self._seat.first_rank} if "rank_offset" in meeting else {})
+
+    async def _receive(self, update: WeightUpdate) -> None:
+        """The weights in one part, or in chunks of which each is loaded before the next is made."""
+        what = f"version {update.version}"
+        if update.chunks is None:
+            info = dict(update.info.get("update", update.info))
+            async with self._site.brought(self._life, info, update.version) as found:
+                await self._ask(what, EngineService.replace_weights, found, update.version)
+            return
+        await self._ask(what, EngineService.begin_weights)
+        async with contextlib.aclosing(update.chunks()) as chunks:
+            number = 0
+            async for chunk in chunks:
+                number += 1
+                await self._ask(f"{what}, chunk {number}", EngineService.receive_weights, chunk)
+        await self._ask(what, EngineService.commit_weights, update.version)
+
+    async def _go_on(self) -> None:
+        await self._ask("resume", EngineService.resume)
+        self._frozen = False
+        self._gate.set()
+
+    async def logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        """Log-probs [T-1] of tokens 1..T-1 given their past, at the sampling temperature; never from a cache."""
+        await self.start()
+        if len(token_ids) < 2:
+            return []
+        self._probes += 1
+        async with self._admitted():
+            return await self._ask("probe", EngineService.prompt_logprobs, token_ids, f"probe{self._probes}")
+
+    async def sleep(self) -> None:
+        """Give memory to a learner on the same GPUs, and shut the gate until the next ``load``; else nothing."""
+        await self.start()
+        if self._shares_gpus and self._awake:
+            self._gate.clear()
+            self._frozen, self._whole = True, False  # weights are sent anew
+            await self._abandon()  # it has layers without memory, which cannot sleep
+            await self._ask("sleep", EngineService.sleep)
+            self._awake.clear()
+
+    async def wake(self, part: Part) -> None:
+        """Take the memory back that ``sleep`` gave: so that weights can be loaded, then, with the rest, to go on with
+        those that were. Only where GPUs are shared; without whole weights the gate stays shut.
+        """
+        await self.start()
+        if not self._shares_gpus:
+            return
+        if part not in self._awake:
+            await self._ask(f"waking the {part}", EngineService.wake, part)
+            self._awake.add(part)
+        if part == "cache" and self._whole:
+            await self._go_on()
+
+    async def wants_weights(self) -> None:
+        """Never: an engine that died does not come up again (see ``Engines``). Waits until it is cancelled."""
+        await asyncio.Event().wait()
+
+    async def wait_dead(self) -> None:
+        """Raise EngineError with the cause when the engine dies; return when it is closed."""
+        await self._life.wait_dead()
+
+    def pids(self) -> tuple[int, ...]:
+        """Processes of the engine that are alive, also during its start."""
+        return self._life.pids()
+
+    async def close(self) -> None:
+        """End every process of the engine within some seconds; safe to call twice or before ``start``."""
+        try:
+            await self._life.close()
+        finally:
+            if self._opening is not None:
+                await asyncio.wait([self._opening])  # the end of its life has woken it
+            if self._peer is not None:
+                await self._peer.close()
+
+    async def _open(self) -> None:
+        """Start the host and have it open the engine. An engine that did not start is not tried again."""
+        try:
+            self._peer = await open_host(self._life, self._host, self._seat, self._site)
+            self._backend, self._shares_gpus = await self._ask("start", EngineService.open, self._spec)
+            await self._ask("start", EngineService.probe_at, self._spec.temperature)
+            if self._standalone:
+                await self._ask("start", EngineService.label, 0)
+                self._gate.set()
+        except OverlapError as error:
+            self._life.fail(error)
+            raise
+
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncIterator[None]:
+        """Wait for the gate, then be counted among what the engine has."""
+        with self._life.guard():
+            while not self._gate.is_set():  # it may be shut again before those who waited go on
+                await self._gate.wait()
+        self._inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    async def _drained(self) -> None:
+        """Wait until the engine has nothing left, not for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await self._empty.wait()
+
+    def _sampling(self, request: Request) -> Sampling:
+        model, rollout = self._cfg.model, self._cfg.rollout
+        room = self._cfg.context_tokens - len(request.prompt.token_ids)
+        if room < 1:
+            raise EngineError(
+                f"request {request.id}: a prompt of {len(request.prompt.token_ids)} tokens leaves no room in a context "
+                f"of {self._cfg.context_tokens} (model.prompt_tokens + model.response_tokens)"
+            )
+        seed = hash((self._cfg.run.seed, *request.place, *([request.turn] if request.turn else ()))) & 0x7FFFFFFF
+        temperature = rollout.temperature if request.temperature is None else request.temperature
+        tokens = min(model.response_tokens, room, request.max_tokens or room)
+        return Sampling(temperature, tokens, (*rollout.stop, *request.stop), request.group, seed, request.top_p)
+
+    async def _ask(
+        self,
+        what: str,
+        call: Callable[Concatenate[Any, Params], Awaitable[Result]],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Make a call of ``EngineService``; any failure becomes an EngineError that says ``what`` was asked.
+
+        An engine that does not answer in time is as good as dead, and is ended.
+        """
+        self._life.check()
+        assert self._peer is not None
+        name = call.__name__
+        try:
+            async with asyncio.timeout(_DEADLINES_S.get(name, _CALL_S)):
+                answer: Result = await self._peer.call(name, *args)
+                return answer
+        except TimeoutError:
+            error = EngineError(f"{what}: the engine did not answer in time{log_hint(self._log)}")
+            self._life.fail(error)
+            raise error from None
+        except RemoteFault as error:
+            raise EngineError(f"{what}: {error}; see {self._log}") from None
+
+
+async def open_host(life: ChildProcesses, module: str, seat: EngineSeat, site: EngineSite) -> Peer:
+    """Start the process that the engine lives in."""
+    return await site.start(life, f"the {life.name} process", module, engine_environment(), seat)

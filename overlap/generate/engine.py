@@ -1,0 +1,323 @@
+"""All that we call of vLLM; what vLLM calls of ours, inside its workers, is in ``receive``.
+
+``open_engine`` looks once, with ``inspect.signature``, whether vLLM has the shape that is called here, and raises
+:class:`~overlap.errors.EngineError` where it has another. vLLM itself is imported then, not before. Runs in the host.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast, get_args
+
+from overlap.core import Finish, Part, Spoken, VersionSpan
+from overlap.errors import ConfigError, EngineError
+from overlap.generate.service import EngineSample, EngineSpec, Sampling
+from overlap.generate.start import engine_args, kv_bytes
+
+_TAIL_TOKENS = 4
+_FIRST = -(2**31)  # before all groups: who probes waits for the answer
+TRANSFERS = {"shm": "overlap_shm", "ipc": "overlap_ipc", "nccl": "overlap_nccl"}
+"""Our weight backends by the names under which vLLM knows them (see ``receive``)."""
+
+TAGS: Mapping[Part, str] = {"weights": "weights", "cache": "kv_cache"}
+"""What wakes on its own, by vLLM's names. It wakes whatever else sleeps with the first of them."""
+
+_WAY_OUT = "install the vLLM that requirements/ names"
+
+CALLS: Mapping[str, tuple[str, ...]] = {
+    "from_engine_args": ("engine_args",),
+    "generate": ("prompt", "sampling_params", "request_id", "priority"),
+    "pause_generation": ("mode", "clear_cache"),
+    "resume_generation": (),
+    "init_weight_transfer_engine": ("request",),
+    "start_weight_update": (),
+    "update_weights": ("request",),
+    "finish_weight_update": ("weight_version",),
+    "update_weight_version": ("new_version",),
+    "reset_prefix_cache": ("reset_running_requests",),
+    "collective_rpc": ("method", "args"),
+    "sleep": ("level", "mode"),
+    "wake_up": ("tags",),
+    "get_tokenizer": (),
+}
+"""What is called of ``AsyncLLM``, and the parameters that are passed by name."""
+SCHEDULER_CALLS: Mapping[str, tuple[str, ...]] = {
+    "add_request": ("request",),
+    "reset_prefix_cache": ("reset_running_requests", "reset_connector"),
+}
+"""What our scheduler (``scheduler``) does in another way than vLLM's."""
+
+
+class VllmEngine:
+    """A running ``AsyncLLM``. Its coroutines belong to the event loop that awaits the first of them.
+
+    They raise what vLLM raises; the host tells the door, which makes an EngineError of it and sets the deadlines.
+    """
+
+    def __init__(self, llm: Any, vllm: Any, spec: EngineSpec, on_cpu: bool) -> None:
+        self.backend, self.shares_gpus = spec.backend, spec.sleeps
+        self._on_cpu, self._keeps = on_cpu, spec.landing == "keep"
+        self._llm, self._vllm = llm, vllm
+        self._has_weights = False
+        self._tokenizer = llm.get_tokenizer()
+        self._reader = AnswerReader(self._tokenizer, spec.tool_parser, spec.reasoning_parser)
+
+    async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
+        """One response."""
+        params = self._vllm.SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            seed=None if self._on_cpu else sampling.seed,  # a seed per request kills the CPU engine
+            stop=list(sampling.stop),
+            include_stop_str_in_output=True,
+            detokenize=bool(sampling.stop),  # token by token only where stop strings need it
+            logprobs=0,
+            flat_logprobs=True,
+            output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
+        )
+        final = await self._final(prompt, id, params, sampling.priority)
+        output = final.outputs[0]
+        token_ids, logprobs = tuple(output.token_ids), tuple(output.logprobs.logprobs)
+        if len(token_ids) != len(logprobs):
+            raise EngineError(f"request {id}: {len(token_ids)} tokens but {len(logprobs)} log-probs")
+        text = output.text if sampling.stop else self._text(prompt[-_TAIL_TOKENS:], token_ids)
+        cached = getattr(final, "num_cached_tokens", None) or 0
+        return EngineSample(token_ids, logprobs, text, _finish(id, output.finish_reason), _spans(id, output), cached)
+
+    def _text(self, tail: Sequence[int], token_ids: Sequence[int]) -> str:
+        # Some tokenizers strip the first blank of a text, so the response is decoded behind the prompt's last tokens.
+        head, whole = self._decode(tail), self._decode((*tail, *token_ids))
+        return whole[len(head) :] if whole.startswith(head) else self._decode(token_ids)
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return str(
+            self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """See ``reading``."""
+        return self._reader.read(text, token_ids, tools)
+
+    async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
+        """Log-probs [T-1] at the sampling temperature, computed anew: vLLM reads no prefix cache for these."""
+        params = self._vllm.SamplingParams(
+            max_tokens=1,
+            prompt_logprobs=0,
+            detokenize=False,
+            output_kind=self._vllm.RequestOutputKind.FINAL_ONLY,
+        )
+        rows = (await self._final(token_ids, id, params, _FIRST)).prompt_logprobs
+        return [row[token].logprob for row, token in zip(rows[1:], token_ids[1:], strict=True)]
+
+    async def _final(self, prompt: Sequence[int], id: str, params: Any, priority: int) -> Any:
+        tokens = self._vllm.TokensPrompt(prompt_token_ids=list(prompt))
+        async for output in self._llm.generate(tokens, params, id, priority=priority):
+            if output.finished:
+                return output
+        raise EngineError(f"request {id} ended without an output")
+
+    async def connect(self, init_info: Mapping[str, Any]) -> None:
+        """Join the weight transfer; collective backends wait here for the learner."""
+        request = self._vllm.WeightTransferInitRequest(init_info=dict(init_info))
+        await self._llm.init_weight_transfer_engine(request)
+
+    async def probe_at(self, temperature: float) -> None:
+        """Sampling temperature of ``prompt_logprobs``."""
+        await self._llm.collective_rpc("overlap_probe_at", args=(temperature,))
+
+    async def pause(self) -> None:
+        """Freeze what is running, with its KV cache; new requests wait."""
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
+
+    async def resume(self) -> None:
+        await self._llm.resume_generation()
+
+    async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
+        """Receive a full set of weights and commit it as ``version``. The engine must be paused.
+
+        Whatever was computed under other weights is forgotten, so that it is computed anew when it is needed; with
+        ``keep`` the requests that run have theirs still, and only those that wait do without.
+        """
+        await self.begin_weights()
+        await self.receive_weights(update_info)
+        await self.commit_weights(version)
+
+    async def begin_weights(self) -> None:
+        """Weights will come, in one part or more."""
+        await self._llm.start_weight_update()
+
+    async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
+        """A part of them; it is copied by the end of the call."""
+        await self._llm.update_weights(self._vllm.WeightTransferUpdateRequest(update_info=dict(update_info)))
+
+    async def commit_weights(self, version: int) -> None:
+        """They are whole. An engine that shares GPUs forgets what other weights had computed when its cache wakes."""
+        await self._llm.finish_weight_update(str(version))
+        self._has_weights = True
+        if not self.shares_gpus and not await self._forget():
+            raise EngineError(f"version {version}: vLLM did not forget what other weights had computed")
+
+    async def _forget(self) -> bool:
+        return bool(await self._llm.reset_prefix_cache(reset_running_requests=not self._keeps))
+
+    async def abandon_weights(self) -> None:
+        """Forget a load that failed, whatever of it has come, so that the next one begins as the first did."""
+        await self._llm.collective_rpc("overlap_abandon_weights")
+
+    async def label(self, version: int) -> None:
+        """Call the weights that are loaded ``version``."""
+        await self._llm.update_weight_version(str(version))
+
+    async def sleep(self) -> None:
+        """Give up the memory. Requests inside go on after ``wake`` with a KV cache that is computed anew.
+
+        Weights are sent anew before they are used, so they are dropped (level 2); the host has no copy of them (level
+        1) but of those that the engine itself has made.
+        """
+        await self._llm.sleep(level=2 if self._has_weights else 1, mode="keep")
+
+    async def wake(self, part: Part) -> None:
+        """Take memory for a part. With the last one vLLM goes on by itself, with requests that wait from the start."""
+        await self._llm.wake_up(tags=[TAGS[part]])
+        if part == "cache" and not await self._forget():
+            raise EngineError("vLLM did not forget what its KV cache held before it slept")
+
+    def exit_codes(self) -> dict[int, int]:
+        """Exit codes by pid of those direct children that have ended (negative: killed by that signal)."""
+        resources = getattr(getattr(self._llm, "engine_core", None), "resources", None)
+        manager = getattr(resources, "engine_manager", None)
+        ended = ((p.pid, p.exitcode) for p in getattr(manager, "processes", ()))
+        return {pid: code for pid, code in ended if code is not None}
+
+
+class AnswerReader:
+    """Raises ConfigError for a parser that vLLM does not know, or that this tokenizer does not suit."""
+
+    def __init__(self, tokenizer: Any, tool_parser: str, reasoning_parser: str) -> None:
+        self._tokenizer = tokenizer
+        self._parser: Any = None
+        if tool_parser or reasoning_parser:
+            self._parser = _parser(tokenizer, tool_parser, reasoning_parser)
+            self._special = set(tokenizer.all_special_ids)
+
+    def read(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """``tools`` are those of the request, a JSON list; ``text`` is what is read where there is no parser."""
+        if self._parser is None:
+            return Spoken(text)
+        from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+        asked = {"tools": found, "tool_choice": "auto"} if (found := json.loads(tools)) else {}
+        said = list(token_ids[:-1] if token_ids and token_ids[-1] in self._special else token_ids)
+        words = self._tokenizer.decode(said, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        try:
+            request = ChatCompletionRequest(messages=[{"role": "user", "content": ""}], **asked)
+            reasoning, content, calls = self._parser(self._tokenizer, request.tools).parse(
+                words, request, bool(asked), said
+            )
+        except Exception:  # whatever a parser makes of what a policy says
+            return Spoken(text, failed=True)
+        return Spoken(content or "", reasoning, tuple((call.name, call.arguments) for call in calls or ()))
+
+
+def _parser(tokenizer: Any, tool_parser: str, reasoning_parser: str) -> Any:
+    try:
+        from vllm.parser import ParserManager
+    except ImportError as error:
+        raise EngineError(
+            f"vLLM's parsers cannot be used: {error}; install the vLLM that requirements/ names"
+        ) from error
+    names = {"tool_parser_name": tool_parser or None, "reasoning_parser_name": reasoning_parser or None}
+    try:
+        return ParserManager.get_parser(**names, enable_auto_tools=True, tokenizer=tokenizer)
+    except Exception as error:  # TypeError for a name, or what its constructor raises
+        field, value = ("tool_parser", tool_parser) if tool_parser else ("reasoning_parser", reasoning_parser)
+        reason = " ".join(str(error).split())[:200]
+        raise ConfigError(f"episode.{field}", value, f'{reason}; use a parser that suits the policy, or ""') from error
+
+
+def open_engine(spec: EngineSpec) -> VllmEngine:
+    """Import vLLM and bring an engine up, in the running event loop. Blocks for seconds, and changes this process.
+
+    Raises EngineError where vLLM has another shape than the one known here, and ConfigError for a device that it lacks.
+    """
+    vllm = _import()
+    check_shape(vllm.AsyncLLM, CALLS)
+    if spec.landing == "keep":
+        check_shape(vllm.AsyncScheduler, SCHEDULER_CALLS)
+        check_shape(vllm.Request, {"update_block_hashes": ()})
+    on_cpu = vllm.current_platform.is_cpu()
+    if spec.device == ("cuda" if on_cpu else "cpu"):
+        raise ConfigError("run.device", spec.device, "this vLLM is built for the other: use that, or set up again")
+    cache = kv_bytes(spec, vllm.AutoConfig.from_pretrained(spec.policy).get_text_config())
+    args = _accepted(vllm.AsyncEngineArgs, engine_args(spec, cache if on_cpu else 0))
+    if args.get("enforce_eager"):
+        # vLLM compiles one small function all the same, for 10 s in the first batch, to save 2 ms in each.
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"
+    args["weight_transfer_config"] = vllm.WeightTransferConfig(backend=TRANSFERS[spec.backend])
+    return VllmEngine(vllm.AsyncLLM.from_engine_args(vllm.AsyncEngineArgs(**args)), vllm, spec, on_cpu)
+
+
+def check_shape(owner: type, calls: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise EngineError unless ``owner`` has these methods with these parameters."""
+    for name, wanted in calls.items():
+        method = getattr(owner, name, None)
+        if method is None:
+            raise EngineError(f"this vLLM has no {owner.__name__}.{name}; {_WAY_OUT}")
+        known = inspect.signature(method).parameters
+        if missing := [p for p in wanted if p not in known]:
+            raise EngineError(f"{owner.__name__}.{name} takes no {', '.join(missing)} here; {_WAY_OUT}")
+
+
+def _import() -> SimpleNamespace:
+    """The names of vLLM that are used here. EngineError where one is missing."""
+    try:
+        import vllm
+        import vllm.config
+        from transformers import AutoConfig
+        from vllm.distributed.weight_transfer import base as transfer
+        from vllm.platforms import current_platform
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+        from vllm.v1.engine.async_llm import AsyncLLM
+        from vllm.v1.request import Request
+
+        return SimpleNamespace(
+            AutoConfig=AutoConfig,
+            AsyncEngineArgs=vllm.AsyncEngineArgs,
+            AsyncLLM=AsyncLLM,
+            AsyncScheduler=AsyncScheduler,
+            Request=Request,
+            RequestOutputKind=RequestOutputKind,
+            SamplingParams=vllm.SamplingParams,
+            TokensPrompt=vllm.TokensPrompt,
+            WeightTransferConfig=vllm.config.WeightTransferConfig,
+            WeightTransferInitRequest=transfer.WeightTransferInitRequest,
+            WeightTransferUpdateRequest=transfer.WeightTransferUpdateRequest,
+            current_platform=current_platform,
+        )
+    except (ImportError, AttributeError) as error:
+        raise EngineError(f"vLLM cannot be used: {error}; run scripts/setup.sh") from error
+
+
+def _accepted(kind: Any, args: dict[str, Any]) -> dict[str, Any]:
+    if missing := sorted(args.keys() - inspect.signature(kind).parameters.keys()):
+        raise EngineError(f"{kind.__name__} takes no {', '.join(missing)} here; {_WAY_OUT}")
+    return args
+
+
+def _finish(id: str, reason: str | None) -> Finish:
+    for finish in get_args(Finish):
+        if reason == finish:
+            return cast(Finish, finish)
+    raise EngineError(f"request {id} ended with {reason!r}")
+
+
+def _spans(id: str, output: Any) -> tuple[VersionSpan, ...]:
+    if output.token_ids and not output.weight_versions:
+        raise EngineError(f"request {id}: vLLM does not say which weights sampled its tokens")
+    return tuple(VersionSpan(int(span.version), span.start, span.end) for span in output.weight_versions or ())

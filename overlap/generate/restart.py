@@ -1,0 +1,188 @@
+"""One engine after the other in a place: when one has died the next is started, within limits.
+
+    serving ──death──▶ close it, back off ──▶ start the next ──▶ weights are wanted ──load──▶ serving
+
+Engines have deaths (killed, out of memory, an engine that says so) and faults (a request that they refuse, a load that
+fails). Only a death is answered by another engine. A first start that fails is final.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from overlap.core import Generator
+from overlap.errors import ClusterLost, EngineError, OverlapError
+
+Found = TypeVar("Found")
+
+_LONGEST_S = 60.0  # back-off
+_NOTICE_S = 2.0  # the calls of an engine may fail a moment before its death is known
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """Limits on engine restarts within a time window: ``restarts`` in any ``window_s`` seconds.
+
+    A request is sent to ``sends`` engines at most, the first included. Before the n-th restart of a window
+    ``back_off_s`` passes, doubled n - 1 times, but never more than a minute.
+    ``weights_s`` is how long a new engine waits for weights.
+    """
+
+    restarts: int = 3
+    window_s: float = 3600.0
+    sends: int = 3
+    back_off_s: float = 1.0
+    weights_s: float = 1800.0
+
+
+RESTARTS = RestartPolicy()
+
+
+class EngineChanges:
+    """Wakes whoever waits for a change of the engines, until an end: a death for good, or that they were closed."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._cause: Exception | None = None
+        self.died = False
+
+    def notify(self) -> None:
+        """Have all who wait look again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def end(self, cause: Exception, *, died: bool) -> None:
+        """Raise ``cause`` in all who wait; the first cause stays."""
+        if self._cause is None:
+            self._cause, self.died = cause, died
+            self.notify()
+
+    def check(self) -> None:
+        """Raise the cause of the end, if it has come."""
+        if self._cause is not None:
+            raise copy.copy(self._cause) from self._cause.__cause__
+
+    async def until(self, found: Callable[[], Found | None]) -> Found:
+        """The first result of ``found`` that is true. Raises the cause of the end."""
+        while True:
+            self.check()
+            if result := found():
+                return result
+            await self._changed.wait()
+
+
+class EngineSlot:
+    """One place among the ``Engines`` and the engine that it has now, with ``requests`` in it.
+
+    ``version`` is that of the weights that the engine has; None: it has none that requests may see. ``needs_weights``:
+    it was started after a death, and nobody has loaded it. ``died_s`` is the time of the first death that no response
+    has followed yet. In a slot that is not ``awake`` an engine that dies leaves its devices to the learner: the next
+    one is started when it is to wake.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        make: Callable[[], Generator],
+        policy: RestartPolicy | None,
+        changes: EngineChanges,
+        *,
+        serving: bool,
+        notify: Callable[[str], None],
+        watch: Callable[[int], None],
+    ) -> None:
+        self.index, self._make, self._policy, self._changes = index, make, policy, changes
+        self._serving, self._notify, self._watch = serving, notify, watch
+        self._weights_s = (policy or RESTARTS).weights_s
+        self.engine = make()
+        self.up, self.awake, self.needs_weights = False, True, False
+        self.version: int | None = 0 if serving else None
+        self.backend = ""
+        self.requests = self.restarts = 0
+        self.died_s: float | None = None
+        self._deaths: deque[float] = deque()
+
+    @property
+    def lost(self) -> bool:
+        """Whether its engine has died and the next one is not up."""
+        return self.died_s is not None and not self.up
+
+    async def live(self) -> None:
+        """Serve until the engine is closed; raises the cause of a death that is final."""
+        await self.engine.start()
+        cause = await self._serve()
+        while cause is not None:
+            await self._bury(cause)
+            await self._changes.until(lambda: self.awake)
+            cause = await self._begin()
+
+    async def is_dead(self, engine: Generator) -> bool:
+        """Whether ``engine``, which has failed, has died; it gets no request then."""
+        death = asyncio.ensure_future(engine.wait_dead())
+        try:
+            await asyncio.wait([death], timeout=_NOTICE_S)
+        finally:
+            death.cancel()
+            await asyncio.gather(death, return_exceptions=True)
+        dead = not death.cancelled() and death.exception() is not None
+        if dead and self.engine is engine:
+            self.version = None
+        return dead
+
+    async def _serve(self) -> EngineError | None:
+        """What the engine died of; None when it is closed."""
+        self.up = True
+        if self._serving:
+            self.version = 0
+        self._changes.notify()
+        overdue = asyncio.get_running_loop().call_later(self._weights_s, self._give_up)
+        try:
+            await self.engine.wait_dead()
+        except EngineError as error:
+            return error
+        finally:
+            overdue.cancel()
+            self.up, self.version = False, None
+        return None
+
+    def _give_up(self) -> None:
+        if self.needs_weights:
+            self._changes.end(EngineError(f"a new engine got no weights within {self._weights_s:g} s"), died=True)
+
+    async def _bury(self, cause: EngineError) -> None:
+        """Count a death, make room for the next engine, and back off. Raises the cause of a death that is final."""
+        policy, now = self._policy, asyncio.get_running_loop().time()
+        self.died_s = now if self.died_s is None else self.died_s
+        if policy is None or isinstance(cause, ClusterLost):
+            raise cause
+        if self.backend == "nccl":
+            raise EngineError(f"{cause}; the learner's nccl group ended with it, resume from the last checkpoint")
+        self._deaths.append(now)
+        while self._deaths[0] <= now - policy.window_s:
+            self._deaths.popleft()
+        count, window = len(self._deaths), f"within {policy.window_s:g} s"
+        if count > policy.restarts:
+            raise EngineError(f"{count} deaths of the engine {window}, the last one: {cause}") from cause
+        self._notify(f"{cause}; another engine is started, {count} of {policy.restarts} {window}")
+        self.needs_weights = not self._serving
+        self._changes.notify()
+        await self.engine.close()
+        await asyncio.sleep(min(policy.back_off_s * 2 ** (count - 1), _LONGEST_S))
+
+    async def _begin(self) -> EngineError | None:
+        """Start the next engine and serve with it; the result is what it died of."""
+        self.engine = self._make()
+        try:
+            await self.engine.start()
+        except OverlapError as error:
+            return error if isinstance(error, EngineError) else EngineError(str(error))
+        finally:
+            for pid in self.engine.pids():
+                self._watch(pid)
+        self.restarts += 1
+        return await self._serve()

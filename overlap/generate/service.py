@@ -1,0 +1,176 @@
+"""What the driver and the process of an engine agree on: the calls that it serves, their data, and where it runs.
+
+The driver's end is ``client``; the other end is ``host``, which serves ``open``, and ``engine``, which serves the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from overlap.config import Config
+from overlap.core import Finish, Part, Spoken, VersionSpan
+from overlap.placement import EngineSeat, Placement
+from overlap.process import ChildProcesses, Peer
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """What an engine is opened with. ``context_tokens`` and ``max_sequences`` bound the KV cache."""
+
+    policy: Path
+    device: str
+    dtype: str
+    context_tokens: int
+    max_sequences: int
+    seed: int
+    temperature: float
+    gpu_memory: float
+    tensor_parallel: int
+    backend: str
+    landing: str
+    load_weights: bool
+    """Load the policy's own weights; else a learner sends all of them."""
+    sleeps: bool
+    """The engine takes turns with the learner on its GPUs."""
+    engines: int
+    """Number of engines on its machine; on a CPU they share the memory there."""
+    tool_parser: str = ""
+    reasoning_parser: str = ""
+
+    @classmethod
+    def of(cls, cfg: Config, policy: Path, placement: Placement, seat: EngineSeat, *, load_weights: bool) -> EngineSpec:
+        """The engine of ``cfg`` on a seat of ``placement``."""
+        return cls(
+            policy=Path(os.path.abspath(policy)),
+            device=placement.kind,
+            dtype=cfg.model.dtype,
+            context_tokens=cfg.context_tokens,
+            max_sequences=cfg.rollout.max_sequences,
+            seed=seat.seed,
+            temperature=cfg.rollout.temperature,
+            gpu_memory=cfg.rollout.gpu_memory,
+            tensor_parallel=cfg.rollout.tensor_parallel,
+            backend=placement.backend,
+            landing=cfg.rollout.in_flight,
+            load_weights=load_weights,
+            sleeps=placement.sleeps,
+            engines=len(placement.on(seat.node)),
+            tool_parser=cfg.episode.tool_parser,
+            reasoning_parser=cfg.episode.reasoning_parser,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How one response is sampled; ``seed=None`` leaves it to the engine. A lower ``priority`` goes first."""
+
+    temperature: float
+    max_tokens: int
+    stop: tuple[str, ...]
+    priority: int
+    seed: int | None = None
+    top_p: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """The engine's answer to one request; see :class:`~overlap.core.Trajectory` for the fields."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish: Finish
+    spans: tuple[VersionSpan, ...]
+    cached_tokens: int = 0
+
+
+class EngineService(Protocol):
+    """The calls that the process of an engine serves; nothing else goes from the driver to it.
+
+    Arguments and results are pickled. A call that fails raises EngineError, ConfigError or RemoteFault in the driver.
+    """
+
+    async def open(self, spec: EngineSpec) -> tuple[str, bool]:
+        """Bring the engine up: its weight backend, and whether it shares its GPUs with the learner."""
+
+    async def sample(self, prompt: Sequence[int], id: str, sampling: Sampling) -> EngineSample:
+        """Sample one response to a prompt of token ids; cancelling aborts it."""
+
+    async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
+        """Read an answer by the engine's parsers; ``tools`` are those of the request, a JSON list."""
+
+    async def prompt_logprobs(self, token_ids: Sequence[int], id: str) -> list[float]:
+        """Log-probs [T-1] of tokens 1..T-1 at the temperature of ``probe_at``, never from a cache."""
+
+    async def probe_at(self, temperature: float) -> None:
+        """Set the sampling temperature of ``prompt_logprobs``."""
+
+    async def pause(self) -> None:
+        """Freeze requests that are running, with their KV cache; new requests wait."""
+
+    async def resume(self) -> None:
+        """Go on after ``pause``."""
+
+    async def connect(self, init_info: Mapping[str, Any]) -> None:
+        """Join the weight transfer; with a collective backend this waits for the learner."""
+
+    async def replace_weights(self, update_info: Mapping[str, Any], version: int) -> None:
+        """Receive a full set of weights and commit it as ``version``. The engine must be paused.
+
+        Whatever was computed under other weights is computed anew when it is needed; with ``rollout.in_flight=keep``
+        this holds only for requests that wait, and those that run keep their KV cache.
+        """
+
+    async def begin_weights(self) -> None:
+        """Expect weights, in one part or more."""
+
+    async def receive_weights(self, update_info: Mapping[str, Any]) -> None:
+        """Receive a part of the weights, which is copied by the end of the call."""
+
+    async def commit_weights(self, version: int) -> None:
+        """Use the received weights as ``version``. An engine that shares GPUs drops its KV cache when it wakes."""
+
+    async def abandon_weights(self) -> None:
+        """Drop what was received of a load that failed, so that the next load begins as the first one did."""
+
+    async def label(self, version: int) -> None:
+        """Call the weights that are loaded ``version``."""
+
+    async def sleep(self) -> None:
+        """Give up the memory. Running requests go on after ``wake`` with a KV cache that is computed anew."""
+
+    async def wake(self, part: Part) -> None:
+        """Take memory for a part. With the last part the engine resumes by itself."""
+
+
+class EngineSite(Protocol):
+    """The machine that the process of one engine runs on: the driver's, or a node of a cluster."""
+
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+    ) -> Peer:
+        """Start ``python -m module FD`` on that seat and connect to it. Raises the cause when the life is over."""
+
+    def brought(
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
+    ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
+        """The info of an update as it holds on that machine, for as long as the context lasts."""
+
+
+class LocalSite:
+    """The driver's machine."""
+
+    async def start(
+        self, life: ChildProcesses, title: str, module: str, environment: Mapping[str, str], seat: EngineSeat
+    ) -> Peer:
+        return await Peer.start(life, title, module, {**environment, **seat.environment})
+
+    def brought(
+        self, life: ChildProcesses, info: Mapping[str, Any], version: int
+    ) -> AbstractAsyncContextManager[Mapping[str, Any]]:
+        return nullcontext(info)

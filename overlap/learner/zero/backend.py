@@ -1,0 +1,171 @@
+"""The backend of runs: DeepSpeed with ZeRO 1, 2 or 3, and Ulysses (Jacobs et al. 2023) for sequence parallelism."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from overlap.config import Config
+from overlap.errors import ConfigError
+from overlap.learner.attention import NAME
+from overlap.learner.backend import Loaded
+from overlap.learner.sequence import SequenceGroup
+from overlap.learner.zero.checkpoints import OldShards, load_resharded, save_shards, saved_tensors
+from overlap.learner.zero.loading import Partitioner, gathered
+from overlap.weights import FullTensors, LowRank, full_tensors
+
+_MASTERS = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition", "fp32_partitioned_groups_flat")
+"""Where DeepSpeed's optimizers for ZeRO 1 and 2, for ZeRO 1 in bfloat16, and for ZeRO 3 have the float32 weights."""
+_GRADIENTS = ("fp32_groups_gradients_flat", "grad_partitions_flat_buffer", "averaged_gradients", "all_grad_tensors")
+
+
+class ZeroBackend:
+    """Implements ``TrainBackend`` by the ZeRO stage and the offload of ``cfg``."""
+
+    def __init__(self, cfg: Config) -> None:
+        self._cfg = cfg
+        self.partitions = cfg.learn.zero_stage == 3
+        """Parameters are partitioned from the moment at which they are read."""
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """DeepSpeed's configuration. Gradients are summed in float32 in any case, over micro-batches as over ranks."""
+        cfg = self._cfg
+        made: dict[str, Any] = {
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 1,
+            "gradient_clipping": cfg.learn.grad_clip,
+            "bf16": {"enabled": cfg.model.dtype == "bfloat16"},
+            "zero_optimization": {"stage": cfg.learn.zero_stage},
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "communication_data_type": "fp32",
+            "steps_per_print": 2**62,
+        }
+        if cfg.learn.offload == "cpu":
+            pins = cfg.run.device != "cpu" and torch.cuda.is_available()
+            made["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": pins}
+            made["zero_force_ds_cpu_optimizer"] = False  # torch's own, which no compiler has to make first
+        return made
+
+    def join(self, device: torch.device) -> None:
+        os.environ["DS_ACCELERATOR"] = device.type
+        import deepspeed
+
+        # DeepSpeed's own all-reduce for inference on CPUs would be compiled at start and leave names in /dev/shm.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        deepspeed.init_distributed(dist_backend=dist.get_backend(), auto_mpi_discovery=False, verbose=False)
+
+    def load(self, load: Callable[[], Loaded], dtype: torch.dtype) -> Loaded:
+        return Partitioner(self.options, dtype).load(load) if self.partitions else load()
+
+    def gathered(self, module: Any) -> AbstractContextManager[None]:
+        return gathered(module) if self.partitions else nullcontext()
+
+    def train(self, module: Any, optimizer: Any) -> ZeroModel:
+        import deepspeed
+
+        engine, *_ = deepspeed.initialize(model=module, optimizer=optimizer, config=self.options)
+        return ZeroModel(engine, self._cfg.learn.zero_stage)
+
+    def freeze(self, module: Any) -> Any:
+        if not self.partitions:
+            return module
+        import deepspeed
+
+        return deepspeed.initialize(model=module, config=self.options)[0]
+
+    def share_sequences(self, policy: Any, size: int) -> SequenceGroup:
+        from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+
+        try:
+            groups = UlyssesSPAttentionHF.register_with_transformers(policy, NAME, size, 1, seq_length_is_variable=True)
+        except ValueError as error:
+            raise ConfigError(
+                "learn.sequence_parallel", size, f"{error}: use a number that divides both, or 1"
+            ) from error
+        return SequenceGroup(groups.get_sequence_parallel_group(), groups.get_sequence_parallel_rank(), size)
+
+    def saved_tensors(self, folder: Path, zero_stage: int) -> dict[str, Tensor]:
+        return saved_tensors(folder, zero_stage)
+
+
+class ZeroModel:
+    """Implements ``TrainedModel`` by DeepSpeed's ``engine``."""
+
+    def __init__(self, engine: Any, zero_stage: int) -> None:
+        self.engine, self.module, self._stage = engine, engine.module, zero_stage
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.engine(*args, **kwargs)
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        self.engine.set_gradient_accumulation_boundary(last)
+        self.engine.backward(loss)
+
+    def step(self, rate: float) -> float:
+        for group in self.engine.optimizer.param_groups:
+            group["lr"] = rate
+        self.engine.step()
+        return float(self.engine.get_global_grad_norm())
+
+    def full_tensors(self, adapters: Mapping[str, LowRank]) -> FullTensors:
+        return full_tensors(self.module.policy, self._stage, adapters)
+
+    def save(self, folder: Path) -> None:
+        save_shards(self.engine, folder, self._frozen)
+
+    def restore(self, folder: Path, *, ranks: int, zero_stage: int) -> None:
+        if (ranks, zero_stage) == (dist.get_world_size(), self._stage):
+            strict = not self._frozen
+            self.engine.load_checkpoint(str(folder.parent), tag=folder.name, load_module_strict=strict)
+        else:
+            load_resharded(self.engine.optimizer, OldShards(folder, ranks=ranks, stage=zero_stage), self._stage)
+
+    @property
+    def _frozen(self) -> set[str]:
+        """Names of parameters, also second ones of the same."""
+        return {name for name, p in self.module.named_parameters(remove_duplicate=False) if not p.requires_grad}
+
+    def states(self) -> Iterator[Tensor]:
+        inner = self.engine.optimizer.optimizer
+        for state in inner.state.values():
+            yield from (value for value in state.values() if isinstance(value, Tensor))
+        for group in inner.param_groups:
+            yield from group["params"]
+        for name in _MASTERS:
+            yield from getattr(self.engine.optimizer, name, ())
+
+    def scratch(self) -> Iterator[Tensor]:
+        optimizer = self.engine.optimizer
+        for name in _GRADIENTS:
+            yield from _tensors(getattr(optimizer, name, None))
+        for bucket in getattr(optimizer, "ipg_buckets", {}).values():
+            yield from _tensors(bucket.buffer)
+        for weights in (*self.states(), *self.module.parameters()):
+            yield from _tensors([weights.grad, getattr(weights, "grad_accum", None)])
+
+    def parameters(self, *beside: Any) -> Iterator[Tensor]:
+        for module in (self.module, *beside):
+            for parameter in module.parameters():
+                yield parameter
+                yield from _tensors(getattr(parameter, "ds_tensor", None))
+
+    def free_gathered(self) -> None:
+        self.engine.empty_partition_cache()
+
+
+def _tensors(held: Any) -> Iterator[Tensor]:
+    """All tensors in lists and values of dicts."""
+    if isinstance(held, Tensor):
+        yield held
+    elif isinstance(held, dict | list | tuple):
+        for inner in held.values() if isinstance(held, dict) else held:
+            yield from _tensors(inner)

@@ -1,0 +1,167 @@
+"""Scored samples that no step has taken yet, saved with a checkpoint beside ``state.json``: JSON lines, one each.
+
+carried.jsonl   {"format": 1, "samples": 2}
+                {"group": 16, "sample": 3, "prompt": "p4", "token_ids": "...", "logprobs": "...", "reward": 1.0, ...}
+                {"group": 17, ...}
+
+Numbers per token are base64 of 4 bytes each, lowest first: int32 and float32, as ``Packed`` holds them. Of a
+prompt, only the id is stored: the order of prompts follows from the seed and the number of the group. Times are seconds
+before the checkpoint, because the next session has another clock; there, no time has passed since the checkpoint.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, Literal
+
+from overlap.atomic import write_atomic
+from overlap.core import Packed, Prompt, Request, Scored, Trajectory, Used, VersionSpan
+from overlap.errors import ConfigError, one_line
+from sandbox.core import Judgement
+
+CARRIED = "carried.jsonl"
+FORMAT = 1
+
+
+def save_carryover(folder: Path, carried: Sequence[Scored], at_s: float) -> None:
+    """Write the samples into a checkpoint directory; ``at_s`` is now. Raises RunDirError."""
+    head = json.dumps({"format": FORMAT, "samples": len(carried)})
+    lines = (json.dumps(sample_row(scored, at_s)) for scored in carried)
+    write_atomic(folder / CARRIED, "\n".join((head, *lines)) + "\n")
+
+
+class Carryover:
+    """What ``save_carryover`` wrote, without its prompts."""
+
+    def __init__(self, path: Path | None = None, rows: Iterable[dict[str, Any]] = ()) -> None:
+        """Use ``load``. Without arguments: no samples."""
+        self._path, self._rows = path, tuple(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @classmethod
+    def load(cls, folder: Path) -> Carryover:
+        """Read the file of a checkpoint directory. Raises ConfigError."""
+        path = folder / CARRIED
+        try:
+            head, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+            if head["format"] != FORMAT:
+                raise ConfigError("checkpoint", str(path), f"has another format than {FORMAT}; start a new run")
+            if len(rows) != head["samples"]:
+                raise ConfigError("checkpoint", str(path), f"has {len(rows)} of {head['samples']} samples")
+        except (OSError, KeyError, TypeError, ValueError) as exc:
+            raise _unreadable(path, exc) from exc
+        return cls(path, rows)
+
+    def scored(self, prompt_of: Callable[[int], Prompt], at_s: float) -> tuple[Scored, ...]:
+        """The samples. ``prompt_of`` gives a group's prompt by its number, ``at_s`` is now. Raises ConfigError."""
+        try:
+            return tuple(sample_of(row, prompt_of(row["group"]), at_s) for row in self._rows)
+        except (KeyError, TypeError, ValueError, OverflowError) as exc:
+            assert self._path is not None
+            raise _unreadable(self._path, exc) from exc
+
+
+def unreadable(field: str, path: Path, error: Exception, way_out: str) -> ConfigError:
+    """The error for a file of samples that cannot be read; ``error`` itself where it is a ConfigError."""
+    if isinstance(error, ConfigError):
+        return error
+    reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+    return ConfigError(field, str(path), f"cannot be read ({one_line(reason)}); {way_out}")
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return unreadable("checkpoint", path, error, "remove its checkpoint to use an older one")
+
+
+def sample_row(scored: Scored, at_s: float) -> dict[str, Any]:
+    """A sample as JSON, its times in seconds before ``at_s``."""
+    trajectory, judgement = scored.trajectory, scored.judgement
+    request = trajectory.request
+    return {
+        "group": request.group,
+        "sample": request.sample,
+        "prompt": request.prompt.id,
+        **_trajectory_row(trajectory, at_s),
+        "reward": scored.reward,
+        "failure": scored.failure,
+        "verified": [t - at_s if t else None for t in (scored.queued_s, scored.started_s, scored.finished_s)],
+        "judgement": judgement.to_json() if judgement else None,
+    }
+
+
+def _trajectory_row(trajectory: Trajectory, at_s: float) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "token_ids": _packed("i", trajectory.token_ids),
+        "logprobs": _packed("f", trajectory.logprobs),
+        "text": trajectory.text,
+        "finish": trajectory.finish,
+        "spans": [[span.version, span.start, span.end] for span in trajectory.spans],
+        "generated": [trajectory.started_s - at_s, trajectory.finished_s - at_s],
+    }
+    if trajectory.failure:
+        row["unscored"] = trajectory.failure
+    if trajectory.used is None and not trajectory.mask and not trajectory.forks:
+        return row
+    return row | {
+        "prompt_ids": _packed("i", trajectory.prompt_ids),
+        "mask": base64.b64encode(trajectory.mask).decode("ascii"),
+        "turns": trajectory.turns,
+        "forks": [_trajectory_row(fork, at_s) for fork in trajectory.forks],
+        "used": astuple(trajectory.used) if trajectory.used else None,
+    }
+
+
+def sample_of(row: dict[str, Any], prompt: Prompt, at_s: float) -> Scored:
+    """The sample that ``sample_row`` turned into JSON. Raises ValueError, KeyError, TypeError, OverflowError."""
+    if row["prompt"] != prompt.id:
+        raise ValueError(f"group {row['group']} was of prompt {row['prompt']!r}, here it is of {prompt.id!r}")
+    trajectory = _trajectory_of(row, Request(row["group"], row["sample"], prompt), at_s)
+    judgement = Judgement.from_json(row["judgement"]) if row["judgement"] else None
+    times = (0.0 if t is None else t + at_s for t in row["verified"])
+    return Scored(trajectory, row["reward"], judgement, row["failure"], *times)
+
+
+def _trajectory_of(row: dict[str, Any], request: Request, at_s: float) -> Trajectory:
+    return Trajectory(
+        request=request,
+        token_ids=_unpacked("i", row["token_ids"]),
+        logprobs=_unpacked("f", row["logprobs"]),
+        text=row["text"],
+        finish=row["finish"],
+        spans=tuple(VersionSpan(*span) for span in row["spans"]),
+        started_s=row["generated"][0] + at_s,
+        finished_s=row["generated"][1] + at_s,
+        prompt_ids=_unpacked("i", row.get("prompt_ids", "")),
+        mask=base64.b64decode(row.get("mask", ""), validate=True),
+        turns=row.get("turns", 1),
+        forks=tuple(_trajectory_of(fork, request, at_s) for fork in row.get("forks", ())),
+        failure=row.get("unscored", ""),
+        used=Used(*row["used"]) if row.get("used") else None,
+    )
+
+
+def _packed(code: Literal["i", "f"], values: Sequence[Any]) -> str:
+    return base64.b64encode(_lowest_first(Packed(code, values).array).tobytes()).decode("ascii")
+
+
+def _unpacked(code: Literal["i", "f"], text: str) -> Packed[Any]:
+    values: array[Any] = array(code)
+    values.frombytes(base64.b64decode(text, validate=True))
+    return Packed(code, _lowest_first(values))
+
+
+def _lowest_first(values: array[Any]) -> array[Any]:
+    """``values`` with its bytes lowest first, as in the file, or back; a copy on a big-endian machine."""
+    if sys.byteorder == "little":
+        return values
+    swapped = array(values.typecode, values)
+    swapped.byteswap()
+    return swapped

@@ -1,0 +1,135 @@
+"""JSON-lines files: a line is written whole or not at all, and a torn last line is left out. Every failed write is a
+RunDirError.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from overlap.atomic import guarded
+
+
+def to_json_types(value: Any) -> Any:
+    """``value`` as JSON types: mappings, lists, strings, finite numbers. NaN and infinities become None."""
+    if isinstance(value, Mapping):
+        return {str(k): to_json_types(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [to_json_types(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return str(value)
+
+
+class JsonLines:
+    """Appends lines to a file, each in one system call. Raises RunDirError.
+
+    The first line makes the file. With ``keep``, lines that could not be written go before the next one.
+    """
+
+    def __init__(self, path: Path, *, keep: bool = False) -> None:
+        self.path, self._keep = path, keep
+        self._late = b""
+        self._fd = -1
+
+    @property
+    def offset(self) -> int:
+        """Bytes in the file: where the next line starts."""
+        return file_size(self.path)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        # A lone surrogate, which a tokenizer or a person may make, has no UTF-8.
+        line = (json.dumps(to_json_types(row), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        data = self._late + line
+        self._late = data if self._keep else b""
+        self._write(data)
+
+    def catch_up(self) -> None:
+        """Write the lines that could not be written before."""
+        if self._late:
+            self._write(self._late)
+
+    def _write(self, data: bytes) -> None:
+        if self._fd < 0:
+            with guarded(self.path):
+                self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        append_whole(self._fd, self.path, data)
+        self._late = b""
+
+    def rewind(self, size: int) -> None:
+        """Cut off what came after the first ``size`` bytes, and forget lines that could not be written."""
+        self._late = b""
+        with guarded(self.path):
+            if self.path.exists() and self.path.stat().st_size > size:
+                os.truncate(self.path, size)
+
+    def close(self) -> None:
+        """Write what could not be written before, and close; safe to call twice."""
+        try:
+            self.catch_up()
+        finally:
+            close_fd, self._fd = self._fd, -1
+            if close_fd >= 0:
+                with guarded(self.path):
+                    os.close(close_fd)
+
+
+def file_size(path: Path) -> int:
+    """Bytes in a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def append_whole(fd: int, path: Path, data: bytes) -> None:
+    """Append all of ``data`` to ``fd`` (opened with O_APPEND), or nothing: a partial write is cut off again."""
+    with guarded(path):
+        size = os.fstat(fd).st_size
+        try:
+            while data:
+                data = data[os.write(fd, data) :]
+        except OSError:
+            with suppress(OSError):  # not a regular file: the first error is the one to report
+                os.ftruncate(fd, size)
+            raise
+
+
+def whole_lines(file: Iterable[bytes], offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file and where each begins, in bytes; a last line without its end, torn by a kill, is left out."""
+    for line in file:
+        if line.endswith(b"\n"):
+            yield offset, line
+        offset += len(line)
+
+
+def parse_json_lines(data: bytes) -> tuple[list[Any], int]:
+    """The rows of the whole lines, and the bytes that these lines take. Raises ValueError."""
+    return [json.loads(line) for _, line in whole_lines(BytesIO(data)) if line.strip()], data.rfind(b"\n") + 1
+
+
+def read_json_lines(path: Path, *, size: int | None = None) -> list[dict[str, Any]]:
+    """Rows of the first ``size`` bytes of a file; none where there is no file. Raises OSError, ValueError."""
+    try:
+        return parse_json_lines(path.read_bytes()[:size])[0]
+    except FileNotFoundError:
+        return []
+
+
+def size_until(path: Path, step: int) -> int:
+    """Bytes of the rows before the first one of a step later than ``step``. Raises RunDirError."""
+    size = 0
+    with guarded(path), suppress(FileNotFoundError), path.open("rb") as file:
+        for offset, line in whole_lines(file):
+            if json.loads(line)["step"] > step:
+                break
+            size = offset + len(line)
+    return size

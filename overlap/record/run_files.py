@@ -1,0 +1,74 @@
+"""The files of a run directory, one row each: every path in a run directory is made from this table.
+
+``docs/training.md`` tells what is in each of them.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from overlap.atomic import is_hidden_name
+
+
+class RunFile(Enum):
+    """A file or folder that a run makes in its directory.
+
+    ``swept``: what a new run removes where an earlier start ended before its first step. ``evidence``: what shows that
+    a run came to a step or ended; a new run refuses such a directory. Both are patterns below the directory, or "".
+    """
+
+    # fmt: off
+    #               name                  swept                            evidence
+    CONFIG       = ("config.yaml",        "",                              "")
+    METRICS      = ("metrics.jsonl",      "metrics.jsonl",                 "metrics.jsonl")
+    EVENTS       = ("events",             "events/events.out.tfevents.*",  "")
+    TRAJECTORIES = ("trajectories.jsonl", "trajectories.jsonl",            "trajectories.jsonl")
+    ROLLOUTS     = ("rollouts.jsonl",     "rollouts.jsonl",                "")
+    NODES        = ("nodes.jsonl",        "nodes.jsonl",                   "")
+    TRACE        = ("trace.json",         "trace.json",                    "")
+    SUMMARY      = ("summary.json",       "",                              "summary.json")
+    PICTURE      = ("picture.png",        "",                              "picture.png")
+    LOG          = ("run.log",            "",                              "")  # a lock: emptied only
+    ENGINES      = ("engines",            "engines",                       "")
+    SOCKET       = ("ctl",                "",                              "")
+    CHECKPOINTS  = ("checkpoints",        "",                              "checkpoints/step-*")
+    POLICY       = ("policy",             "",                              "policy")
+    BEST         = ("policy-best",        "",                              "policy-best")
+    EXPORTED     = ("policy-step-*",      "",                              "policy-step-*")
+    # fmt: on
+
+    def __init__(self, filename: str, swept: str, evidence: str) -> None:
+        self.filename, self.swept, self.evidence = filename, swept, evidence
+
+    def __str__(self) -> str:
+        return self.filename
+
+    def of(self, run: Path) -> Path:
+        """Its path in a run directory."""
+        return run / self.filename
+
+    def shows_a_run(self, run: Path) -> bool:
+        """Whether it is evidence of a run in this directory: a folder, or a file that is not empty."""
+        if not self.evidence:
+            return False
+        if self.evidence == self.filename and os.path.islink(self.of(run)):
+            return True
+        return any(path.is_dir() or path.stat().st_size > 0 for path in run.glob(self.evidence))
+
+
+def exported_policy(run: Path, step: int) -> Path:
+    """Where ``overlap export`` puts the policy of a step."""
+    return run / str(RunFile.EXPORTED).replace("*", f"{step:06d}")
+
+
+def is_run_file(name: str) -> bool:
+    """Whether a run makes a file or folder of this name in its directory, or makes it under this name for a while."""
+    return any(fnmatchcase(name, file.filename) for file in RunFile) or is_partial_run_file(name)
+
+
+def is_partial_run_file(name: str) -> bool:
+    """Whether ``name`` is the hidden name of a file that a run was writing."""
+    return any(is_hidden_name(name, file.filename) for file in RunFile)

@@ -1,0 +1,195 @@
+"""Where the wall time of a step went: arithmetic on spans of time.
+
+A span is ``(start_s, end_s)`` in seconds of ``time.monotonic()``. Nothing here adds up per-sample times: with many
+samples at once only *wall* spans (unions of spans) say where a step's time went.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from overlap.core import Scored
+    from overlap.pipeline import StepResult
+
+Span = tuple[float, float]
+Row = dict[str, float]
+NAN = float("nan")
+
+
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
+    """Disjoint spans, in order, that cover the same time. Spans that end before they begin are left out."""
+    merged: list[Span] = []
+    for start, end in sorted(s for s in spans if s[1] >= s[0]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def union_s(spans: Iterable[Span]) -> float:
+    """Seconds during which at least one of the spans was open."""
+    return sum(end - start for start, end in merge_spans(spans))
+
+
+def clip(spans: Iterable[Span], window: Span) -> list[Span]:
+    """The parts of the spans that lie inside the window."""
+    inside = ((max(start, window[0]), min(end, window[1])) for start, end in spans)
+    return [span for span in inside if span[1] > span[0]]
+
+
+def quantile(values: Iterable[float], q: float) -> float:
+    """Nearest-rank quantile, 0 <= q <= 1; NaN of nothing."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)] if ordered else NAN
+
+
+def mean(values: Iterable[float]) -> float:
+    """Arithmetic mean; NaN of nothing."""
+    listed = list(values)
+    return math.fsum(listed) / len(listed) if listed else NAN
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """Where the wall time of a step went. Undefined ratios (nothing was generated or verified) are NaN."""
+
+    step_s: float
+    """s: length of the step, from the end of the last one, or of its evaluation, to the end of its parity check."""
+    generate_s: float
+    """s: first request started to last token."""
+    reward_s: float
+    """s: union of the times at which at least one sample was being verified."""
+    exposed_reward_s: float
+    """s: last token to last verdict, 0 if the last verdict came first. The reward time that nothing hid."""
+    overlap_efficiency: float
+    """(generate_s + reward_s - wall) / min(generate_s, reward_s), wall = first request to last verdict or token.
+
+    1: the shorter of the two is fully hidden; 0: one after the other; negative: there were also pauses.
+    """
+    generator_idle_share: float
+    """Share of the step, 0 to 1, during which no request ran: 1 - union(engine spans in the step) / step_s."""
+    learner_idle_share: float
+    """Share of the step, 0 to 1, outside the learner's step: 1 - learn span in the step / step_s."""
+    learn_s: float
+    """s: length of the learner's step."""
+    sync_s: float
+    """s: publish to loaded, the engine's pause included."""
+    parity_s: float
+    """s: the check that follows it, of the engine's log-probs against the learner's."""
+    samples_per_s: float
+    """1/s: samples of the step / step_s."""
+    tokens_per_s: float
+    """1/s: response tokens of the step / step_s."""
+    decode_tokens_per_s: float
+    """1/s: response tokens of the step / generate_s. Comparable with a bare engine on the same requests."""
+
+    def row(self) -> Row:
+        """The fields as ``time/...``."""
+        return {f"time/{f.name}": float(getattr(self, f.name)) for f in fields(self)}
+
+
+def step_timing(
+    gen_spans: Sequence[Span],
+    reward_spans: Sequence[Span],
+    learn_span: Span,
+    sync_span: Span,
+    parity_span: Span,
+    step_span: Span,
+    *,
+    samples: int = 0,
+    tokens: int = 0,
+    engine_spans: Sequence[Span] | None = None,
+) -> StepTiming:
+    """Timing of one step from its samples' generation and verification spans.
+
+    ``engine_spans`` is when the engine worked for any step (it defaults to ``gen_spans``): with ``max_staleness`` >= 1
+    the engine is busy with later batches while this one is learned from.
+    """
+    step_s = step_span[1] - step_span[0]
+    generate_s = max(e for _, e in gen_spans) - min(s for s, _ in gen_spans) if gen_spans else 0.0
+    reward_s = union_s(reward_spans)
+    busy_s = union_s(clip(gen_spans if engine_spans is None else engine_spans, step_span))
+    learning_s = union_s(clip([learn_span], step_span))
+    return StepTiming(
+        step_s=step_s,
+        generate_s=generate_s,
+        reward_s=reward_s,
+        exposed_reward_s=_exposed_s(gen_spans, reward_spans),
+        overlap_efficiency=_efficiency(gen_spans, reward_spans, generate_s, reward_s),
+        generator_idle_share=_ratio(step_s - busy_s, step_s),
+        learner_idle_share=_ratio(step_s - learning_s, step_s),
+        learn_s=learn_span[1] - learn_span[0],
+        sync_s=sync_span[1] - sync_span[0],
+        parity_s=parity_span[1] - parity_span[0],
+        samples_per_s=_ratio(samples, step_s),
+        tokens_per_s=_ratio(tokens, step_s),
+        decode_tokens_per_s=_ratio(tokens, generate_s),
+    )
+
+
+def result_timing(result: StepResult, step_span: Span, *, engine_spans: Sequence[Span] | None = None) -> StepTiming:
+    """``step_timing`` of a step's result: all samples of its batch count, those of dropped groups too."""
+    samples = result.batch.all_samples
+    return step_timing(
+        [(s.trajectory.started_s, s.trajectory.finished_s) for s in samples],
+        [(s.started_s, s.finished_s) for s in judged(samples)],
+        result.learn_span,
+        result.sync_span,
+        result.parity_span,
+        step_span,
+        samples=len(samples),
+        tokens=sum(s.trajectory.sampled for s in samples),
+        engine_spans=engine_spans,
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else NAN
+
+
+def _exposed_s(gen: Sequence[Span], reward: Sequence[Span]) -> float:
+    if not gen or not reward:
+        return 0.0
+    return max(0.0, max(e for _, e in reward) - max(e for _, e in gen))
+
+
+def _efficiency(gen: Sequence[Span], reward: Sequence[Span], generate_s: float, reward_s: float) -> float:
+    if not gen or not reward:
+        return NAN
+    wall = max(e for _, e in (*gen, *reward)) - min(s for s, _ in gen)
+    return _ratio(generate_s + reward_s - wall, min(generate_s, reward_s))
+
+
+class StepClock:
+    """Cuts the run into steps without gaps: a step lasts from the end of the previous parity check to its own.
+
+    What happens in between (metrics, a checkpoint) therefore counts as part of a step. An evaluation does not: its end
+    replaces ``began_s``.
+    """
+
+    def __init__(self, began_s: float) -> None:
+        self.began_s = began_s
+
+    def step(self, result: StepResult, engine_spans: Sequence[Span] | None = None) -> StepTiming:
+        """Timing of a step that has just ended; ``engine_spans`` as in ``step_timing``."""
+        step_span = (self.began_s, result.parity_span[1])
+        self.began_s = result.parity_span[1]
+        return result_timing(result, step_span, engine_spans=engine_spans)
+
+
+def run_span(scored: Scored) -> Span:
+    """When a sandbox ran the sample. What another machine judged is finished only when its verdict has come back."""
+    judgement = scored.judgement
+    if judgement is None or not judgement.node:
+        return scored.started_s, scored.finished_s
+    return scored.started_s, min(scored.finished_s, scored.started_s + judgement.run_s)
+
+
+def judged(samples: Iterable[Scored]) -> list[Scored]:
+    """Samples whose verification began and ended; one that failed before it began has no times."""
+    return [s for s in samples if s.started_s and s.finished_s >= s.started_s]

@@ -1,0 +1,97 @@
+"""Where an attempt stands, and what each of its steps leaves on disk: a row of metrics, samples, a checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from overlap.aio import shielded_thread, threaded
+from overlap.clock import now
+from overlap.core import Learner, Scored
+from overlap.evaluation import EvaluationHistory
+from overlap.pipeline import PromptStream, StepResult
+from overlap.prepare import RunInputs
+from overlap.record import (
+    LEARNER,
+    Recorder,
+    RunDir,
+    RunFile,
+    RunState,
+    data_digest,
+    is_complete,
+    path_of,
+    save_carryover,
+    save_state,
+    writing,
+)
+
+
+@dataclass
+class StepLog:
+    """Belongs to the session's loop. ``step``, ``version`` and ``groups`` are where the run stands."""
+
+    inputs: RunInputs
+    run: RunDir
+    recorder: Recorder
+    prompts: PromptStream
+    learner: Learner
+    course: EvaluationHistory
+    seconds: Callable[[], float]
+    """Wall time of the run so far."""
+    step: int
+    version: int
+    groups: int
+    """Groups consumed, those that were dropped included."""
+    data: str = ""
+    """Digest of the prompts, for checkpoints."""
+    replayed: bool = False
+    """The samples are another run's: no engine computed log-probs that could differ from the learner's."""
+
+    async def note(self, result: StepResult, evaluated: Mapping[str, float]) -> None:
+        """Count a step and write its row, with the figures of its evaluation."""
+        batch = result.batch
+        self.groups += len(batch.groups) + len(batch.dropped)
+        self.version = result.report.version if result.report else self.version
+        self.step = batch.step
+        extra = {"rollout/parity_gap": math.nan} if self.replayed and result.report else {}
+        extra |= {f"rollout/prompts_{name}": count for name, count in self.prompts.figures.items()}
+        await self.recorder.step(result, {**evaluated, **extra})
+
+    async def checkpoint(self, carried: tuple[Scored, ...]) -> None:
+        """Write a checkpoint while the loop's other tasks run; ``carried`` are the results that no step has taken. If
+        it cannot be written, training goes on without it. Raises LearnerError.
+        """
+        self.data = self.data or await asyncio.to_thread(data_digest, self.inputs.train)
+        root, best = self.run.checkpoints, self.course.best
+        state = self._state(len(carried))
+        spare = {best["step"]} if best else set()
+        with self.run.failures.tolerate_write_errors(RunFile.CHECKPOINTS):
+            if is_complete(folder := path_of(root, self.step)):  # the learner has not moved since
+                await shielded_thread(save_carryover, folder, carried, now())
+                await shielded_thread(save_state, folder, state)
+            else:
+                made = writing(root, self.step, keep=self.inputs.cfg.run.keep_last, spare=spare)
+                async with threaded(made) as folder:
+                    await shielded_thread(save_carryover, folder, carried, now())
+                    await self.learner.save(folder / LEARNER, kind="state")
+                    await shielded_thread(save_state, folder, state)
+            self.run.failures.recovered(str(RunFile.CHECKPOINTS))
+
+    def _state(self, carried: int) -> RunState:
+        traced, traced_us = self.recorder.traced
+        return RunState(
+            step=self.step,
+            version=self.version,
+            groups=self.groups,
+            **self.run.offsets,
+            trace_offset=traced,
+            trace_end_us=traced_us,
+            config=self.inputs.cfg.to_dict(),
+            data=self.data,
+            seconds=self.seconds(),
+            evaluation=self.course.to_dict(),
+            carried=carried,
+            solved=self.prompts.known,
+        )

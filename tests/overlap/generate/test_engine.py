@@ -1,0 +1,272 @@
+"""The adapter to vLLM's API and the engine's processes, without an engine."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from engine_stub import CFG, poll, wait_until
+
+from overlap.core import Spoken
+from overlap.errors import ConfigError, EngineError
+from overlap.generate import engine as generate_api
+from overlap.generate import start as generate_start
+from overlap.generate.client import EngineClient
+from overlap.generate.engine import AnswerReader, check_shape
+from overlap.generate.service import Sampling
+from overlap.placement import Devices, place
+from overlap.process import shared_memory_names
+
+
+class Shape:
+    def pause(self, *, mode="keep"): ...
+
+
+def test_an_unknown_shape_of_vllm_is_an_error_that_names_the_difference():
+    check_shape(Shape, {"pause": ("mode",)})
+    with pytest.raises(EngineError, match=r"no Shape\.resume"):
+        check_shape(Shape, {"resume": ()})
+    with pytest.raises(EngineError, match=r"Shape\.pause takes no clear_cache"):
+        check_shape(Shape, {"pause": ("mode", "clear_cache")})
+
+
+def test_an_output_without_weight_versions_or_with_an_unknown_end_is_an_error():
+    with pytest.raises(EngineError, match="which weights"):
+        generate_api._spans("r", SimpleNamespace(token_ids=[1], weight_versions=None))
+    with pytest.raises(EngineError, match="'repetition'"):
+        generate_api._finish("r", "repetition")
+
+
+@pytest.mark.parametrize("top_p", [1.0, 0.95])
+def test_the_engine_draws_by_the_law_of_the_request(top_p):
+    asked = []
+
+    class Drawing:
+        def get_tokenizer(self):
+            return SimpleNamespace(decode=lambda ids, **_: "")
+
+        async def generate(self, tokens, params, id, priority):
+            asked.append(params)
+            spans = [SimpleNamespace(version="0", start=0, end=1)]
+            output = SimpleNamespace(token_ids=[7], logprobs=SimpleNamespace(logprobs=[-1.0]), text="")
+            output.finish_reason, output.weight_versions = "stop", spans
+            yield SimpleNamespace(finished=True, outputs=[output])
+
+    vllm = SimpleNamespace(
+        SamplingParams=lambda **params: params,
+        TokensPrompt=lambda **prompt: prompt,
+        RequestOutputKind=SimpleNamespace(FINAL_ONLY="final"),
+    )
+    engine = generate_api.VllmEngine(Drawing(), vllm, spec(), True)
+    asyncio.run(engine.sample((1, 2), "g0s0", Sampling(0.6, 5, (), 0, 1, top_p)))
+    assert (asked[0]["temperature"], asked[0]["top_p"]) == (0.6, top_p)
+
+
+def spec(landing="recompute", *, sleeps=False):
+    parsers = {"tool_parser": "", "reasoning_parser": ""}
+    return SimpleNamespace(backend="ipc" if sleeps else "shm", sleeps=sleeps, landing=landing, **parsers)
+
+
+class Llm:
+    """Says what it was asked to forget."""
+
+    def __init__(self, forgets=True):
+        self.calls, self._forgets = [], forgets
+
+    def get_tokenizer(self):
+        return None
+
+    def __getattr__(self, name):
+        async def call(*args, **kwargs):
+            self.calls.append((name, *args, kwargs) if kwargs else (name, *args) if args else name)
+            return self._forgets
+
+        return call
+
+
+@pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("drain", True), ("keep", False)])
+def test_a_load_forgets_what_old_weights_computed_before_anything_is_sampled(landing, all_of_it):
+    llm = Llm()
+    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
+    asyncio.run(generate_api.VllmEngine(llm, vllm, spec(landing), True).replace_weights({}, 3))
+    assert llm.calls[-1] == ("reset_prefix_cache", {"reset_running_requests": all_of_it})
+    assert llm.calls[0] == "start_weight_update"
+    forgetful = generate_api.VllmEngine(Llm(forgets=False), vllm, spec(landing), True)
+    with pytest.raises(EngineError, match="version 3: vLLM did not forget"):
+        asyncio.run(forgetful.replace_weights({}, 3))
+
+
+@pytest.mark.parametrize(("landing", "all_of_it"), [("recompute", True), ("keep", False)])
+def test_an_engine_sleeps_without_ending_a_request_and_forgets_its_cache_when_that_is_back(landing, all_of_it):
+    llm = Llm()
+    vllm = SimpleNamespace(WeightTransferUpdateRequest=lambda update_info: update_info)
+    engine = generate_api.VllmEngine(llm, vllm, spec(landing, sleeps=True), False)
+
+    async def main():
+        for _ in range(2):
+            await engine.sleep()
+            await engine.wake("weights")
+            await engine.begin_weights()
+            await engine.receive_weights({"names": []})
+            await engine.commit_weights(3)
+            await engine.wake("cache")
+
+    asyncio.run(main())
+    load = ["start_weight_update", ("update_weights", {"names": []}), ("finish_weight_update", "3")]
+    awake = [("wake_up", {"tags": ["kv_cache"]}), ("reset_prefix_cache", {"reset_running_requests": all_of_it})]
+    slept = [("sleep", {"level": level, "mode": "keep"}) for level in (1, 2)]  # its own weights are kept, ours are sent
+    turns = [[one, ("wake_up", {"tags": ["weights"]}), *load, *awake] for one in slept]
+    assert llm.calls == [*turns[0], *turns[1]]
+
+
+def test_a_cache_that_is_not_forgotten_is_an_error():
+    engine = generate_api.VllmEngine(Llm(forgets=False), None, spec(sleeps=True), False)
+    with pytest.raises(EngineError, match="did not forget what its KV cache held"):
+        asyncio.run(engine.wake("cache"))
+
+
+def test_only_kept_responses_need_a_scheduler_of_ours(tmp_path):
+    for landing in ("recompute", "drain", "keep"):
+        cfg = replace(CFG, rollout=replace(CFG.rollout, in_flight=landing))
+        args = generate_start.engine_args(EngineClient(cfg, tmp_path, tmp_path)._spec, 0)
+        assert ("scheduler_cls" in args) == (landing == "keep")
+        assert args["scheduling_policy"] == "priority"
+
+
+def spec_on(tmp_path, count, **rollout):
+    cfg = replace(CFG, rollout=replace(CFG.rollout, **rollout))
+    return EngineClient(cfg, tmp_path, tmp_path, placement=place(cfg, Devices.gpus(count)))._spec
+
+
+def test_an_engine_that_sleeps_on_several_gpus_does_without_the_all_reduce_that_does_not_outlive_a_sleep(tmp_path):
+    cfg = replace(CFG, learn=replace(CFG.learn, ranks=2))
+    shared = replace(cfg, rollout=replace(cfg.rollout, tensor_parallel=2))
+    spec = EngineClient(shared, tmp_path, tmp_path, placement=place(shared, Devices.gpus(2)))._spec
+    args = generate_start.engine_args(spec, 0)
+    assert (args["enable_sleep_mode"], args["disable_custom_all_reduce"]) == (True, True)
+    for alone in (spec_on(tmp_path, 1), spec_on(tmp_path, 3, tensor_parallel=2)):
+        args = generate_start.engine_args(alone, 0)
+        assert "disable_custom_all_reduce" not in args
+        assert args["enable_sleep_mode"] == (alone.backend == "ipc")
+
+
+def test_the_cache_of_a_cpu_holds_all_sequences_and_a_context_that_the_policy_lacks_is_refused(tmp_path):
+    model = SimpleNamespace(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=64)
+    spec = EngineClient(CFG, tmp_path, tmp_path)._spec
+    token = 2 * 2 * 2 * 16 * 2  # keys and values, layers, heads, width, bytes
+    assert generate_start.kv_bytes(spec, model) >= token * 4 * 16
+    assert generate_start.kv_bytes(spec, model) % (token * generate_start.CPU_BLOCK_TOKENS) == 0
+    crowd = [generate_start.kv_bytes(replace(spec, max_sequences=10**9, engines=n), model) for n in (1, 4)]
+    assert 3 < crowd[0] / crowd[1] < 5  # what is free is for all of them
+    model.max_position_embeddings = 16
+    generate_start.kv_bytes(spec, model)
+    model.max_position_embeddings = 15
+    with pytest.raises(ConfigError, match=r"model\.response_tokens=16: the policy has a context of 15 tokens"):
+        generate_start.kv_bytes(spec, model)
+
+
+def test_an_engine_process_ends_with_its_driver_and_names_what_it_shares():
+    token = f"ovl-test-{os.getpid()}"
+    code = (
+        "import overlap.generate.host, signal\n"
+        "from multiprocessing import get_context\n"
+        "from multiprocessing.shared_memory import SharedMemory\n"
+        "memory, lock = SharedMemory(create=True, size=64), get_context('spawn').Lock()\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    driver_code = (
+        "import os, subprocess, sys\n"
+        "env = os.environ | {'OVERLAP_ENGINE': '1', 'OVERLAP_PARENT': str(os.getpid())}\n"
+        f"child = subprocess.Popen([sys.executable, '-uc', {code!r}], env=env, stdout=-1)\n"
+        "print(child.stdout.readline(), child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    env = os.environ | {"OVERLAP_LIFE": token}
+    with subprocess.Popen(
+        [sys.executable, "-c", driver_code], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        pid = int(driver.stdout.readline().split()[-1])
+        child = os.pidfd_open(pid)
+        assert len(shared_memory_names(token)) == 2
+        driver.kill()
+        assert poll(child, 10), "the child outlived its driver"
+        os.close(child)
+    wait_until(lambda: not shared_memory_names(token))  # by the resource tracker, which nobody killed
+
+
+TOOLS = '[{"function":{"name":"f"},"type":"function"}]'
+
+
+class Tokenizer:
+    all_special_ids = (9,)
+
+    def decode(self, ids: Any, skip_special_tokens: bool, clean_up_tokenization_spaces: bool) -> str:
+        assert not skip_special_tokens
+        return " ".join(map(str, ids))
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Stands where vLLM's parsers stand; what it was given."""
+    given: list[Any] = []
+
+    class Parser:
+        def __init__(self, tokenizer: Any, tools: Any) -> None:
+            self.tools = tools
+
+        def parse(self, text: str, request: Any, auto: bool, ids: Any) -> Any:
+            given.append((text, request.tools, auto, list(ids)))
+            if text == "7":
+                raise KeyError("broken")
+            calls = [SimpleNamespace(name="f", arguments='{"a": 1}')] if auto else None
+            return "hm", None if auto else text, calls
+
+    class Manager:
+        @staticmethod
+        def get_parser(**names: Any) -> Any:
+            if names["tool_parser_name"] == "none-such":
+                raise TypeError("which has not been registered")
+            return Parser
+
+    class Asked:
+        def __init__(self, messages: Any, tools: Any = None, tool_choice: Any = None) -> None:
+            self.tools = tools
+
+    protocol = "vllm.entrypoints.openai.chat_completion.protocol"
+    for name, more in (("vllm.parser", {"ParserManager": Manager}), (protocol, {"ChatCompletionRequest": Asked})):
+        parts = name.split(".")
+        for end in range(1, len(parts)):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:end]), ModuleType(parts[end - 1]))
+        module = ModuleType(name)
+        vars(module).update(more)
+        monkeypatch.setitem(sys.modules, name, module)
+    return given
+
+
+def test_without_a_parser_an_answer_is_its_text() -> None:
+    assert AnswerReader(object(), "", "").read("text", (1, 2), "[]") == Spoken("text")
+
+
+def test_a_parser_gets_what_was_sampled_with_its_marks_but_for_the_one_that_ends_it(vllm) -> None:
+    spoken = AnswerReader(Tokenizer(), "hermes", "").read("text", (1, 2, 9), TOOLS)
+    assert spoken == Spoken("", "hm", (("f", '{"a": 1}'),))
+    ((text, tools, auto, ids),) = vllm
+    assert (text, auto, ids) == ("1 2", True, [1, 2])
+    assert tools[0]["function"]["name"] == "f"
+    assert AnswerReader(Tokenizer(), "", "qwen3").read("text", (1, 2), "[]") == Spoken("1 2", "hm")
+
+
+def test_what_a_parser_cannot_read_is_text_and_said_to_be(vllm) -> None:
+    assert AnswerReader(Tokenizer(), "hermes", "").read("seven", (7,), TOOLS) == Spoken("seven", failed=True)
+
+
+def test_a_parser_that_is_not_there_is_told_by_its_field(vllm) -> None:
+    with pytest.raises(
+        ConfigError, match=r"episode.tool_parser='none-such': which has not been registered; use a parser"
+    ):
+        AnswerReader(Tokenizer(), "none-such", "")

@@ -1,0 +1,127 @@
+"""Each writer of metrics gets every row; one that fails is reported, and the run goes on."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from overlap.record import rundir
+from overlap.record.checkpoint import RunState
+from overlap.record.json_lines import read_json_lines
+from overlap.record.metrics_writers import METRICS_WRITERS
+from overlap.record.rundir import RunDir
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    made = RunDir.create(str(tmp_path / "run"), {})
+    yield made
+    made.close()
+
+
+def test_rows_are_on_disk_after_each_step_and_numbers_that_are_none_become_null(run):
+    run.step({"step": 1, "reward/mean": 0.25, "time/overlap_efficiency": math.nan})
+    run.step({"step": 2, "reward/mean": math.inf})
+    assert read_json_lines(run.metrics) == [
+        {"step": 1, "reward/mean": 0.25, "time/overlap_efficiency": None},
+        {"step": 2, "reward/mean": None},
+    ]
+
+
+def test_tensorboard_reads_the_same_rows(run):
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    run.step({"step": 1, "reward/mean": 0.25, "learn/loss": math.nan})
+    run.step({"step": 2, "reward/mean": 0.5})
+    (file,) = run.events.iterdir()
+    events = [Event.FromString(raw) for raw in RawEventFileLoader(str(file)).Load()]
+    assert events[0].file_version == "brain.Event:2"
+    assert [(e.step, [(v.tag, v.simple_value) for v in e.summary.value]) for e in events[1:]] == [
+        (1, [("reward/mean", 0.25)]),
+        (2, [("reward/mean", 0.5)]),
+    ]
+
+
+def test_tensorboard_forgets_what_came_after_the_checkpoint(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for step in (1, 2, 3):
+        run.step({"step": step, "reward/mean": 0.1 * step})
+    run.rewind(RunState(2, 2))
+    run.step({"step": 3, "reward/mean": 0.9})
+    run.close()
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 2, 3]
+    read = EventAccumulator(str(run.events)).Reload()
+    assert [(e.step, round(e.value, 2)) for e in read.Scalars("reward/mean")] == [(1, 0.1), (2, 0.2), (3, 0.9)]
+
+
+def test_rows_that_could_not_be_written_are_written_when_there_is_room_again(run, monkeypatch):
+    told: list[str] = []
+    run.failures.report_to(told.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        run.step({"step": 1})
+        run.step({"step": 2})
+    run.step({"step": 3})
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1, 2, 3]
+    assert not any("metrics" in line for line in run.failures)
+    assert "metrics.jsonl is written again, and nothing of it is missing" in told
+
+
+def test_rows_are_caught_up_with_at_the_end(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        run.step({"step": 1})
+    run.finish({"exit": "finished"})
+    assert [row["step"] for row in read_json_lines(run.metrics)] == [1]
+
+
+class Remote:
+    """A writer that somebody adds: a service that fails at its second row."""
+
+    name = "metrics.example.com"
+
+    def __init__(self, run: Path) -> None:
+        self.rows: list[Mapping[str, Any]] = []
+        self.calls: list[object] = []
+
+    def write(self, row: Mapping[str, Any]) -> bool:
+        self.rows.append(row)
+        if row["step"] == 2:
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        return False
+
+    def flush(self) -> bool:
+        return False
+
+    def rewind(self, step: int) -> None:
+        self.calls.append(step)
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_a_further_writer_of_metrics_is_added_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Remote] = []
+
+    def remote(run: Path) -> Remote:
+        made.append(Remote(run))
+        return made[-1]
+
+    monkeypatch.setattr(rundir, "METRICS_WRITERS", (*METRICS_WRITERS, remote))
+    run = RunDir.create(str(tmp_path / "run"), {})
+    for step in (1, 2, 3):
+        run.step({"step": step, "reward/mean": 0.5})
+    run.rewind(RunState(1, 1))
+    run.close()
+    (writer,) = made
+    assert [row["step"] for row in writer.rows] == [1, 2, 3]
+    assert writer.calls == [1, "close"]
+    assert list(run.failures) == ["metrics.example.com (Connection reset by peer; 1 time from step 2 on)"]

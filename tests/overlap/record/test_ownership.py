@@ -1,0 +1,225 @@
+"""Where a run may write: nothing of anybody's is touched, and the same command may be given again."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from overlap.config.fields import Config
+from overlap.errors import ConfigError
+from overlap.record import ownership
+from overlap.record.ownership import check_out, check_run_dir_free, read_history, resolve, write_config
+from overlap.record.rundir import RunDir
+from overlap.run.parts import engine_log
+
+CFG = Config().to_dict()
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """All that lies in a folder, with its contents."""
+    return {str(p): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+def refused(template: str, match: str) -> None:
+    with pytest.raises(ConfigError, match=match) as caught:
+        RunDir.create(template, CFG)
+    assert caught.value.exit_code == 2
+    assert caught.value.field == "run.dir"
+
+
+@pytest.mark.parametrize("template", ["", "  ", "\t"])
+def test_a_name_that_is_none_is_refused_with_an_example(template, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(template, "names no directory; write for instance run.dir=runs/first")
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "~nobody-has-this-name/run", "x" * 300, "half-\udcff", "runs/{date}"])
+def test_a_name_that_no_directory_can_have_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(name, "run.dir=")
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "files", [["notes.txt"], ["config.yaml"], ["run.log"], ["policy.txt", "metrics.jsonl"], [".git"]]
+)
+def test_a_directory_with_files_of_the_users_is_refused_and_left_as_it_is(tmp_path, files):
+    for name in files:
+        (tmp_path / name).write_text("mine\n")
+    before = tree(tmp_path)
+    refused(str(tmp_path), "holds")
+    assert tree(tmp_path) == before
+
+
+def test_a_directory_with_folders_of_the_users_is_refused(tmp_path):
+    (tmp_path / "policy").mkdir()
+    refused(str(tmp_path), "already holds a run")
+    (tmp_path / "policy").rename(tmp_path / "events")
+    refused(str(tmp_path), "holds files that are no run's")
+
+
+def test_a_link_is_refused_also_one_that_leads_nowhere(tmp_path):
+    (tmp_path / "real").mkdir()
+    for name, target in (("link", "real"), ("dangling", "none")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        refused(f"{tmp_path / name}/", "is a link")
+    assert list((tmp_path / "real").iterdir()) == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_link_on_the_way_is_none_of_our_business(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    RunDir.create(str(tmp_path / "runs" / "first"), CFG).close()
+    assert (tmp_path / "disk" / "first" / "config.yaml").is_file()
+
+
+def test_a_file_in_the_way_is_named_and_left(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for path in ("file", "file/run", "file/deep/run"):
+        refused(str(tmp_path / path), "run.dir")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_is_the_callers_fault():
+    refused("/proc/no-such-place/run", "run.dir")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_parent_that_may_not_be_written_is_named_before_anything_is_made(tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    refused(str(tmp_path / "locked" / "a" / "b"), "locked cannot be written")
+
+
+def test_a_place_that_may_not_be_looked_at_is_the_callers_fault(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(ConfigError, match=r"run.dir='x': cannot be read .* name another directory"):
+        check_run_dir_free(tmp_path / "x", "x")
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "ünïcode-名前", "trailing/"])
+def test_any_name_that_a_directory_can_have_will_do(tmp_path, name, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = RunDir.create(name, CFG)
+    made.close()
+    assert made.path == tmp_path / name.rstrip("/")
+    assert read_history(made.path)[0]["step"] == 0
+
+
+def test_home_is_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve("~/runs/a") == tmp_path / "runs" / "a"
+
+
+def test_an_empty_directory_is_taken(tmp_path):
+    RunDir.create(str(tmp_path), CFG).close()
+    assert (tmp_path / "config.yaml").is_file()
+
+
+def test_a_failed_start_leaves_its_directory_free_for_the_same_command(tmp_path):
+    for _ in range(3):
+        made = RunDir.create(str(tmp_path / "run"), CFG)
+        made.log.write_text("the engine did not start")
+        engine_log(made.log, 1, alone=False).write_text("nor did this one")
+        made.close()
+    assert len(read_history(made.path)) == 1
+    RunDir.create(str(tmp_path / "run"), CFG).close()
+    assert (made.log.read_text(), (made.path / "engines").exists()) == ("", False)
+
+
+def test_a_start_that_was_killed_at_any_moment_leaves_its_directory_free(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.log").touch()  # killed before its configuration was there
+    check_run_dir_free(run, "run")
+    (run / ".config.yaml.123-1.partial").touch()
+    RunDir.create(str(run), CFG).close()
+    assert sorted(os.listdir(run)) == ["config.yaml", "run.log"]
+
+
+def test_a_run_of_another_process_keeps_others_out_until_it_ends(tmp_path):
+    code = f"""
+import sys
+from overlap.record.rundir import RunDir
+from overlap.run.parts import engine_log
+RunDir.create({str(tmp_path / "run")!r}, {{}})
+print("taken", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "taken\n"
+        refused(str(tmp_path / "run"), "another run is writing there")
+        other.stdin.close()
+        other.wait(60)
+    RunDir.create(str(tmp_path / "run"), CFG).close()
+
+
+def test_a_glance_at_the_lock_keeps_no_run_out(tmp_path, monkeypatch):
+    (tmp_path / "run.log").touch()
+    glance = os.open(tmp_path / "run.log", os.O_RDONLY)
+    fcntl.flock(glance, fcntl.LOCK_SH)  # as ``has_owner`` for a moment
+    monkeypatch.setattr(ownership.time, "sleep", lambda seconds: os.close(glance))
+    lock = ownership.take_lock(tmp_path, "run")
+    assert ownership.has_owner(tmp_path)
+    os.close(lock)
+    assert not ownership.has_owner(tmp_path)
+
+
+def test_the_socket_of_a_start_that_was_killed_occupies_no_directory(tmp_path):
+    RunDir.create(str(tmp_path / "run"), CFG).close()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "run" / "ctl"))
+    check_run_dir_free(tmp_path / "run", "run")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "ctl").touch()
+    refused(str(tmp_path / "mine"), r"holds files that are no run's \(ctl\)")
+
+
+def test_the_history_is_kept_beside_the_configuration(tmp_path):
+    write_config(tmp_path, CFG, [{"step": 0}])
+    assert read_history(tmp_path) == [{"step": 0}]
+    (tmp_path / "config.yaml").write_text("run: {steps: 3}\n")
+    assert read_history(tmp_path) == []
+    (tmp_path / "config.yaml").write_text("run: [\n")
+    with pytest.raises(ConfigError, match=r"its config\.yaml cannot be read"):
+        read_history(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["folder", "text", "link", "nowhere"])
+def test_a_command_does_not_write_over_what_is_there(tmp_path, kind):
+    out = tmp_path / ("none/out" if kind == "nowhere" else "out")
+    if kind == "folder":
+        out.mkdir()
+    if kind == "text":
+        out.write_text("my notes\n")
+    if kind == "link":
+        out.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"--out="):
+        check_out(out)
+
+
+def test_what_the_same_command_wrote_before_may_be_written_over(tmp_path):
+    out = tmp_path / "split.jsonl"
+    check_out(out)
+    out.touch()
+    check_out(out)
+    out.write_text('{"id": "a", "passes": 3, "split": "train"}\n')
+    check_out(out, ours='"split": ')
+    with pytest.raises(ConfigError, match="exists already"):
+        check_out(out)

@@ -1,0 +1,95 @@
+"""Every file that a run makes is in the table from which its paths come."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from places import ROOT
+from sessions import Stage, play
+
+from overlap.record import RunDir
+from overlap.record.ownership import holds_run
+from overlap.record.run_files import RunFile, exported_policy, is_run_file
+
+EVERYTHING = ("run.keep_rollouts=true", "run.save_every=1", "run.eval_samples=2", "run.eval_every=2")
+
+
+def foreign(run: Path) -> list[str]:
+    return sorted(path.name for path in run.iterdir() if not is_run_file(path.name))
+
+
+def test_a_run_makes_no_file_that_is_not_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Stage(tmp_path, monkeypatch, *EVERYTHING).session()
+    play(session)
+    made = {path.name for path in session.run.path.iterdir()}
+    assert {"config.yaml", "metrics.jsonl", "events", "rollouts.jsonl", "checkpoints", "policy", "picture.png"} <= made
+    assert foreign(session.run.path) == []
+
+
+def test_a_file_that_is_not_in_the_table_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(run: RunDir, row: object) -> None:
+        (run.path / "notes.jsonl").touch()
+
+    monkeypatch.setattr(RunDir, "step", step)
+    session = Stage(tmp_path, monkeypatch, "run.steps=1").session()
+    play(session)
+    assert foreign(session.run.path) == ["notes.jsonl"]
+
+
+def test_every_path_of_a_run_directory_is_made_from_the_table(tmp_path: Path) -> None:
+    with_paths = RunDir.create(str(tmp_path / "run"), {})
+    with_paths.close()
+    paths = {value for value in vars(with_paths).values() if isinstance(value, Path)} - {with_paths.path}
+    assert paths <= {file.of(with_paths.path) for file in RunFile}
+
+
+def test_no_other_module_spells_the_name_of_a_file_of_a_run() -> None:
+    """Of two spellings, one would be forgotten."""
+    names = {file.filename for file in RunFile if "." in file.filename or "-" in file.filename}
+    spelled = []
+    for folder in ("overlap/record", "overlap/replay", "overlap/run", "overlap/commands"):
+        for path in (ROOT / folder).glob("*.py"):
+            if path.name == "run_files.py":
+                continue
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if (
+                    isinstance(node, ast.BinOp)
+                    and isinstance(node.op, ast.Div)
+                    and isinstance(node.right, ast.Constant)
+                ):
+                    spelled += [f"{path}:{node.lineno}"] if node.right.value in names else []
+    assert [where for where in spelled if "commands/rollout" not in where] == []  # its log lies in a scratch directory
+
+
+def test_the_documentation_names_every_file() -> None:
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    assert [file.filename for file in RunFile if f"`{file.filename.replace('*', 'N')}" not in text] == []
+
+
+@pytest.mark.parametrize("file", [file for file in RunFile if file.swept])
+def test_what_a_failed_start_left_is_swept(tmp_path: Path, file: RunFile) -> None:
+    RunDir.create(str(tmp_path), {}).close()
+    left = tmp_path / file.swept.replace("*", "1")
+    left.parent.mkdir(exist_ok=True)
+    left.touch()
+    RunDir.create(str(tmp_path), {}).close()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("file", [file for file in RunFile if file.evidence])
+def test_what_is_evidence_of_a_run_keeps_others_out(tmp_path: Path, file: RunFile) -> None:
+    path = tmp_path / file.evidence.replace("*", "000003")
+    path.parent.mkdir(exist_ok=True)
+    assert not holds_run(tmp_path)
+    if "." in file.filename:
+        path.write_text("something\n")
+    else:
+        path.mkdir()
+    assert holds_run(tmp_path)
+
+
+def test_an_exported_policy_is_in_the_table(tmp_path: Path) -> None:
+    assert is_run_file(exported_policy(tmp_path, 7).name)
+    assert not is_run_file("notes.txt")

@@ -1,0 +1,58 @@
+"""Samples on their way are counted, and generator and verifier behave as if nobody counted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from overlap.core import Prompt, Request, Scored, Trajectory
+from overlap.record.traffic import BusyClock, Traffic
+
+
+def test_the_busy_clock_says_when_anything_was_open_and_cuts_what_still_is():
+    clock = BusyClock()
+    for at, change in ((1, clock.enter), (2, clock.enter), (3, clock.leave), (5, clock.leave), (7, clock.enter)):
+        change(at)
+    assert clock.pop_spans(8) == [(1, 5), (7, 8)]
+    clock.leave(9)
+    assert clock.pop_spans(10) == [(8, 9)]
+    assert clock.pop_spans(11) == []
+
+
+class _Inner:
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    async def generate(self, request: Request) -> Trajectory:
+        await self.gate.wait()
+        return Trajectory(request, (7,) * 4, (-0.1,) * 4, "x", "stop", (), 0.0, 1.0)
+
+    async def score(self, trajectory: Trajectory) -> Scored:
+        raise RuntimeError("verifier failed")
+
+    def pids(self) -> tuple[int, ...]:
+        return (1, 2)
+
+
+async def _watched() -> None:
+    inner: Any = _Inner()
+    seen: list[str] = []
+    traffic = Traffic(lambda t: seen.append(str(t)))
+    generator: Any = traffic.generator(inner)
+    tasks = [asyncio.create_task(generator.generate(Request(0, k, Prompt("p", (1, 2))))) for k in range(2)]
+    await asyncio.sleep(0)
+    assert (traffic.generating, generator.pids()) == (2, (1, 2))
+    inner.gate.set()
+    trajectories = await asyncio.gather(*tasks)
+    assert (traffic.generating, traffic.generated, traffic.tokens) == (0, 2, 8)
+    assert len(traffic.pop_engine_spans()) == 1
+    with pytest.raises(RuntimeError, match="verifier failed"):
+        await traffic.verifier(inner).score(trajectories[0])
+    assert (traffic.verifying, traffic.verified) == (0, 0)
+    assert seen == ["1 generating, 0 verifying", "0 generating, 0 verifying"]
+
+
+def test_counting_what_passes_and_let_everything_else_through():
+    asyncio.run(asyncio.wait_for(_watched(), 20))

@@ -1,0 +1,98 @@
+"""A language is complete with its entry in the table: nothing else in the repository lists languages by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from package_files import NEW, write_package
+from places import ROOT
+from toolchains import need
+
+from sandbox import Verdict
+from sandbox.cli import main
+from sandbox.compare import modes
+from sandbox.core import Convention, Isolation, Kind
+from sandbox.jail import Jail
+from sandbox.judging import referee
+from sandbox.languages import LANGUAGES, by_package_code, by_suffix, find_language
+from sandbox.languages.language import Samples
+from sandbox.verify import runner
+
+DOCS = ROOT / "docs" / "sandbox"
+
+
+def test_a_language_that_is_only_an_entry_of_the_table_is_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need("c")
+    names = {"name": "fake", "title": "Fake", "suffixes": (".fake",), "aliases": (), "package_code": ""}
+    monkeypatch.setitem(LANGUAGES, "fake", dataclasses.replace(LANGUAGES["c"], **names))
+    program = '#include <stdio.h>\nint main(void) { int a, b; scanf("%d%d", &a, &b); printf("%d", a + b); }'
+    files = {
+        "problem.yaml": NEW + "languages: [fake]\nlimits: {time_limit: 1}\n",
+        "submissions/submissions.yaml": "accepted/named.x: {language: fake}",
+        "submissions/accepted/a.fake": program,
+        "submissions/accepted/named.x": program,
+    }
+    package = write_package(tmp_path, files)
+    assert main(["verify", str(package)]) == 0, capsys.readouterr()
+    assert "2 submissions judged" in capsys.readouterr().out
+    argv = ["judge", str(package), str(package / "submissions/accepted/a.fake"), "--language", "fake"]
+    assert main(argv) == 0, capsys.readouterr()
+
+
+def test_an_entry_without_all_its_samples_cannot_be_made() -> None:
+    python = find_language("python")
+    bare = dataclasses.replace(python.samples, asked={"function": python.samples.asked["function"]})
+    with pytest.raises(ValueError, match=r"language 'python': give a sample for each .* \['assert', 'function'\]"):
+        dataclasses.replace(python, samples=bare)
+    with pytest.raises(TypeError, match="missing"):
+        Samples(adds="", fails="", hoards="", spins="", broken="")  # type: ignore[call-arg]
+    assert all(dataclasses.asdict(language.samples)["adds"] for language in LANGUAGES.values())
+
+
+def test_no_name_suffix_or_package_code_means_two_languages() -> None:
+    table = LANGUAGES.values()
+    for names in (
+        [name for language in table for name in (language.name, *language.aliases)],
+        [suffix for language in table for suffix in language.suffixes],
+        [language.package_code for language in table],
+    ):
+        assert sorted(set(names)) == sorted(names)
+    for language in table:
+        assert all(find_language(name.upper()) is language for name in language.aliases)
+        assert all(by_suffix(suffix) is language for suffix in language.suffixes)
+        assert by_package_code(language.package_code) is language
+
+
+def test_readme_and_documents_list_every_language_and_its_kinds() -> None:
+    titles = [language.title for language in LANGUAGES.values()]
+    assert f"| languages | {', '.join(titles)} |" in (ROOT / "sandbox" / "README.md").read_text("utf-8")
+    rows = [
+        f"| {language.title} | `{language.name}` | {' '.join(f'`{suffix}`' for suffix in language.suffixes)} | "
+        f"{', '.join(language.kinds)} | `{language.package_code}` |"
+        for language in LANGUAGES.values()
+    ]
+    page = (DOCS / "languages.md").read_text("utf-8").splitlines()
+    assert [line for line in page if line.startswith("| ") and line.count("|") == 6][1:] == rows
+
+
+def test_every_choice_has_its_place_in_each_table_that_is_looked_up_by_it() -> None:
+    assert set(runner.VERDICT_CODES) == set(Verdict)
+    for table in (referee.EXITS, referee.ARGUMENTS):
+        assert set(table) == set(get_args(Convention))
+    kinds = {kind for language in LANGUAGES.values() for kind in language.kinds} | {"interactive"}
+    assert kinds == set(get_args(Kind))
+    page = (DOCS / "overview.md").read_text("utf-8")
+    for name in (*Verdict, *get_args(Kind), *get_args(Convention), *modes.MODES, modes.CHECKER):
+        assert f"`{name}`" in page, name
+
+
+@pytest.mark.parametrize("tier", [tier for tier in get_args(Isolation) if tier not in ("A", "B")])
+def test_a_jail_names_the_tier_that_it_has(tier: Isolation) -> None:
+    with Jail(tier) as jail:
+        assert jail.tier in get_args(Isolation)
+        assert (jail.tier == "C") is (tier == "C")
