@@ -60,7 +60,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
                 changes.append(where)
     assert without == []
     actors = ("overlap/cluster/ray_hosts.py", "overlap/cluster/ray_members.py")
-    ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", LOADING)
+    ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", "overlap/learner/zero/", LOADING)
     own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
     told = "overlap/cluster/ray_cluster.py"  # Ray reads the driver's own, and no child of ours is told
     assert [where for where in changes if not where.startswith((*own, told))] == []  # processes of their own

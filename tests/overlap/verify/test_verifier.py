@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 import subprocess
 import time
 from dataclasses import replace
@@ -17,7 +16,6 @@ from verifying import Judged, StandIn, Worked, config, gone, judgement, opened, 
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
-from overlap.verify.guarded_pool import ClusterFigures, job_limit_s
 from overlap.verify.verifier import SandboxVerifier
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
@@ -29,7 +27,6 @@ from sandbox.errors import (
     ToolchainMissing,
     WorkerDied,
 )
-from sandbox.pool import longest_s
 
 # What programs did.
 
@@ -134,28 +131,6 @@ def test_a_pool_that_does_not_open_is_tried_again() -> None:
         assert (pool.opened, pool.closed) == (2, 1)
 
     asyncio.run(run())
-
-
-def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.verify.guarded_pool.job_limit_s", lambda problem: 0.05)
-    hung = subprocess.Popen(["sleep", "600"])
-
-    async def answer(program: Program) -> Judgement:
-        if hung.poll() is None:
-            await asyncio.to_thread(hung.wait)
-            raise WorkerDied("the supervisor died")
-        return judgement()
-
-    async def run() -> None:
-        pool = StandIn(answer)
-        pool.children = (hung.pid,)
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
-        scored = await asyncio.gather(*(verifier.score(trajectory("x", k)) for k in range(3)))
-        assert [s.reward for s in scored] == [1.0] * 3
-        await verifier.close()
-
-    asyncio.run(run())
-    assert hung.returncode == -signal.SIGKILL
 
 
 def test_cancelling_a_sample_cancels_its_job_and_leaves_the_others() -> None:
@@ -316,12 +291,6 @@ def test_a_pool_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -
     stuck.wait()
 
 
-def test_a_job_is_waited_for_as_long_as_the_sandbox_itself_waits() -> None:
-    plain = Problem("p", "stdio", (Case("", "1"),))
-    many = replace(plain, compare="checker", checker=Program("1"), convention="kattis", passes=7)
-    assert all(job_limit_s(problem) > longest_s(problem) for problem in (plain, many))
-
-
 # A problem whose checker fails.
 
 
@@ -389,27 +358,3 @@ def test_checkers_that_all_fail_stop_the_run() -> None:
 
     with pytest.raises(VerifierError, match=r"20 of the last 20 .*CheckerError"):
         score(Many(), *(trajectory(str(k)) for k in range(20)), answer=says(CheckerError("broken")))
-
-
-# A pool of several nodes.
-
-
-class OverNodes(StandIn):
-    """A pool over nodes that judge twelve programs at once."""
-
-    concurrency = 12
-
-    def take_nodes(self) -> ClusterFigures:
-        return ClusterFigures(1.0, ())
-
-
-@pytest.mark.parametrize(("pool", "expected"), [(StandIn, (1, None)), (OverNodes, (12, ClusterFigures(1.0, ())))])
-def test_a_pool_over_nodes_says_how_much_it_judges_at_once_and_what_its_nodes_did(pool: Any, expected: Any) -> None:
-    async def run() -> None:
-        verifier = SandboxVerifier(config(workers=1), Judged(), pool=lambda: pool(says(Verdict.AC)))
-        assert (verifier.concurrency, verifier.take_nodes()) == (1, None)  # it has not begun
-        await verifier.score(trajectory("x"))
-        assert (verifier.concurrency, verifier.take_nodes()) == expected
-        await verifier.close()
-
-    asyncio.run(run())
