@@ -162,3 +162,14 @@ def first_error(error: BaseException) -> BaseException:
 def error_reason(error: BaseException, limit: int = 200) -> str:
     """Why it failed, in one line: what the operating system says, or else the text of the error."""
     return getattr(error, "strerror", None) or one_line(error, limit)
+
+
+@contextmanager
+def naming_stage(stage: str, sample: str) -> Iterator[None]:
+    """Raise an error inside as a StageError that says where it happened; a StageError stays as it is."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        raise StageError(stage, sample, error) from error

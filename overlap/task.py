@@ -12,11 +12,7 @@ A task needs two methods. This one teaches brevity; its reward needs no sandbox,
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import inspect
-import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -24,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from overlap import core
-from overlap.config import section_from
+from overlap.config import import_named, section_from
 from overlap.core import LeftOut, Probe, Prompt
-from overlap.errors import ConfigError, OverlapError, one_line
+from overlap.errors import ConfigError, one_line
 
 if TYPE_CHECKING:
     from overlap.config import Config
@@ -140,7 +136,7 @@ def load_task(path: str, cfg: Config | None = None) -> core.Task:
 
     Modules are also looked for in the working directory. Raises ConfigError for ``data.task``.
     """
-    found = _find(path)
+    found = import_named("data.task", path, kind="class", example="recipes.code_rl.task:CodeTask")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise _bad(path, f"cannot be made: its method {missing[0]} is abstract; define it")
     if isinstance(found, type) and hasattr(found, "from_config"):
@@ -213,26 +209,6 @@ def _check_signature(rollout: Any, name: str) -> None:
     if not any(map(inspect.iscoroutinefunction, (rollout, function, getattr(rollout, "__call__", None)))):  # noqa: B004
         what = "yields" if inspect.isasyncgenfunction(function) else "is not async"
         raise ConfigError("data.task", name, f"it {what}: {wanted}")
-
-
-def _find(path: str) -> Any:
-    name, _, attribute = path.partition(":")
-    if not name or not attribute:
-        raise _bad(path, 'must be "module:Class", for instance recipes.code_rl.task:CodeTask')
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        module = importlib.import_module(name)
-    except OverlapError:
-        raise
-    except Exception as error:  # whatever the user's module raises
-        raise _bad(path, f"importing {name} raised {type(error).__name__}: {error}") from error
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        near = difflib.get_close_matches(attribute, [k for k, v in vars(module).items() if isinstance(v, type)], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise _bad(path, f"module {name} has no class {attribute}{hint}")
-    return found
 
 
 def _bad(path: str, way_out: str) -> ConfigError:

@@ -22,7 +22,7 @@ from overlap.cluster.nodes import GRACE_S, ORPHAN_S, HeadLost, NodeLost, NodeRef
 from overlap.cluster.pieces import PIECE_BYTES, Pieces
 from overlap.config import Config
 from overlap.errors import ClusterLost
-from overlap.placement import EngineSeat, NodeDevices, moved
+from overlap.placement import EngineSeat, NodeDevices, moved_seat
 from overlap.process import ChildProcesses, Peer
 
 LOOK_S = 1.0
@@ -138,7 +138,7 @@ class Berths:
         return name not in others and name not in self._homes.values() and not (seat.devices and name in self.ranks)
 
     def _seat_on(self, node: NodeDevices, seat: EngineSeat) -> EngineSeat | None:
-        found = None if node.here else moved(self._cfg, seat, node)
+        found = None if node.here else moved_seat(self._cfg, seat, node)
         return found if found is not None and self._fits(found, node) else None
 
 

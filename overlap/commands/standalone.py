@@ -9,7 +9,7 @@ from pathlib import Path
 
 from overlap.config import Config
 from overlap.core import Generator, Verifier
-from overlap.placement import Asked, MemoryPlan, Placement, memory_line, place_here, read_shape
+from overlap.placement import MemoryPlan, Placement, PlannedRun, memory_line, place_here, read_shape
 from overlap.prepare import RunInputs, RunPlacement, episode_lines, left_out_lines, prepare, seat, seats_lines
 from overlap.process import Reaper, handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Console, quiet
@@ -57,9 +57,9 @@ def check_engines(inputs: RunInputs) -> list[tuple[str, str]]:
     return [*seats_lines(asked, placed.seating(inputs.cfg)), *placed.lines(), ("memory", memory_line(memory))]
 
 
-def place_engines(inputs: RunInputs) -> tuple[RunPlacement, Asked, MemoryPlan]:
+def place_engines(inputs: RunInputs) -> tuple[RunPlacement, PlannedRun, MemoryPlan]:
     """Seats for a run's engines without a learner, and what they need. Raises ConfigError where they cannot fit."""
-    asked, placed = Asked(inputs.cfg, read_shape(inputs.policy)), seat(inputs.cfg, learner=False)
+    asked, placed = PlannedRun(inputs.cfg, read_shape(inputs.policy)), seat(inputs.cfg, learner=False)
     return placed, asked, placed.check(asked)
 
 

@@ -6,7 +6,8 @@ What for: one frozen :class:`Config`, checked where it is made. Knows nothing of
 from overlap.config.docs import field_lines
 from overlap.config.earlier import Change, changes
 from overlap.config.fields import ClusterConfig, Config, DataConfig, ModelConfig, RunConfig, VerifyConfig
-from overlap.config.learn import CriticConfig, LearnConfig
+from overlap.config.import_path import import_function, import_named, refuse_result
+from overlap.config.learn import CriticConfig, LearnConfig, Truncated
 from overlap.config.load import HISTORY, config_from_dict, last_override, load_config, section_from, without_override
 from overlap.config.rollout import EpisodeConfig, RolloutConfig, check_sharing
 from overlap.config.rules import at_least
@@ -23,14 +24,18 @@ __all__ = [
     "ModelConfig",
     "RolloutConfig",
     "RunConfig",
+    "Truncated",
     "VerifyConfig",
     "at_least",
     "changes",
     "check_sharing",
     "config_from_dict",
     "field_lines",
+    "import_function",
+    "import_named",
     "last_override",
     "load_config",
+    "refuse_result",
     "section_from",
     "without_override",
 ]

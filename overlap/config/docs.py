@@ -9,11 +9,11 @@ import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from overlap.config.earlier import RETIRED, refuse_retired
 from overlap.config.fields import Config
-from overlap.config.rules import MAY_CHANGE, defaults
+from overlap.config.rules import MAY_CHANGE, choices, defaults
 from overlap.errors import ConfigError
 
 _WIDTH = 116
@@ -81,7 +81,8 @@ def _field(full: str, section: type, name: str) -> Iterator[str]:
 
 def _choices(section: type, name: str) -> tuple[Any, ...]:
     hint = get_type_hints(section)[name]
-    return get_args(hint) if get_origin(hint) is Literal else ()
+    found = choices(hint)
+    return (*found, "module:function") if found and str in get_args(hint) else found
 
 
 def _value(default: Any) -> str:

@@ -36,6 +36,7 @@ RETIRED = {
     "learn.normalize_std": Retired(True, "learn.normalize_advantages", used_with=("learn.advantage", ("group",))),
     "learn.is_cap": Retired(2.0, "learn.correction_bound", used_with=("learn.correction", _RATIOS)),
     "learn.tv_bound": Retired(0.2, "learn.correction_bound", used_with=("learn.correction", ("dppo",))),
+    "learn.surrogate": Retired("ppo", "learn.loss"),
     "learn.sequence_ranks": Retired(1, "learn.sequence_parallel"),
     "critic.whiten": Retired(False, "learn.normalize_advantages", used_with=("learn.advantage", ("gae",))),
     "critic.clip": Retired(0.0, hint="the critic's loss is not clipped; leave it out"),

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from overlap.config.foreign import ADVANTAGES
-from overlap.config.rules import Section, above, at_least, check_section, free, require, share
+from overlap.config.rules import ImportPath, Section, above, at_least, check_section, free, require, share
+
+Truncated = Literal["mask", "zero", "bootstrap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +52,25 @@ class LearnConfig(Section):
     """Whether each layer is computed again in the backward pass, for a third more time. "auto": where a pass of
     ``micro_batch_tokens`` would keep more than 8 GiB of activations. The loss is the same."""
     clip_low: float | None = share(None, zero=True, one=False, why="use 0 to below 1: the ratio cannot be negative")
-    """The surrogate's ratio is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo, 3e-4 for gspo. cispo has no
-    lower bound, pg none at all."""
+    """The ratio in the loss is clipped to [1 - clip_low, 1 + clip_high]; null: 0.2 for ppo (and a function of your
+    own), 3e-4 for gspo. cispo has no lower bound, pg none at all."""
     clip_high: float | None = at_least(0, None)
-    """See ``clip_low``; null: 0.28 for ppo (DAPO's clip-higher), 4 for cispo, 4e-4 for gspo."""
+    """See ``clip_low``; null: 0.28 for ppo (DAPO's clip-higher; and a function of your own), 4 for cispo, 4e-4 for
+    gspo."""
     kl_coef: float = at_least(0, 0.0)
     """Weight of the k3 KL penalty against the initial policy; 0 loads no reference policy."""
     entropy_coef: float = at_least(0, 0.0)
     """Weight of the entropy bonus."""
-    advantage: Literal["group", "leave_one_out", "global", "gae"] = "group"
+    advantage: Literal["group", "leave_one_out", "global", "gae"] | ImportPath = "group"
     """What a reward is held against. "group": the mean of its prompt's samples (GRPO); "leave_one_out": that of the
     others of them (RLOO); "global": mean and deviation of the step's samples (REINFORCE++); "gae": what a critic
-    expects at each token (PPO), see the section ``critic``."""
+    expects at each token (PPO), see the section ``critic``. A function of your own:
+    ``overlap.pipeline.advantage.GroupAdvantage``."""
     normalize_advantages: bool | None = None
     """Whether advantages are divided by their standard deviation: within the prompt's group (false: Dr. GRPO), within
     the step for "global" and "gae" (which is centred too). null: for "group" and "global"; never for
     "leave_one_out"."""
-    truncated: Literal["mask", "zero", "bootstrap"] = "mask"
+    truncated: Truncated = "mask"
     """Samples that ran out of tokens before they ended. "mask": out of the loss (their rewards still count in means);
     "zero": learned from as if they had ended, with the reward that they got; "bootstrap", with "gae": the critic's
     value of their last token stands in the place of their reward, and that token is left out of the losses."""
@@ -74,24 +78,27 @@ class LearnConfig(Section):
     """Responses in the last so many tokens before ``model.response_tokens`` are worth less, evenly down to 0.5 off at
     that limit (DAPO's soft overlong punishment, for rewards of 0 to 1); 0: none. ``reward/mean`` is without it.
     It is part of a cut off response's reward: out of the loss with it by "mask", replaced with it by "bootstrap"."""
-    surrogate: Literal["ppo", "pg", "cispo", "gspo"] = "ppo"
+    loss: Literal["ppo", "pg", "cispo", "gspo"] | ImportPath = "ppo"
     """What updates after the first one of a step are held to (with one update a step, all of them are the same).
 
     "ppo": each token's ratio to the policy before the step is clipped; "cispo": it is cut, but keeps its gradient
     (MiniMax-M1); "gspo": the mean ratio of the whole response is clipped (Qwen3); "pg": nothing, the correction alone
-    (REINFORCE; with "tis" it is ScaleRL's form of CISPO). DPPO's mask is ``correction="dppo"``.
+    (REINFORCE; with "tis" it is ScaleRL's form of CISPO). DPPO's mask is ``correction="dppo"``. A function of your own:
+    ``overlap.learner.losses.PolicyLoss``.
     """
-    correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] = "tis"
+    correction: Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"] | ImportPath = "tis"
     """What makes samples of another policy count as those of the learner's: a weight by the learner/engine ratio.
 
     "tis": token ratios, cut at ``correction_bound`` b; "mis": token ratios, 0 outside [1 / b, b] (IcePop); "seq_mis":
     the ratio of the whole response, 0 over b (TRL, verl); "decoupled": token ratios, 0 over b, around the policy before
     the step (AReaL); "dppo": token ratios, 0 where a probability moved by more than b (prime-rl), with
-    ``surrogate="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so).
+    ``loss="pg"``; "none": 1, stale samples count as if they were fresh (the plan says so). A function of your own:
+    ``overlap.learner.correction.TokenCorrection``.
     """
     correction_bound: float | None = above(0, None)
     """Largest learner/engine ratio of ``correction``; for "dppo" how far a token's probability may have moved from the
-    engine's, at most 1. null: as published, 2 for tis, mis and seq_mis, 5 for decoupled, 0.2 for dppo."""
+    engine's, at most 1. null: as published, 2 for tis, mis and seq_mis (and a function of your own), 5 for decoupled,
+    0.2 for dppo."""
 
     def __post_init__(self) -> None:
         if algorithm := ADVANTAGES.get(str(self.advantage).lower()):
@@ -106,17 +113,17 @@ class LearnConfig(Section):
             self.sequence_parallel,
             way_out,
         )
-        how, surrogate = self.correction, self.surrogate
+        how, loss = self.correction, self.loss
         self._check_bound()
         group, way_out = self.advantage == "leave_one_out", "RLOO divides by nothing: use null, or another advantage"
         require(not (group and self.normalize_advantages), "learn.normalize_advantages", True, way_out)
-        way_out = "dppo stands in the place of a clip: use learn.surrogate=pg, or another learn.correction"
-        require(how != "dppo" or surrogate == "pg", "learn.surrogate", surrogate, way_out)
-        way_out = "decoupled needs the policy before the step: use learn.surrogate=ppo, or learn.correction=mis"
-        require(how != "decoupled" or surrogate != "pg", "learn.surrogate", surrogate, way_out)
-        lone = how == "none" and surrogate == "pg" and self.updates_per_step > 1
-        way_out = "nothing bounds the updates after the first: use learn.surrogate=ppo, or learn.correction=tis"
-        require(not lone, "learn.surrogate", surrogate, way_out)
+        way_out = "dppo stands in the place of a clip: use learn.loss=pg, or another learn.correction"
+        require(how != "dppo" or loss == "pg" or ":" in loss, "learn.loss", loss, way_out)
+        way_out = "decoupled needs the policy before the step: use learn.loss=ppo, or learn.correction=mis"
+        require(how != "decoupled" or loss != "pg", "learn.loss", loss, way_out)
+        lone = how == "none" and loss == "pg" and self.updates_per_step > 1
+        way_out = "nothing bounds the updates after the first: use learn.loss=ppo, or learn.correction=tis"
+        require(not lone, "learn.loss", loss, way_out)
         way_out = "only a critic knows what a cut off sample was worth: use mask or zero, or learn.advantage=gae"
         require(self.truncated != "bootstrap" or self.advantage == "gae", "learn.truncated", self.truncated, way_out)
         self._check_response_clip()
@@ -136,7 +143,7 @@ class LearnConfig(Section):
         """A bound for single tokens would never be met by the mean over a response."""
         for name in ("clip_low", "clip_high"):
             bound, way_out = getattr(self, name), "gspo clips the mean ratio of a response: use null, or less than 0.1"
-            require(self.surrogate != "gspo" or bound is None or bound < 0.1, f"learn.{name}", bound, way_out)
+            require(self.loss != "gspo" or bound is None or bound < 0.1, f"learn.{name}", bound, way_out)
 
     @property
     def within_groups(self) -> bool:

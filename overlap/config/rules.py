@@ -5,6 +5,7 @@ way out. A rule knows a value and its bounds, and nothing of the configuration t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _BOUND, _WAY_OUT, MAY_CHANGE = "bound", "way out", "may change"
+ImportPath = str
+"""Beside the choices of a field: "module:function" names a function of the user's (``overlap.config.import_path``)."""
+_IMPORT_PATH = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 def at_least(low: int, default: Any, *, why: str = "", may_change: bool = False) -> Any:
@@ -102,11 +106,20 @@ def _hints(section: type) -> dict[str, Any]:
     return get_type_hints(section)
 
 
-def _check_type(name: str, got: Any, want: Any) -> None:
+def choices(want: Any) -> tuple[Any, ...]:
+    """The values that a type lists, without an import path in their place; none for one that is not a choice."""
     if get_origin(want) is Literal:
-        options = get_args(want)
+        return get_args(want)
+    return tuple(choice for part in get_args(want) for choice in choices(part))
+
+
+def _check_type(name: str, got: Any, want: Any) -> None:
+    if options := choices(want):
         known = any(got == option and type(got) is type(option) for option in options)
-        require(known, name, got, f"use one of {', '.join(map(str, options))}")
+        own = str in get_args(want)
+        known = known or (own and isinstance(got, str) and _IMPORT_PATH.fullmatch(got) is not None)
+        way_out = f"use one of {', '.join(map(str, options))}"
+        require(known, name, got, way_out + (", or a function of yours as my_module:my_function" if own else ""))
     elif want is float:
         number = isinstance(got, int | float) and not isinstance(got, bool)
         require(number and math.isfinite(got), name, got, "use a finite number")

@@ -16,9 +16,8 @@ from typing import Any, Protocol
 
 from overlap.config import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
-from overlap.errors import ConfigError, StageError, first_error
+from overlap.errors import ConfigError, StageError, first_error, naming_stage
 from overlap.evaluation.intervals import change_interval, rate_interval
-from overlap.pipeline import naming_stage
 from overlap.record import mean, solved
 
 STALL_S = RunConfig().stall_s

@@ -12,11 +12,19 @@ from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.generate.bind_to_parent import ENGINE
 from overlap.generate.service import EngineSpec
-from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes
+from overlap.placement import CPU_BLOCK_TOKENS, free_memory, kv_cache_bytes, shape_of, token_bytes
 
 READY_S = 600.0
 """Longest start of an engine, s."""
 KEEP_SCHEDULER = "overlap.generate.scheduler.KeepScheduler"
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
 _PARSERS = {
     "tool_parser": ("tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
     "reasoning_parser": ("reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
@@ -57,17 +65,15 @@ def kv_bytes(spec: EngineSpec, model: Any) -> int:
 
     ``model`` is the policy's text config. Raises ConfigError for a context that the policy does not have.
     """
-    longest = getattr(model, "max_position_embeddings", None) or spec.context_tokens
-    if spec.context_tokens > longest:
+    shape = shape_of({name: getattr(model, name, None) for name in _SIZES})
+    if 0 < shape.context < spec.context_tokens:
         raise ConfigError(
             "model.response_tokens",
             spec.context_tokens,
-            f"the policy has a context of {longest} tokens for prompt_tokens + response_tokens: use fewer",
+            f"the policy has a context of {shape.context} tokens for prompt_tokens + response_tokens: use fewer",
         )
-    heads = getattr(model, "num_key_value_heads", None) or model.num_attention_heads
-    width = getattr(model, "head_dim", None) or model.hidden_size // model.num_attention_heads
-    per_token = 2 * model.num_hidden_layers * heads * width * (2 if spec.dtype == "bfloat16" else 4)
-    return kv_cache_bytes(per_token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
+    token = token_bytes(shape, 2 if spec.dtype == "bfloat16" else 4)
+    return kv_cache_bytes(token, spec.context_tokens, spec.max_sequences, free_memory() // spec.engines)
 
 
 def engine_environment() -> dict[str, str]:

@@ -17,14 +17,17 @@ the batch would get a larger step for what is thrown away.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from functools import cache
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-Correction = Literal["tis", "mis", "seq_mis", "decoupled", "dppo", "none"]
+from overlap.config import import_function, refuse_result
 
+FIELD = "learn.correction"
 LOG_RATIO_MAX = 20.0
 """Log of the largest ratio: exp of more is never a useful one, and overflows to inf * 0 = nan."""
 
@@ -54,85 +57,96 @@ class Weights:
     masked: Tensor
 
 
-PUBLISHED: dict[Correction, float] = {"tis": 2.0, "mis": 2.0, "seq_mis": 2.0, "decoupled": 5.0, "dppo": 0.2}
-"""Correction → its bound in the publication or program that its function names."""
+class TokenCorrection(Protocol):
+    """The weight of each token's loss; ``learn.correction=my_module:my_correction`` names one of the user's.
 
+    Called in the learner's ranks, for the T counted response tokens of a micro-batch, without padding. ``anchor`` [T]
+    float32, without gradient: the learner's log-probs that the loss is built around. ``sampled.engine`` [T]: those of
+    the engine that drew the tokens. ``bound``: ``learn.correction_bound``.
 
-def correct(correction: Correction, anchor: Tensor, sampled: Sampled, bound: float | None = None) -> Weights:
-    """Weights by the scheme of that name; ``bound`` is for ratios, for dppo for differences of probabilities (None:
-    the published one).
+    Returns ``Weights``: values [T] without gradient, and for the metrics which of them were cut, or masked to 0.
     """
-    anchor, engine = anchor.detach(), sampled.engine
-    bound = PUBLISHED.get(correction, 0.0) if bound is None else bound
-    match correction:
-        case "none":
-            return uncorrected(engine)
-        case "tis":
-            return truncated(anchor - engine, bound)
-        case "mis":
-            return masked(anchor - engine, 1.0 / bound, bound)
-        case "seq_mis":
-            return sequence_masked(anchor - engine, sampled.owners, sampled.responses, bound)
-        case "decoupled":
-            return masked(anchor - engine, 0.0, bound)
-        case "dppo":
-            return variation_masked(anchor, engine, sampled.advantages, bound)
-        case _:
-            assert_never(correction)
+
+    def __call__(self, anchor: Tensor, sampled: Sampled, bound: float) -> Weights: ...
 
 
-def uncorrected(engine: Tensor) -> Weights:
+@dataclass(frozen=True, slots=True)
+class CorrectionEntry:
+    """A correction with the bound of the publication or program that its function names."""
+
+    function: TokenCorrection
+    bound: float = 2.0
+
+    def __call__(self, anchor: Tensor, sampled: Sampled, bound: float | None = None) -> Weights:
+        """``function``; None is the published bound."""
+        return self.function(anchor.detach(), sampled, self.bound if bound is None else bound)
+
+
+def uncorrected(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """All ones: right where the engine sampled from the policy that is trained, up to rounding."""
-    no = torch.zeros_like(engine, dtype=torch.bool)
-    return Weights(torch.ones_like(engine), no, no)
+    no = torch.zeros_like(sampled.engine, dtype=torch.bool)
+    return Weights(torch.ones_like(sampled.engine), no, no)
 
 
-def truncated(log_ratio: Tensor, cap: float) -> Weights:
-    """Token ratios, cut at ``cap``.
+def truncated(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+    """Token ratios, cut at ``bound``.
 
     Ionides 2008 (truncated importance sampling); for an engine that is not the learner, Yao et al. 2025 ("Your
     Efficient RL Framework Secretly Brings You Off-Policy RL Training"); verl ``rollout_corr_helper.py``
     ``compute_rollout_correction_weights`` with ``rollout_is="token"``, whose cap is 2.
     """
-    ratio = ratios(log_ratio)
-    capped = ratio > cap
-    return Weights(ratio.clamp(max=cap), capped, torch.zeros_like(capped))
+    ratio = ratios(anchor - sampled.engine)
+    capped = ratio > bound
+    return Weights(ratio.clamp(max=bound), capped, torch.zeros_like(capped))
 
 
-def masked(log_ratio: Tensor, low: float, high: float) -> Weights:
-    """Token ratios inside [low, high], 0 outside.
+def masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+    """Token ratios inside [1 / bound, bound], 0 outside.
 
-    With two bounds, IcePop (Ling team 2025, "Every Step Evolves", section on IcePop; verl
-    ``decoupled_token_icepop``, bounds 0.5 and 5); here the lower one is the reciprocal of the upper, as in verl's
-    ``compute_rollout_rejection_mask``. With the upper one alone, AReaL's decoupled loss: Fu et al. 2025, eq. 5, after
-    Hilton et al. 2022, with tokens over the cap (5) left out, ``ppo_actor_loss_fn`` and ``behave_imp_weight_cap``.
+    IcePop (Ling team 2025, "Every Step Evolves", section on IcePop; verl ``decoupled_token_icepop``, bounds 0.5 and 5);
+    here the lower one is the reciprocal of the upper, as in verl's ``compute_rollout_rejection_mask``.
     """
+    return _inside(anchor - sampled.engine, 1.0 / bound, bound)
+
+
+def decoupled(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+    """Token ratios up to ``bound``, 0 over it.
+
+    AReaL's decoupled loss: Fu et al. 2025, eq. 5, after Hilton et al. 2022, with tokens over the cap (5) left out,
+    ``ppo_actor_loss_fn`` and ``behave_imp_weight_cap``.
+    """
+    return _inside(anchor - sampled.engine, 0.0, bound)
+
+
+def _inside(log_ratio: Tensor, low: float, high: float) -> Weights:
     ratio = ratios(log_ratio)
     out = (ratio < low) | (ratio > high)
     return Weights(ratio.masked_fill(out, 0.0), torch.zeros_like(out), out)
 
 
-def sequence_masked(log_ratio: Tensor, owners: Tensor, responses: int, cap: float) -> Weights:
-    """The ratio of the whole response on each of its tokens, 0 where that is over ``cap``.
+def sequence_masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+    """The ratio of the whole response on each of its tokens, 0 where that is over ``bound``.
 
     Liu, Li et al. 2025 ("When Speed Kills Stability", sequence-level masked importance sampling); TRL
     ``GRPOTrainer``, importance sampling mode "sequence_mask", cap 3; verl
     ``RolloutCorrectionConfig.seq_mis``, cap 2. Sums are in float64: a response may have tens of thousands of tokens.
     """
-    total = torch.zeros(responses, dtype=torch.float64, device=log_ratio.device)
+    log_ratio, owners = anchor - sampled.engine, sampled.owners
+    total = torch.zeros(sampled.responses, dtype=torch.float64, device=log_ratio.device)
     ratio = ratios(total.index_add_(0, owners, log_ratio.double()))
-    out = ratio > cap
+    out = ratio > bound
     values = ratio.masked_fill(out, 0.0).to(log_ratio.dtype)
     return Weights(values[owners], torch.zeros_like(out)[owners], out[owners])
 
 
-def variation_masked(anchor: Tensor, engine: Tensor, advantages: Tensor, bound: float) -> Weights:
+def variation_masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """Token ratios; 0 where the advantage pushes a probability further away that is over ``bound`` off already.
 
     DPPO with the binary approximation of the total variation: Qi et al. 2026 (arXiv 2602.04879), whose trust region
     lies around the policy that sampled; prime-rl ``trainer/rl/loss.py`` ``default_loss_fn``, bound 0.2. prime-rl adds
     1e-3 times the squared log-ratio of every token to the loss; this is the mask alone.
     """
+    engine, advantages = sampled.engine, sampled.advantages
     moved = anchor.exp() - engine.exp()
     out = ((advantages > 0) & (moved > bound)) | ((advantages < 0) & (moved < -bound))
     return Weights(ratios(anchor - engine).masked_fill(out, 0.0), torch.zeros_like(out), out)
@@ -141,3 +155,47 @@ def variation_masked(anchor: Tensor, engine: Tensor, advantages: Tensor, bound: 
 def ratios(log_ratio: Tensor) -> Tensor:
     """exp of log-ratios [T], held within what can be multiplied."""
     return log_ratio.clamp(-LOG_RATIO_MAX, LOG_RATIO_MAX).exp()
+
+
+CORRECTIONS: Mapping[str, CorrectionEntry] = {
+    "tis": CorrectionEntry(truncated),
+    "mis": CorrectionEntry(masked),
+    "seq_mis": CorrectionEntry(sequence_masked),
+    "decoupled": CorrectionEntry(decoupled, 5.0),
+    "dppo": CorrectionEntry(variation_masked, 0.2),
+    "none": CorrectionEntry(uncorrected),
+}
+"""The values of ``learn.correction``."""
+
+
+@cache
+def correction(name: str) -> CorrectionEntry:
+    """The entry of a value of ``learn.correction``. Raises ConfigError for a function of the user's that cannot be
+    used.
+    """
+    if ":" not in name:
+        return CORRECTIONS[name]
+    entry = CorrectionEntry(import_function(FIELD, name, TokenCorrection))
+    anchor, sampled = some_tokens()
+    try:
+        found = entry(anchor, sampled)
+    except Exception as error:  # whatever the user's function raises
+        fault = f"raised {type(error).__name__} for 3 tokens of 2 responses: {error}"
+        raise refuse_result(FIELD, name, fault, TokenCorrection) from error
+    if not isinstance(found, Weights):
+        raise refuse_result(FIELD, name, f"returned {type(found).__name__} and not Weights", TokenCorrection)
+    if not all(is_column(part, anchor) for part in (found.values, found.capped, found.masked)):
+        raise refuse_result(FIELD, name, "returned Weights of other shapes than [T]", TokenCorrection)
+    return entry
+
+
+def some_tokens() -> tuple[Tensor, Sampled]:
+    """Log-probs [3] with a gradient, of two responses, to try a function of the user's on."""
+    new = torch.tensor([-0.5, -1.0, -0.1], requires_grad=True)
+    owners = torch.tensor([0, 0, 1])
+    return new, Sampled(new.detach() - 0.1, torch.tensor([1.0, 1.0, -1.0]), owners, owners == 1, 2)
+
+
+def is_column(found: Any, tokens: Tensor) -> bool:
+    """Whether that is a tensor with an entry for each of the tokens."""
+    return isinstance(found, Tensor) and found.shape == tokens.shape

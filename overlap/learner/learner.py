@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from overlap.aio import shielded_thread
 from overlap.atomic import partial_path, remove, replace, sync
-from overlap.config import Config
+from overlap.config import Config, LearnConfig
 from overlap.core import Batch, StepReport, WeightUpdate
 from overlap.errors import ConfigError, LearnerError, StaleBatchError
 from overlap.learner.micro_batch import PromptGroup, flatten
@@ -82,6 +83,7 @@ class ProcessLearner:
             cfg=self._cfg,
             total_updates=self._total_updates,
             placement=placement,
+            imports=(*map(os.path.abspath, sys.path), os.getcwd()) if names_functions(self._cfg.learn) else (),
         )
         self._ranks = RankProcesses(spec, life, self._site)
         await self._ranks.start(START_S)
@@ -206,6 +208,21 @@ class ProcessLearner:
         if self._ranks is None:
             raise LearnerError("the learner was not started: await start() first")
         return self._ranks
+
+
+def names_functions(learn: LearnConfig) -> bool:
+    """Whether loss or correction is a function of the user's."""
+    return ":" in learn.loss or ":" in learn.correction
+
+
+def check_functions(learn: LearnConfig) -> None:
+    """Import and try loss and correction, if they are functions of the user's. Raises ConfigError."""
+    if names_functions(learn):  # else the driver has no use for torch
+        from overlap.learner.correction import correction
+        from overlap.learner.losses import policy_loss
+
+        policy_loss(learn.loss)
+        correction(learn.correction)
 
 
 def check_bounds(groups: Sequence[PromptGroup]) -> None:

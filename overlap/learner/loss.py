@@ -2,18 +2,18 @@
 
 Per token, with the learner's log-prob ``new``, its log-prob before the step ``old`` and the engine's ``engine``::
 
-    anchor = new for the surrogate "pg", old for all others
-    l = w(anchor, engine) * surrogate(new, anchor) + kl_coef * k3(new, reference) - entropy_coef * H
+    anchor = new for the loss "pg", old for all others
+    l = w(anchor, engine) * loss(new, anchor) + kl_coef * k3(new, reference) - entropy_coef * H
 
-``anchor`` and the weight w (``overlap.learner.correction``) carry no gradient; for the surrogates see
-``overlap.learner.surrogates``. "ppo" is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025, eq. 5) with DAPO's
+``anchor`` and the weight w (``overlap.learner.correction``) carry no gradient; for the losses of tokens see
+``overlap.learner.losses``. "ppo" is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025, eq. 5) with DAPO's
 two bounds (Yu et al. 2025, section 3.1), "cispo" and "gspo" are decoupled likewise, and "pg" is REINFORCE with
 importance weights (verl ``compute_policy_loss_reinforce``, "pure IS"). The loss of a mini-batch is the sum of ``l``
 over the number of *all* its counted tokens, on all ranks (DAPO, section 3.3): a split changes nothing. Responses are
 never split, so that holds for the ratio of a whole one, too.
 
 With one update per batch, ``old`` is ``new`` without its gradient: ratios are 1, the gradient is that of ``-w A new``,
-all surrogates take the same step, and no further forward pass is needed. With more updates, ``old`` is computed before
+all losses take the same step, and no further forward pass is needed. With more updates, ``old`` is computed before
 the first one, unless nothing is held to it ("pg").
 """
 
@@ -23,21 +23,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from overlap.learner.correction import Correction, Sampled, correct
+from overlap.learner.correction import Sampled, correction
+from overlap.learner.losses import policy_loss
 from overlap.learner.statistics import Statistics, k3, landing_statistics, token_statistics
-from overlap.learner.surrogates import Surrogate, surrogate
 
 
 @dataclass(frozen=True, slots=True)
 class LossConfig:
-    """Coefficients; see ``overlap.config.fields.LearnConfig``."""
+    """Names and coefficients; see ``overlap.config.LearnConfig``."""
 
-    surrogate: Surrogate = "ppo"
+    loss: str = "ppo"
     clip_low: float | None = None
     clip_high: float | None = None
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
-    correction: Correction = "tis"
+    correction: str = "tis"
     correction_bound: float | None = None
 
 
@@ -61,19 +61,20 @@ def token_loss(
 ) -> TokenLoss:
     """Sum of the token losses and what the metrics need. All inputs are [T], at least one token.
 
-    ``first``: no update of the batch has been taken yet, so ``new`` is what ``old`` would be. In later ones all but
-    "pg" need ``old``. ``reference`` is needed if ``kl_coef`` > 0, ``entropy`` (of the whole distribution, with
+    ``first``: no update of the batch has been taken yet, so ``new`` is what ``old`` would be. In later ones all losses
+    but "pg" need ``old``. ``reference`` is needed if ``kl_coef`` > 0, ``entropy`` (of the whole distribution, with
     gradient) if ``entropy_coef`` > 0.
     """
     old = new.detach() if first and old is None else old
-    anchor = new.detach() if cfg.surrogate == "pg" else old
-    assert anchor is not None, f"{cfg.surrogate} needs the log-probs before the first update of the batch"
-    weights = correct(cfg.correction, anchor, sampled, cfg.correction_bound)
-    policy, decided = surrogate(cfg.surrogate, new, anchor, sampled, low=cfg.clip_low, high=cfg.clip_high)
+    loss = policy_loss(cfg.loss)
+    anchor = old if loss.anchored else new.detach()
+    assert anchor is not None, f"{cfg.loss} needs the log-probs before the first update of the batch"
+    weights = correction(cfg.correction)(anchor, sampled, cfg.correction_bound)
+    policy, decided = loss(new, anchor, sampled, low=cfg.clip_low, high=cfg.clip_high)
     losses = weights.values * policy
     found = token_statistics(new.detach(), anchor, sampled, weights)
     sums = {**found.sums, "clip_fraction": decided.sum()}
-    if cfg.surrogate != "pg":
+    if loss.anchored:
         sums["update_kl"] = k3(anchor, new.detach()).double().sum()
     if cfg.kl_coef:
         assert reference is not None, "kl_coef > 0 needs the reference policy's log-probs"

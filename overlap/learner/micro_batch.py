@@ -15,13 +15,12 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import assert_never
 
+from overlap.config import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
 from overlap.learner.pairs import fits_mask, shared
-
-Truncated = Literal["mask", "zero", "bootstrap"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +147,12 @@ def flatten(batch: Batch, *, truncated: Truncated = "mask") -> tuple[PromptGroup
 
 def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGroup:
     prompt, responses = Packed("i", group.prompt.token_ids), list[Response]()
+    left_out, replaced = _cut_off(truncated)
     for scored, advantage in zip(group.samples, group.advantages, strict=True):
         trajectory = scored.trajectory
-        if scored.reward is None or (trajectory.truncated and truncated == "mask"):
+        if scored.reward is None or (trajectory.truncated and left_out):
             continue
-        bootstraps = trajectory.truncated and truncated == "bootstrap"
+        bootstraps = trajectory.truncated and replaced
         earned = 0.0 if bootstraps else advantage  # what an unfinished answer scores says nothing of its end
         for branch in trajectory.branches:
             response = _flatten(branch, version, earned, bootstraps)
@@ -161,6 +161,19 @@ def _flatten_group(group: Group, version: int, truncated: Truncated) -> PromptGr
             if response.counted > 0:
                 responses.append(response)
     return PromptGroup(prompt.array, tuple(responses))
+
+
+def _cut_off(truncated: Truncated) -> tuple[bool, bool]:
+    """Whether samples that were cut off are left out of the loss, and whether a critic's value is their reward."""
+    match truncated:
+        case "mask":
+            return True, False
+        case "zero":
+            return False, False
+        case "bootstrap":
+            return False, True
+        case _:
+            assert_never(truncated)
 
 
 def _flatten(branch: Trajectory, version: int, earned: float, bootstraps: bool) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import assert_never
 
 from overlap.config import LearnConfig
 from overlap.errors import LearnerError
@@ -18,8 +19,15 @@ def learning_rate(update: int, learn: LearnConfig, total: int) -> float:
         return learn.lr * (update + 1) / learn.warmup_steps
     span = max(1, total - learn.warmup_steps)
     done = min(1.0, (update - learn.warmup_steps) / span)
-    factor = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done))}
-    return learn.lr * factor[learn.schedule]
+    match learn.schedule:
+        case "constant":
+            return learn.lr
+        case "linear":
+            return learn.lr * (1.0 - done)
+        case "cosine":
+            return learn.lr * (0.5 * (1.0 + math.cos(math.pi * done)))
+        case _:
+            assert_never(learn.schedule)
 
 
 def take_step(model: TrainedModel, rate: float, field: str) -> float:

@@ -80,6 +80,7 @@ def _threads(spec: RankSpec) -> int:
 def _start(spec: RankSpec) -> Any:
     """Join the process group and load everything."""
     bind_to_parent(int(os.environ[PARENT]))
+    sys.path += [path for path in spec.imports if path not in sys.path]
     device = _device(spec)
     _join(spec, device)
     from overlap.learner.commands import Commands

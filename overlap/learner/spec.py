@@ -12,7 +12,8 @@ from overlap.placement import Placement, RankSeat
 @dataclass(frozen=True, slots=True)
 class RankSpec:
     """``rendezvous`` is a file that does not exist yet; all paths are absolute. ``critic`` is what a critic starts
-    from, where there is one. Over several machines the ranks meet at the ``port`` of rank 0 instead.
+    from, where there is one. Over several machines the ranks meet at the ``port`` of rank 0 instead. ``imports`` are
+    the folders in which a rank also looks for modules of the user's.
     """
 
     rank: int
@@ -24,6 +25,7 @@ class RankSpec:
     total_updates: int
     placement: Placement
     port: int = 0
+    imports: tuple[str, ...] = ()
 
     @property
     def seat(self) -> RankSeat:

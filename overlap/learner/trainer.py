@@ -20,9 +20,11 @@ from torch import Tensor
 from overlap.config import Config
 from overlap.errors import ConfigError, LearnerError
 from overlap.learner.backend import TrainBackend
+from overlap.learner.correction import correction
 from overlap.learner.critic_trainer import CriticTrainer
 from overlap.learner.lora import adapt, without_adapters
 from overlap.learner.loss import LossConfig, TokenLoss, token_loss
+from overlap.learner.losses import policy_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
 from overlap.learner.offload import Turns, take_turns
@@ -44,6 +46,8 @@ class RankTrainer:
         self, cfg: Config, policy: Path, critic: Path, device: torch.device, total_updates: int, backend: TrainBackend
     ) -> None:
         self.cfg, self.device, self._backend = cfg, device, backend
+        policy_loss(cfg.learn.loss)  # functions of the user's are tried before anything is loaded
+        correction(cfg.learn.correction)
         self.total_updates = total_updates - cfg.critic.warmup_steps * cfg.learn.updates_per_step
         self.updates = 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
@@ -146,7 +150,7 @@ class RankTrainer:
 
         In the first update the forward pass of the loss gives them. Without a clip nothing is held to them.
         """
-        if self._loss.surrogate == "pg":
+        if not policy_loss(self._loss.loss).anchored:
             return [None] * len(minis)
         return [None, *[self._old(mini) for mini in minis[1:]]]
 

@@ -5,6 +5,7 @@ Waits for a lease, a lane of the engine or of the verifier, a full batch, the le
 Woken by  the end of any of them: all run in one task group, and the first failure ends it
 """
 
+from overlap.pipeline.advantage import estimator
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState, OnSave
 from overlap.pipeline.dataset_filter import Intake, check_intake, take_in
@@ -12,7 +13,6 @@ from overlap.pipeline.flow import Pending
 from overlap.pipeline.learning import Doors, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
-from overlap.pipeline.stage_errors import naming_stage
 
 __all__ = [
     "Assembler",
@@ -26,7 +26,7 @@ __all__ = [
     "PromptStream",
     "StepResult",
     "check_intake",
-    "naming_stage",
+    "estimator",
     "overlapped",
     "serial",
     "take_in",

@@ -1,77 +1,138 @@
-"""What a reward is held against, as pure functions of rewards: ``None`` counts nowhere and gets 0.
+"""Advantages: what a reward is compared with, as functions of rewards.
 
-"group" and "leave_one_out" look at the samples of one prompt, "global" at those of a step. Under "gae" a reward stays
-what it is: the learner's critic makes an advantage of it for each token.
+A sample without a reward counts nowhere and gets 0. "group" and "leave_one_out" compare the samples of one prompt,
+"global" those of a step. Under "gae" a reward stays what it is: the learner's critic makes an advantage of it for each
+token.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Protocol
 
-from overlap.config import LearnConfig
+from overlap.config import LearnConfig, import_function, refuse_result
 from overlap.core import Group
 
+FIELD = "learn.advantage"
 EQUAL_REWARDS = "equal_rewards"
 
-Rewards = Sequence[float | None]
+
+class GroupAdvantage(Protocol):
+    """Advantages among the samples of one prompt; ``learn.advantage=my_module:my_advantage`` names one of the user's.
+
+    Called in the driver, once per prompt group. ``rewards`` [K], K >= 1: those of the samples that were scored, in
+    their order, with the punishment of ``learn.overlong_tokens``. ``learn``: the section of the configuration.
+
+    Returns advantages [K], finite; each holds for all tokens of its sample. A group whose advantages are all 0 teaches
+    nothing: it is dropped, as one with equal rewards is ("equal_rewards").
+    """
+
+    def __call__(self, rewards: Sequence[float], learn: LearnConfig) -> Sequence[float]: ...
 
 
-def of_group(rewards: Rewards, learn: LearnConfig) -> tuple[float, ...]:
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """How rewards become advantages: among those of a prompt (``group``), or of a step (``step``); neither where a
+    critic does it.
+    """
+
+    group: GroupAdvantage | None = None
+    step: Callable[[Sequence[float], LearnConfig], Sequence[float]] | None = None
+
+
+def estimate(rewards: Sequence[float | None], learn: LearnConfig) -> tuple[float, ...]:
     """What the samples of a prompt, with rewards [G], get before their step is complete."""
-    match learn.advantage:
-        case "group":
-            return advantages(rewards, normalize_std=learn.normalizes)
-        case "leave_one_out":
-            return leave_one_out(rewards)
-        case _:
-            return tuple(0.0 if r is None else r for r in rewards)
-
-
-def advantages(rewards: Rewards, *, normalize_std: bool) -> tuple[float, ...]:
-    """Advantages [G] of rewards [G]: r - mean, over the standard deviation if asked for.
-
-    GRPO (Shao et al. 2024, section 4.1.2) with the sample standard deviation (divisor G - 1), which the paper leaves
-    open and verl (``compute_grpo_outcome_advantage``) and TRL (``GRPOTrainer``) take by ``torch.std``; at G = 8 the
-    population form would give advantages 1.069 times as large. Without the division it is Dr. GRPO (Liu et al. 2025,
-    section 3.2). Equal rewards give zeros.
-    """
+    compare = estimator(learn.advantage).group
     known = [r for r in rewards if r is not None]
-    if not known or max(known) == min(known):
+    made = iter(known if compare is None or not known else _checked(compare, known, learn))
+    return tuple(0.0 if r is None else next(made) for r in rewards)
+
+
+def standardized(rewards: Sequence[float], learn: LearnConfig) -> Sequence[float]:
+    """r - mean [K], over the standard deviation if ``learn`` normalizes. Equal rewards give zeros.
+
+    Of a prompt: GRPO (Shao et al. 2024, section 4.1.2) with the sample standard deviation (divisor K - 1), which the
+    paper leaves open and verl (``compute_grpo_outcome_advantage``) and TRL (``GRPOTrainer``) take by ``torch.std``; at
+    K = 8 the population form would give advantages 1.069 times as large. Without the division it is Dr. GRPO (Liu et
+    al. 2025, section 3.2). Of a step: REINFORCE++ (Hu 2025, arXiv 2501.03262, eq. 8; without its KL term).
+    """
+    if max(rewards) == min(rewards):
         return (0.0,) * len(rewards)
-    mean = math.fsum(known) / len(known)
+    mean = math.fsum(rewards) / len(rewards)
     scale = 1.0
-    if normalize_std:
-        scale = math.sqrt(math.fsum((r - mean) ** 2 for r in known) / (len(known) - 1))
-    return tuple(0.0 if r is None else (r - mean) / scale for r in rewards)
+    if learn.normalizes:
+        scale = math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
+    return [(r - mean) / scale for r in rewards]
 
 
-def leave_one_out(rewards: Rewards) -> tuple[float, ...]:
-    """Advantages [G] of rewards [G]: r minus the mean of the others.
+def leave_one_out(rewards: Sequence[float], learn: LearnConfig) -> Sequence[float]:
+    """r minus the mean of the others [K].
 
-    RLOO (Ahmadian et al. 2024, section 3.2, after Kool et al. 2019), without a division. A reward that stands alone has
-    nothing to be held against, and gets 0; equal rewards give zeros.
+    RLOO (Ahmadian et al. 2024, section 3.2, after Kool et al. 2019), without a division. A single reward has nothing to
+    be compared with, and gets 0; equal rewards give zeros.
     """
-    known = [r for r in rewards if r is not None]
-    if not known or max(known) == min(known):
+    if max(rewards) == min(rewards):
         return (0.0,) * len(rewards)
-    total, others = math.fsum(known), len(known) - 1
-    return tuple(0.0 if r is None else r - (total - r) / others for r in rewards)
+    total, others = math.fsum(rewards), len(rewards) - 1
+    return [r - (total - r) / others for r in rewards]
+
+
+ESTIMATORS: Mapping[str, Estimator] = {
+    "group": Estimator(group=standardized),
+    "leave_one_out": Estimator(group=leave_one_out),
+    "global": Estimator(step=standardized),
+    "gae": Estimator(),
+}
+"""The values of ``learn.advantage``."""
+
+
+@cache
+def estimator(name: str) -> Estimator:
+    """The entry of a value of ``learn.advantage``. Raises ConfigError for a function of the user's that cannot be
+    used.
+    """
+    if ":" not in name:
+        return ESTIMATORS[name]
+    function: GroupAdvantage = import_function(FIELD, name, GroupAdvantage)
+    learn = LearnConfig(advantage=name)
+    for rewards in ([0.0, 1.0, 1.0, 0.5], [1.0]):
+        _checked(function, rewards, learn)
+    return Estimator(function)
+
+
+def _checked(compare: GroupAdvantage, rewards: Sequence[float], learn: LearnConfig) -> Sequence[float]:
+    """Its advantages. Raises ConfigError where they cannot be used."""
+    if ":" not in learn.advantage:
+        return compare(rewards, learn)
+    try:
+        made = [float(advantage) for advantage in compare(rewards, learn)]
+    except Exception as error:  # whatever the user's function raises
+        fault = f"raised {type(error).__name__} for rewards={list(rewards)}: {error}"
+        raise refuse_result(FIELD, learn.advantage, fault, GroupAdvantage) from error
+    if len(made) != len(rewards) or not all(map(math.isfinite, made)):
+        fault = f"returned {made} for rewards={list(rewards)}, and not a finite number for each"
+        raise refuse_result(FIELD, learn.advantage, fault, GroupAdvantage)
+    return made
 
 
 def complete(groups: tuple[Group, ...], learn: LearnConfig) -> tuple[Group, ...]:
     """The groups of a step with the advantages that are known only now that all of them are.
 
-    "global": r minus the mean of the step's scored samples, over their standard deviation, as in REINFORCE++ (Hu 2025,
-    arXiv 2501.03262, eq. 8; without its KL term), with the sample form as in :func:`advantages`. Samples of dropped
-    groups count in both. Where all rewards are equal the step teaches nothing, and its groups say so.
+    Samples of dropped groups count in the mean and the deviation. Where all rewards are equal the step teaches nothing,
+    and its groups say so.
     """
-    if learn.advantage != "global":
+    compare = estimator(learn.advantage).step
+    if compare is None:
         return groups
-    rewards = [
-        a if s.reward is not None else None for g in groups for s, a in zip(g.samples, g.advantages, strict=True)
-    ]
-    found = iter(advantages(rewards, normalize_std=learn.normalizes))
+    known = [a for g in groups for s, a in zip(g.samples, g.advantages, strict=True) if s.reward is not None]
+    made = iter(compare(known, learn) if known else ())
     why = EQUAL_REWARDS if len({r for g in groups for r in g.rewards}) < 2 else ""  # as the task gave them
-    return tuple(replace(g, advantages=tuple(next(found) for _ in g.samples), dropped=g.dropped or why) for g in groups)
+    return tuple(
+        replace(
+            g, advantages=tuple(0.0 if s.reward is None else next(made) for s in g.samples), dropped=g.dropped or why
+        )
+        for g in groups
+    )

@@ -18,7 +18,6 @@ from overlap.core import Group, Prompt, Scored
 from overlap.errors import EmptyBatchesError
 from overlap.pipeline.advantage import complete
 from overlap.pipeline.group import make_group
-from overlap.pipeline.shaping import Overlong
 
 MAX_EMPTY_STEPS = 3  # in a row; one empty step is bad luck, three are a task that cannot be learned
 
@@ -93,8 +92,8 @@ class Assembler:
 
     def _close(self, group: int) -> Group:
         open_, learn = self._open.pop(group), self._cfg.learn
-        overlong = Overlong(self._cfg.model.response_tokens, learn.overlong_tokens)
-        made = self._done[group] = make_group(group, open_.prompt, open_.samples, learn, overlong)
+        limit = self._cfg.model.response_tokens
+        made = self._done[group] = make_group(group, open_.prompt, open_.samples, learn, limit)
         return made
 
     def replaceable(self) -> list[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from overlap.aio import race
 from overlap.core import Group, Scored
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Control:
                 self._over = steps.ended
                 return await anext(steps, None)
             else:
-                await first_of(steps.ready(), self._changed.wait())
+                await race(steps.ready(), self._changed.wait())
 
     async def _stand(self) -> None:
         self._stands = True
@@ -166,14 +167,3 @@ class Control:
             self._books.window.hold(PAUSED, self.paused)
             if self.draining:
                 self._books.drain()
-
-
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    """Until one of them ends; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from overlap.clock import now
 from overlap.core import Generator, Request, Scored, Trajectory, Verifier
-from overlap.errors import StageError
+from overlap.errors import naming_stage
 
 Stage = Literal["generate", "verify"]
 TRIES = 2
@@ -103,18 +103,15 @@ class Flow:
         way.task = self._tasks.create_task(self._go(way), name=way.request.id)
 
     async def _go(self, way: _Way) -> None:
-        try:
-            if way.trajectory is None:
+        if way.trajectory is None:
+            with naming_stage("generate", way.request.id):
                 trajectory = await self._generator.generate(way.request)
-                if way.task is not asyncio.current_task():
-                    return  # it was begun again
-                way.trajectory, way.since_s = trajectory, now()
-                self._generated(way)
+            if way.task is not asyncio.current_task():
+                return  # it was begun again
+            way.trajectory, way.since_s = trajectory, now()
+            self._generated(way)
+        with naming_stage("verify", way.request.id):
             scored = await self._verifier.score(way.trajectory)
-        except (StageError, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            raise StageError(way.stage, way.request.id, error) from error
         if way.task is asyncio.current_task():
             self._end(way, scored)
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, TypeVar
 
+from overlap.aio import unwrapped
 from overlap.clock import now
 from overlap.config import Config
 from overlap.core import Batch, Generator, Group, Learner, Scored, StepReport, Trajectory, Verifier
-from overlap.errors import EngineLost, StaleBatchError
+from overlap.errors import EngineLost, StaleBatchError, naming_stage
 from overlap.pipeline.assemble import MAX_EMPTY_STEPS, empty_batches
 from overlap.pipeline.control import LoopState
 from overlap.pipeline.parity import check_parity, engine_by_engine
 from overlap.pipeline.sharing import Sharing
 from overlap.pipeline.solved import solves
-from overlap.pipeline.stage_errors import both, naming_stage
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,14 @@ class Learning:
         self._empty += [g for g in groups if not (bound and solves(g, bound))]  # solved prompts are on their way out
         if len(self._empty) >= MAX_EMPTY_STEPS * self.cfg.rollout.groups_per_step:
             raise empty_batches(self._empty)
+
+
+async def both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Await two coroutines at once; when one fails the other is cancelled, not abandoned."""
+    with unwrapped():
+        async with asyncio.TaskGroup() as tasks:
+            a, b = tasks.create_task(first), tasks.create_task(second)
+    return a.result(), b.result()
 
 
 def probe(batch: Batch) -> Trajectory:

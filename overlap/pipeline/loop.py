@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from overlap.aio import unwrapped
 from overlap.config import Config
 from overlap.core import Request, Scored
-from overlap.errors import EngineLost, first_error
+from overlap.errors import EngineLost, naming_stage
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.books import Books
 from overlap.pipeline.control import Control
@@ -29,7 +30,6 @@ from overlap.pipeline.flow import Flow, Pending
 from overlap.pipeline.learning import Doors, Learning, StepResult
 from overlap.pipeline.lookahead import Pace
 from overlap.pipeline.prompts import PromptStream
-from overlap.pipeline.stage_errors import naming_stage
 
 
 class HasId(Protocol):
@@ -116,26 +116,25 @@ async def overlapped(
     books.window.allowed = pace.leases
     control.begin()
     try:
-        async with asyncio.TaskGroup() as tasks:
-            beside = [tasks.create_task(learning.serve_again(), name="serve again")]
-            await _begin(learning, at, prompts, on_ready)
-            flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.sequences)
-            control.attach(books, flow)
-            tasks.create_task(books.admit(flow.send), name="admit")
-            beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))
-            while (groups := await control.next_step()) is not None:
-                result = await learning.learn(groups)
-                if on_weights is not None:
-                    await on_weights(result)
-                pace.note(result, flow.decoded_s)
-                books.window.allowed = pace.leases
-                books.land(groups)
-                flow.touch()
-                await on_step(replace(result, loop=control.state(), carried=books.finished))
-            for task in beside:
-                task.cancel()
-    except BaseExceptionGroup as errors:
-        raise (error := first_error(errors)) from error.__cause__
+        with unwrapped():
+            async with asyncio.TaskGroup() as tasks:
+                beside = [tasks.create_task(learning.serve_again(), name="serve again")]
+                await _begin(learning, at, prompts, on_ready)
+                flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.sequences)
+                control.attach(books, flow)
+                tasks.create_task(books.admit(flow.send), name="admit")
+                beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))
+                while (groups := await control.next_step()) is not None:
+                    result = await learning.learn(groups)
+                    if on_weights is not None:
+                        await on_weights(result)
+                    pace.note(result, flow.decoded_s)
+                    books.window.allowed = pace.leases
+                    books.land(groups)
+                    flow.touch()
+                    await on_step(replace(result, loop=control.state(), carried=books.finished))
+                for task in beside:
+                    task.cancel()
     finally:
         control.detach()
 
@@ -166,9 +165,7 @@ async def _all(stage: str, work: Callable[[Item], Awaitable[Result]], items: Ite
         with naming_stage(stage, item.id):
             return await work(item)
 
-    try:
+    with unwrapped():
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(one(item)) for item in items]
-    except BaseExceptionGroup as errors:
-        raise (error := first_error(errors)) from error.__cause__
     return [task.result() for task in running]

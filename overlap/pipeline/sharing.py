@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 
 from overlap.core import Generator, Learner
-from overlap.pipeline.stage_errors import naming_stage
+from overlap.errors import naming_stage
 
 
 class Sharing:

@@ -6,13 +6,12 @@ torch and starts no CUDA.
 """
 
 from overlap.placement.activations import DecoderShape, activation_bytes, checkpoints, decoder_shape, trained_parameters
-from overlap.placement.devices import Devices, NodeDevices, devices_here
-from overlap.placement.fit import Seating, check_fit
-from overlap.placement.host import computes_bfloat16, free_memory
+from overlap.placement.devices import Devices, NodeDevices, computes_bfloat16, devices_here, free_memory
+from overlap.placement.fit import Seating, check_fit, named_devices, seating_here, seating_on
 from overlap.placement.memory import (
     CPU_BLOCK_TOKENS,
-    Asked,
     MemoryPlan,
+    PlannedRun,
     Seats,
     kv_cache_bytes,
     memory_plan,
@@ -22,21 +21,19 @@ from overlap.placement.node_seats import (
     check_nodes,
     driver_node,
     fits_on,
-    moved,
+    moved_seat,
     nodes_line,
     place_over,
     ranks_line,
     seating_over,
 )
 from overlap.placement.rank_placement import reseated
-from overlap.placement.seating import named_devices, seating_here, seating_on
 from overlap.placement.seats import Backend, EngineSeat, Placement, RankSeat, check_environment, place, place_here
 from overlap.placement.shapes import ModelShape, read_shape, shape_of, text_config
 from overlap.placement.table import cache_line, memory_line, memory_table, seats_line
 
 __all__ = [
     "CPU_BLOCK_TOKENS",
-    "Asked",
     "Backend",
     "DecoderShape",
     "Devices",
@@ -45,6 +42,7 @@ __all__ = [
     "ModelShape",
     "NodeDevices",
     "Placement",
+    "PlannedRun",
     "RankSeat",
     "Seating",
     "Seats",
@@ -64,7 +62,7 @@ __all__ = [
     "memory_line",
     "memory_plan",
     "memory_table",
-    "moved",
+    "moved_seat",
     "named_devices",
     "nodes_line",
     "place",

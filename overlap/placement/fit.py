@@ -1,216 +1,189 @@
-"""Whether a run fits, and if it does not the settings that would make it fit: found by trying, not by rule of thumb.
-
-Candidates stand in the order of what they cost: first those that change no result, then those that cost time. One
-alone is tried before two together, two before three, up to four. Those that make it another run (adapters, shorter
-responses) are tried last.
+"""Whether a run fits in memory, by its seats on the devices at hand or on others that are named; and if it does not,
+which settings to change: hints in a fixed order, those first that change no result, those last that make it another
+run. Hints are not tried, and one alone may not be enough.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, product
-from typing import Any
+import re
+from collections.abc import Callable, Iterator
 
 from overlap.config import Config
 from overlap.errors import ConfigError
-from overlap.placement.memory import HOST, MACHINE, Asked, MemoryPlan, Seats, Shortage, memory_plan
+from overlap.placement.devices import Devices, devices_here, free_memory
+from overlap.placement.memory import GIB, HOST, MACHINE, MemoryPlan, PlannedRun, Seats, Shortage, gpu, memory_plan
+from overlap.placement.seats import Placement, place
 
-GIB = 2**30
-WAYS = 3
-"""Ways out that are named."""
-
-_SHARES = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2)
-_PARTS = (2, 4, 8)
-_LORA = 16
+_NAMED = re.compile(r"([1-9]\d{0,3})x(\d+(?:\.\d+)?)")
 
 Seating = Callable[[Config], Seats]
 """Who sits where under a configuration, on the devices at hand. Raises ConfigError where they do not suffice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A field and what it is set to."""
-
-    field: str
-    value: Any
-
-    def __str__(self) -> str:
-        return f"{self.field}={self.value}"
+def named_devices(text: str) -> Devices:
+    """Return the devices that "8x80" names: eight GPUs of 80 GiB each. Raises ConfigError."""
+    found = _NAMED.fullmatch(text.strip())
+    if found is None or not 1 <= float(found[2]) * GIB < 2**63:
+        raise ConfigError("--devices", text, "say how many GPUs of how many GiB each, for instance 8x80")
+    return Devices.gpus(int(found[1]), int(float(found[2]) * GIB))
 
 
-Way = tuple[Setting, ...]
+def seating_on(devices: Devices, *, host: int = 0, engine: bool = True, learner: bool = True) -> Seating:
+    """Return the seating on ``devices``, in a machine with ``host`` bytes of free memory (0: not known)."""
+    return lambda cfg: seats_on(place(cfg, devices, engine=engine, learner=learner), devices, host)
 
 
-def check_fit(asked: Asked, seating: Seating) -> MemoryPlan:
-    """The plan of a run that fits, or whose places are not known. Raises ConfigError for any other, with the phase, the
-    place, the bytes that are wanted and there, and up to three ways out; and for what its models cannot do.
+def seating_here(cfg: Config, *, engine: bool = True, learner: bool = True) -> Seating:
+    """Return the seating on this machine, with the memory that is free now. Raises ConfigError."""
+    return seating_on(devices_here(cfg.run.device), host=free_memory(), engine=engine, learner=learner)
+
+
+def seats_on(placement: Placement, devices: Devices, host: int) -> Seats:
+    """Return what the memory plan needs of a placement that has all its seats on one machine."""
+    return Seats(
+        devices=(devices.bytes,) * len(devices.names),
+        engines=tuple(seat.devices for seat in placement.engines),
+        ranks=tuple(seat.devices[0] if seat.devices else 0 for seat in placement.ranks),
+        turns=placement.sleeps,
+        backend=placement.backend,
+        host=host,
+        first=placement.ranks[0].rank if placement.ranks else 0,
+    )
+
+
+def check_fit(run: PlannedRun, seating: Seating) -> MemoryPlan:
+    """Return the plan of a run that fits, or whose devices' memory is not known.
+
+    Raises ConfigError for any other, with the phase, the device, the bytes that are needed and there, and the settings
+    to change; and for what its models cannot do.
     """
-    check_models(asked)
-    plan = memory_plan(asked, seating(asked.cfg))
+    check_models(run)
+    seats = seating(run.cfg)
+    plan = memory_plan(run, seats)
     if (shortage := plan.shortage()) is None:
         return plan
-    ways = ways_out(asked, seating)
-    field = ways[0][0].field if ways else "model.policy"
-    raise ConfigError(field, value_of(asked, field), f"{told(shortage)}; {_told_ways(ways, shortage)}")
+    hints = list(_hints(run, seats, shortage))
+    field = re.findall(r"\w+\.\w+", " ".join([*hints, "model.policy"]))[0]
+    section, name = field.split(".")
+    more = "more free memory" if shortage.place in (HOST, MACHINE) else "more devices"
+    settings = f"settings that may help, in the order to try them: {', '.join(hints)}; else " if hints else ""
+    way_out = f"{_described(shortage)}; {settings}use a smaller policy or {more}"
+    raise ConfigError(field, getattr(getattr(run.cfg, section), name), way_out)
 
 
-def check_models(asked: Asked) -> None:
-    """Raise ConfigError for sequences that are longer than the policy or the critic knows, and for devices or ranks
-    that cannot share the policy. A size that is not known refuses nothing.
+def check_models(run: PlannedRun) -> None:
+    """Raise ConfigError for sequences longer than the context of the policy or the critic, and for GPUs or ranks that
+    cannot share the policy. A size that is not known refuses nothing.
     """
-    context = asked.cfg.context_tokens
-    for field, shape in (("model.policy", asked.policy), ("critic.policy", asked.critic or asked.policy)):
+    context = run.cfg.context_tokens
+    for field, shape in (("model.policy", run.policy), ("critic.policy", run.critic or run.policy)):
         if 0 < shape.context < context:
             way_out = f"model.prompt_tokens + model.response_tokens are {context}, and {field} has a context"
-            raise ConfigError(
-                "model.response_tokens", asked.cfg.model.response_tokens, f"{way_out} of {shape.context}: use less"
-            )
-    _check_heads(asked)
-
-
-def _check_heads(asked: Asked) -> None:
-    shape, parallel, parts = asked.policy, asked.cfg.rollout.tensor_parallel, asked.cfg.learn.sequence_parallel
+            way_out += f" of {shape.context}: use less"
+            raise ConfigError("model.response_tokens", run.cfg.model.response_tokens, way_out)
+    shape, parallel, parts = run.policy, run.cfg.rollout.tensor_parallel, run.cfg.learn.sequence_parallel
     heads = f"the policy has {shape.heads} heads of queries and {shape.key_heads} of keys: use "
-    if asked.engine and shape.heads and not shape.splits(parallel):
+    if run.engine and shape.heads and not shape.splits(parallel):
         possible = [n for n in range(1, parallel) if shape.splits(n)]
         raise ConfigError("rollout.tensor_parallel", parallel, heads + " or ".join(map(str, possible[-2:])))
     if shape.heads and not shape.divides(parts):
         raise ConfigError("learn.sequence_parallel", parts, f"{heads}a number that divides both, or 1")
-    if asked.engine and shape.decoder.inner % parallel:
+    if run.engine and shape.decoder.inner % parallel:
         way_out = f"it does not divide the {shape.decoder.inner} numbers of the policy's inner layers: use a divisor"
         raise ConfigError("rollout.tensor_parallel", parallel, way_out)
 
 
-def told(shortage: Shortage) -> str:
-    """In a line."""
+def _described(shortage: Shortage) -> str:
     wanted, there, place = shortage.wanted / GIB, shortage.there / GIB, shortage.place
     where = f"the run does not fit: in phase {shortage.phase!r} "
     if shortage.what:
-        return (
-            where
-            + f"{shortage.what} needs {wanted:.1f} GiB of {place}, and its share (rollout.gpu_memory) is {there:.1f}"
-        )
+        share = f"its share (rollout.gpu_memory) is {there:.1f}"
+        return f"{where}{shortage.what} needs {wanted:.1f} GiB of {place}, and {share}"
     if place in (HOST, MACHINE):
-        return where + f"{wanted:.1f} GiB of the machine's memory are needed, and {there:.1f} are free"
-    return where + f"{wanted:.1f} GiB are needed on {place}, which has {there:.1f}"
+        return f"{where}{wanted:.1f} GiB of the machine's memory are needed, and {there:.1f} are free"
+    return f"{where}{wanted:.1f} GiB are needed on {place}, which has {there:.1f}"
 
 
-def _told_ways(ways: Sequence[Way], shortage: Shortage) -> str:
-    if ways:
-        return "it fits with " + ", or with ".join(" ".join(map(str, way)) for way in ways)
-    more = "free some" if shortage.place in (HOST, MACHINE) else "take more devices"
-    return f"none of the settings that were tried makes it fit: use a smaller policy, or {more}"
+def _hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> Iterator[str]:
+    """Yield settings that lower what the place of the shortage holds in its phase."""
+    if shortage.what:
+        rows = [
+            ("raise rollout.gpu_memory", run.cfg.rollout.gpu_memory < 1),
+            ("raise rollout.tensor_parallel", _splits_further(run, seats)),
+            ("lower model.response_tokens", True),
+        ]
+    elif shortage.place == HOST:
+        rows = _host_hints(run, seats, shortage)
+    elif shortage.place == MACHINE:
+        rows = _cpu_hints(run, seats, shortage)
+    else:
+        rows = _gpu_hints(run, seats, shortage)
+    yield from (hint for hint, helps in rows if helps)
 
 
-def ways_out(asked: Asked, seating: Seating, count: int = WAYS) -> list[Way]:
-    """Up to ``count`` sets of settings under which the run fits, first those under which it learns the same. None holds
-    more than another one needs: where one setting is enough, others stand beside it only if they let it be gentler.
-    """
-    same = [family for family in _families(asked, seating(asked.cfg)) if family]
-    others = [family for family in _other_runs(asked) if family]
-    steps = _steps([*same, *others])
-    found: list[Way] = []
-    for chosen in (*_choices(same), *(chosen for chosen in _choices([*same, *others]) if set(chosen) & set(others))):
-        if len(found) == count:
-            break
-        for way in product(*chosen):
-            if any(_needs_less(known, way, steps) for known in found):
-                continue
-            if _fits(asked, way, seating):
-                found.append(way)
-                break
-    return found
+def _splits_further(run: PlannedRun, seats: Seats) -> bool:
+    parallel = 2 * run.cfg.rollout.tensor_parallel
+    return parallel <= len(seats.devices) and run.policy.splits(parallel)
 
 
-def _choices(families: Sequence[Way]) -> Iterator[tuple[Way, ...]]:
-    """Families whose settings are tried together: one alone first, then two, up to four."""
-    for size in range(1, 5):
-        for chosen in combinations(families, size):
-            if len({family[0].field for family in chosen}) == size:
-                yield chosen
+def _host_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
+    """At the start sleeping engines have their weights in the host's memory; later the learner has its states there."""
+    learn, starts = run.cfg.learn, shortage.phase == "start"
+    return [
+        ("lower rollout.replicas", starts and len(seats.engines) > 1),
+        ("raise rollout.tensor_parallel", starts and len(seats.engines) > 1 and _splits_further(run, seats)),
+        ("raise learn.zero_stage", not starts and learn.zero_stage < 3 and learn.ranks > 1),
+        ("learn.offload=none", not starts and run.offload != "none"),
+        ("learn.lora_rank=16", not starts and not learn.lora_rank),
+    ]
 
 
-def _steps(families: Iterable[Iterable[Setting]]) -> dict[Setting, int]:
-    """How far each setting goes, among those of its field."""
-    seen, steps = Counter[str](), dict[Setting, int]()
-    for setting in (setting for family in families for setting in family):
-        steps[setting] = seen[setting.field]
-        seen[setting.field] += 1
-    return steps
+def _cpu_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
+    """Engines and ranks share the machine's memory in every phase."""
+    learn, engines = run.cfg.learn, len(seats.engines) if run.engine else 0
+    return [
+        *_pass_hints(run, seats, shortage),
+        ("lower rollout.max_sequences", bool(engines) and run.cfg.rollout.max_sequences > 1),
+        ("lower rollout.replicas", engines > 1),
+        ("raise learn.zero_stage", bool(seats.ranks) and learn.zero_stage < 3 and learn.ranks > 1),
+        ("lower learn.ranks", bool(seats.ranks) and learn.ranks > 1),
+        ("learn.lora_rank=16", bool(seats.ranks) and not learn.lora_rank),
+        ("lower model.response_tokens", True),
+    ]
 
 
-def _needs_less(known: Way, way: Way, steps: Mapping[Setting, int]) -> bool:
-    """Whether the known way sets no field that the other one leaves alone, and none further."""
-    far = {setting.field: steps[setting] for setting in way}
-    return all(setting.field in far and steps[setting] <= far[setting.field] for setting in known)
+def _gpu_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
+    learn, phase = run.cfg.learn, shortage.phase
+    engines = {device for engine in seats.engines for device in engine} if run.engine else set()
+    engine = shortage.place in map(gpu, engines)
+    rank = shortage.place in map(gpu, seats.ranks)
+    free = set(range(len(seats.devices))) - set(seats.ranks) - (set() if seats.turns else engines)
+    learns, parts = phase in ("critic", "actor"), 2 * learn.sequence_parallel
+    rests = rank and seats.turns and run.offload == "none" and phase != "start"
+    return [
+        ("learn.offload=sleep", rests and (not learns or run.critic is not None)),
+        ("lower rollout.gpu_memory", engine and (phase == "generate" or not seats.turns)),
+        *_pass_hints(run, seats, shortage),
+        ("raise learn.zero_stage", rank and learn.zero_stage < 3),
+        ("raise learn.ranks", rank and bool(free)),
+        (
+            "raise learn.sequence_parallel",
+            rank and (learns or phase == "sync") and run.critic is None
+            and learn.ranks % parts == 0 and run.policy.divides(parts),
+        ),
+        ("raise rollout.tensor_parallel", engine and phase == "sync" and _splits_further(run, seats)),
+        ("learn.offload=cpu", rank and run.offload != "cpu" and (learns or phase == "start" or not seats.turns)),
+        ("learn.lora_rank=16", rank and phase != "critic" and not learn.lora_rank),
+        ("lower model.response_tokens and learn.micro_batch_tokens", rank and (learns or phase == "sync")),
+    ]  # fmt: skip
 
 
-def _fits(asked: Asked, way: Way, seating: Seating) -> bool:
-    try:
-        changed = with_settings(asked, way)
-        check_models(changed)
-        return memory_plan(changed, seating(changed.cfg)).shortage() is None
-    except ConfigError:  # not a configuration, or not on these devices
-        return False
-
-
-def with_settings(asked: Asked, way: Way) -> Asked:
-    """The same with all of these settings. Raises ConfigError for what is no configuration."""
-    given = dict[str, dict[str, Any]]()
-    for setting in way:
-        section, name = setting.field.split(".")
-        given.setdefault(section, {})[name] = setting.value
-    sections = {section: replace(getattr(asked.cfg, section), **values) for section, values in given.items()}
-    return replace(asked, cfg=replace(asked.cfg, **sections))
-
-
-def value_of(asked: Asked, field: str) -> Any:
-    """What a field is set to."""
-    section, name = field.split(".")
-    return getattr(getattr(asked.cfg, section), name)
-
-
-def _families(asked: Asked, seats: Seats) -> Iterator[Way]:
-    """For each field the values that may help, the gentlest first; none changes what is learned."""
-    cfg, gpus = asked.cfg, len(seats.devices)
-    learn, sequences, tokens = cfg.learn, cfg.rollout.max_sequences, cfg.model.response_tokens
-    if gpus and seats.turns and asked.offload == "none":
-        yield _settings("learn.offload", "none", ("sleep",))
-    if gpus and asked.engine:
-        share = cfg.rollout.gpu_memory
-        yield _settings("rollout.gpu_memory", share, sorted(_SHARES, key=lambda one: abs(one - share)))
-    yield _settings("learn.checkpointing", learn.checkpointing, ("always",))
-    if learn.ranks > 1 or gpus:  # with an optimizer on the host it matters to one rank, too
-        yield _settings("learn.zero_stage", learn.zero_stage, range(learn.zero_stage + 1, 4))
-    apart = gpus - cfg.rollout.tensor_parallel * max(1, cfg.rollout.replicas)  # engines and ranks on GPUs of their own
-    yield _settings("learn.ranks", learn.ranks, [ranks for ranks in (gpus, apart) if ranks > 0])
-    contexts = [cfg.model.prompt_tokens + length for length in (tokens, *_shorter(cfg))]
-    yield _settings("learn.micro_batch_tokens", learn.micro_batch_tokens, contexts)
-    if not gpus:
-        yield _settings("learn.ranks", learn.ranks, [part for part in (learn.ranks // 2, 1) if part])
-    if not gpus and asked.engine:
-        yield _settings("rollout.max_sequences", sequences, [sequences // part for part in _PARTS])
-    elif gpus:
-        parts = [part for part in _PARTS if part > learn.sequence_parallel and asked.policy.divides(part)]
-        yield _settings("learn.sequence_parallel", learn.sequence_parallel, parts)
-        parts = [part for part in _PARTS if part > cfg.rollout.tensor_parallel and asked.policy.splits(part)]
-        yield _settings("rollout.tensor_parallel", cfg.rollout.tensor_parallel, parts)
-        yield _settings("learn.offload", asked.offload, ("cpu",))
-
-
-def _other_runs(asked: Asked) -> Iterator[Way]:
-    """The same of fields that make it another run."""
-    learn, model = asked.cfg.learn, asked.cfg.model
-    yield _settings("learn.lora_rank", learn.lora_rank, () if learn.lora_rank else (_LORA,))
-    yield _settings("model.response_tokens", model.response_tokens, _shorter(asked.cfg))
-
-
-def _shorter(cfg: Config) -> list[int]:
-    """Lengths of responses: they save activations where ``learn.micro_batch_tokens`` goes with them."""
-    return [length for part in _PARTS if (length := cfg.model.response_tokens // part)]
-
-
-def _settings(field: str, value: Any, others: Iterable[Any]) -> tuple[Setting, ...]:
-    return tuple(Setting(field, other) for other in others if other != value)
+def _pass_hints(run: PlannedRun, seats: Seats, shortage: Shortage) -> list[tuple[str, bool]]:
+    """What makes a learner's pass over a micro-batch smaller."""
+    learn, phase = run.cfg.learn, shortage.phase
+    again = phase in ("critic", "actor") and run.trained(phase, reserves=True).checkpointing
+    learns = phase in ("critic", "actor") and (shortage.place == MACHINE or shortage.place in map(gpu, seats.ranks))
+    return [
+        ("learn.checkpointing=always", learns and not again),
+        ("lower learn.micro_batch_tokens", learns and learn.micro_batch_tokens > run.cfg.context_tokens),
+    ]

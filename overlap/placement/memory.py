@@ -31,6 +31,7 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 Model = Literal["actor", "critic"]
 Offload = Literal["none", "sleep", "cpu"]
 
+GIB = 2**30
 MACHINE, HOST = "machine", "host"
 """Places that are no GPU: a machine without one, and the memory beside GPUs."""
 CPU_BLOCK_TOKENS = 32
@@ -74,7 +75,7 @@ class Seats:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlannedRun:
     """What is planned. Without an ``engine`` a run learns from kept samples."""
 
     cfg: Config
@@ -182,14 +183,14 @@ class MemoryPlan:
         return Shortage(phase, place, used, there)
 
 
-def memory_plan(asked: Asked, seats: Seats) -> MemoryPlan:
+def memory_plan(run: PlannedRun, seats: Seats) -> MemoryPlan:
     """The plan of a run by its configuration, its models' shapes and its seats."""
     if not seats.devices:
-        uses = tuple(use for phase in PHASES for use in _on_machine(asked, seats, phase))
+        uses = tuple(use for phase in PHASES for use in _on_machine(run, seats, phase))
         return MemoryPlan(uses, {MACHINE: seats.host})
-    uses = tuple(use for phase in PHASES for use in _on_gpus(asked, seats, phase))
+    uses = tuple(use for phase in PHASES for use in _on_gpus(run, seats, phase))
     there = {gpu(number): size for number, size in enumerate(seats.devices)}
-    return MemoryPlan(uses, there | {HOST: seats.host}, _engine_shortage(asked, seats))
+    return MemoryPlan(uses, there | {HOST: seats.host}, _engine_shortage(run, seats))
 
 
 def gpu(number: int) -> str:
@@ -215,78 +216,78 @@ def kv_cache_bytes(token: int, context_tokens: int, max_sequences: int, availabl
     return block * (8 + max(blocks, min(blocks * max_sequences, room)))
 
 
-def kv_room(asked: Asked, size: int) -> int:
+def kv_room(run: PlannedRun, size: int) -> int:
     """Bytes of the KV cache on each GPU of an engine, by ``rollout.gpu_memory`` of ``size``. May be below 0."""
-    r = asked.cfg.rollout
+    r = run.cfg.rollout
     if not size:
-        token = token_bytes(asked.policy, asked.width) // asked.kv_parts
-        return token * r.max_sequences * asked.cfg.context_tokens
-    return int(r.gpu_memory * size) - asked.width * asked.policy.parameters // r.tensor_parallel - WORKSPACE
+        token = token_bytes(run.policy, run.width) // run.kv_parts
+        return token * r.max_sequences * run.cfg.context_tokens
+    return int(r.gpu_memory * size) - run.width * run.policy.parameters // r.tensor_parallel - WORKSPACE
 
 
-def kv_tokens(asked: Asked, size: int) -> int:
+def kv_tokens(run: PlannedRun, size: int) -> int:
     """Tokens that the KV cache of an engine holds on GPUs of ``size`` bytes."""
-    token = -(-token_bytes(asked.policy, asked.width) // asked.kv_parts)
-    return max(0, kv_room(asked, size)) // token if token else 0
+    token = -(-token_bytes(run.policy, run.width) // run.kv_parts)
+    return max(0, kv_room(run, size)) // token if token else 0
 
 
-def _engine_shortage(asked: Asked, seats: Seats) -> Shortage | None:
+def _engine_shortage(run: PlannedRun, seats: Seats) -> Shortage | None:
     """An engine does not start whose KV cache cannot hold one full sequence."""
-    r = asked.cfg.rollout
+    r = run.cfg.rollout
     sizes = [size for engine in seats.engines for device in engine if (size := seats.devices[device])]
-    if not (asked.engine and sizes):
+    if not (run.engine and sizes):
         return None
-    token = -(-token_bytes(asked.policy, asked.width) // asked.kv_parts)
-    missing = token * asked.cfg.context_tokens - kv_room(asked, min(sizes))
+    token = -(-token_bytes(run.policy, run.width) // run.kv_parts)
+    missing = token * run.cfg.context_tokens - kv_room(run, min(sizes))
     if missing <= 0:
         return None
     there = int(r.gpu_memory * min(sizes))
-    what = f"an engine with one sequence of {asked.cfg.context_tokens:,} tokens"
+    what = f"an engine with one sequence of {run.cfg.context_tokens:,} tokens"
     return Shortage("generate", gpu(seats.engines[0][0]), there + missing, there, what)
 
 
-def _engine_items(asked: Asked, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
+def _engine_items(run: PlannedRun, size: int, state: Literal["awake", "weights", "asleep"]) -> Items:
     """On one GPU: with all that it needs, woken for its weights alone, or asleep."""
     if state == "asleep":
         return {"own": GPU_OWN, "workspace": ASLEEP}
-    weights = asked.width * asked.policy.parameters // asked.cfg.rollout.tensor_parallel
+    weights = run.width * run.policy.parameters // run.cfg.rollout.tensor_parallel
     items = {"own": GPU_OWN, "workspace": WORKSPACE, "engine weights": weights}
-    return items if state == "weights" else items | {"KV cache": max(0, kv_room(asked, size))}
+    return items if state == "weights" else items | {"KV cache": max(0, kv_room(run, size))}
 
 
 # --- GPUs ---------------------------------------------------------------------------------------------------
 
 
-def _on_gpus(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
+def _on_gpus(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     """An engine that takes turns sleeps while the learner learns, and takes its KV cache after its weights. It starts
     before the learner does, and sleeps, with its first weights in the machine's memory.
     """
-    if phase == "critic" and asked.critic is None:
+    if phase == "critic" and run.critic is None:
         return
     state: Literal["awake", "weights", "asleep"] = "awake"
     if seats.turns and phase != "generate":
         state = "weights" if phase == "sync" else "asleep"
-    for number, devices in enumerate(seats.engines if asked.engine else ()):
+    for number, devices in enumerate(seats.engines if run.engine else ()):
         if seats.turns and phase == "start":
-            yield Use(f"engine {number}", HOST, phase, {"engine weights": asked.width * asked.policy.parameters})
+            yield Use(f"engine {number}", HOST, phase, {"engine weights": run.width * run.policy.parameters})
         for device in devices:
-            items = _engine_items(asked, seats.devices[device], state)
+            items = _engine_items(run, seats.devices[device], state)
             yield Use(f"engine {number}", gpu(device), phase, items)
     for rank, device in enumerate(seats.ranks):
-        held, away = _rank_items(asked, seats, phase)
+        held, away = _rank_items(run, seats, phase)
         yield Use(f"rank {rank}", gpu(device), phase, held | {"own": GPU_OWN})
         if away:
             yield Use(f"rank {rank}", HOST, phase, {"offloaded states": away})
 
 
-def _rank_items(asked: Asked, seats: Seats, phase: Phase) -> tuple[Items, int]:
+def _rank_items(run: PlannedRun, seats: Seats, phase: Phase) -> tuple[Items, int]:
     """What a rank holds on its GPU, and how many bytes in the machine's memory, which is kept once it is taken."""
     held, away = Items(), 0
-    for what in asked.models:
-        model = asked.trained(what, reserves=True)
-        reference = _reference(asked) if what == "actor" else {}
+    for what in run.models:
+        model = run.trained(what, reserves=True)
+        reference = _reference(run) if what == "actor" else {}
         states, here = model.states() | reference, model.here() | reference
-        leaves, rests = _leaves(asked.offload, turns=seats.turns), asked.offload != "none" and seats.turns
+        leaves, rests = _leaves(run.offload, turns=seats.turns), run.offload != "none" and seats.turns
         if rests and phase != what:
             back = phase == "generate" or (what, phase) == ("actor", "sync")
             stay = {"parameters", "reference"} if back else set()
@@ -323,12 +324,12 @@ def _named(items: Items, what: Model, phase: Phase) -> Items:
     return {"critic's states" if what == "critic" else "policy's states": sum(items.values())}
 
 
-def _reference(asked: Asked) -> Items:
+def _reference(run: PlannedRun) -> Items:
     """Adapters need none: without them the policy is what it was."""
-    learn = asked.cfg.learn
+    learn = run.cfg.learn
     if not learn.kl_coef or learn.lora_rank:
         return {}
-    whole = asked.width * asked.policy.parameters
+    whole = run.width * run.policy.parameters
     return {"reference": whole // learn.ranks if learn.zero_stage == 3 else whole}
 
 
@@ -346,42 +347,42 @@ def largest(states: Items, moments: Iterable[Items]) -> Items:
 # --- a machine without GPUs ---------------------------------------------------------------------------------
 
 
-def _on_machine(asked: Asked, seats: Seats, phase: Phase) -> Iterator[Use]:
+def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     """Nobody sleeps, and nothing is offloaded."""
-    if phase == "critic" and asked.critic is None:
+    if phase == "critic" and run.critic is None:
         return
-    if asked.engine:
-        token = token_bytes(asked.policy, asked.width)
+    if run.engine:
+        token = token_bytes(run.policy, run.width)
         cache = kv_cache_bytes(
             token,
-            asked.cfg.context_tokens,
-            asked.cfg.rollout.max_sequences,
+            run.cfg.context_tokens,
+            run.cfg.rollout.max_sequences,
             seats.host // max(1, len(seats.engines)),
         )
-        items = {"own": ENGINE_OWN, "engine weights": asked.width * asked.policy.parameters, "KV cache": cache}
+        items = {"own": ENGINE_OWN, "engine weights": run.width * run.policy.parameters, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)
     if seats.copies and phase != "start":
-        yield Use("driver", MACHINE, phase, {"transfer buffer": asked.width * asked.policy.parameters})
+        yield Use("driver", MACHINE, phase, {"transfer buffer": run.width * run.policy.parameters})
     for rank in range(seats.first, seats.first + len(seats.ranks)):
-        held = rank_on_cpu(asked, phase, rank)
+        held = rank_on_cpu(run, phase, rank)
         if phase != "start":
-            most = max(sum(rank_on_cpu(asked, model, rank).values()) for model in asked.models)
+            most = max(sum(rank_on_cpu(run, model, rank).values()) for model in run.models)
             held[HEAP] = HEAP_FACTOR * most - sum(held.values())
         yield Use(f"rank {rank}", MACHINE, phase, {"own": RANK_OWN} | held)
 
 
-def rank_on_cpu(asked: Asked, phase: Phase, rank: int) -> Items:
+def rank_on_cpu(run: PlannedRun, phase: Phase, rank: int) -> Items:
     """What a rank holds, its own bytes left out. Rank 0 keeps a copy of the weights for the engine to map."""
     held = Items()
-    for what in asked.models:
-        model = asked.trained(what, reserves=False)
+    for what in run.models:
+        model = run.trained(what, reserves=False)
         here = model.made() if phase == "start" else model.states()
         if phase == what:
             here = largest(here, model.moments())
         elif what == "actor" and phase == "sync":
             here = largest(here, (_travel(model, "shm"), model.probed()))
         held |= _named(here, what, phase)
-    if asked.engine and rank == 0 and phase != "start":
-        held["transfer buffer"] = asked.width * asked.policy.parameters
-    return held | _reference(asked)
+    if run.engine and rank == 0 and phase != "start":
+        held["transfer buffer"] = run.width * run.policy.parameters
+    return held | _reference(run)

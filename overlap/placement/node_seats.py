@@ -16,10 +16,9 @@ from dataclasses import replace
 from overlap.config import Config
 from overlap.errors import ConfigError
 from overlap.placement.devices import NodeDevices
-from overlap.placement.fit import Seating, check_fit
-from overlap.placement.memory import Asked, Seats, memory_plan
+from overlap.placement.fit import Seating, check_fit, seats_on
+from overlap.placement.memory import PlannedRun, Seats, memory_plan
 from overlap.placement.rank_placement import homes_on_cpus, homes_on_gpus, node_name, seats_in
-from overlap.placement.seating import seats_on
 from overlap.placement.seats import EngineSeat, Placement, RankSeat, place, rank_seats, spread_cores
 
 
@@ -130,7 +129,7 @@ def seat_on(cfg: Config, node: NodeDevices, slot: int, index: int) -> EngineSeat
     return EngineSeat(index, seed, cores=spread_cores(devices.cores, parallel), first_rank=first, node=name)
 
 
-def moved(cfg: Config, seat: EngineSeat, node: NodeDevices) -> EngineSeat | None:
+def moved_seat(cfg: Config, seat: EngineSeat, node: NodeDevices) -> EngineSeat | None:
     """The seat of an engine whose node is gone on another one, which is free; None where that is too small."""
     if bool(seat.devices) != bool(node.devices.names) or _size(node) < cfg.rollout.tensor_parallel:
         return None
@@ -152,23 +151,23 @@ def seating_over(
     return seats
 
 
-def check_nodes(asked: Asked, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> None:
+def check_nodes(run: PlannedRun, nodes: Sequence[NodeDevices], *, engine: bool = True, learner: bool = True) -> None:
     """Raise ConfigError where what sits on a node other than the driver's does not fit there; names the node."""
-    placed = place_over(asked.cfg, nodes, engine=engine, learner=learner)
+    placed = place_over(run.cfg, nodes, engine=engine, learner=learner)
     for node in nodes:
         if not node.here and (placed.on(node.name) or placed.ranks_on(node.name)):
             try:
-                check_fit(asked, seating_over(nodes, node, engine=engine, learner=learner))
+                check_fit(run, seating_over(nodes, node, engine=engine, learner=learner))
             except ConfigError as error:
                 raise ConfigError(error.field, error.value, f"node {node.name}: {error.way_out}") from error
 
 
-def fits_on(asked: Asked, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:
+def fits_on(run: PlannedRun, placement: Placement, seat: EngineSeat, node: NodeDevices) -> bool:
     """Whether an engine that moves to that seat of a node, where no other of the placement's is, has enough memory,
     also with learner ranks beside it.
     """
     alone = replace(placement, engines=(seat,), ranks=tuple(rank for rank in placement.ranks if rank.node == node.name))
-    return memory_plan(asked, seats_on(alone, node.devices, node.host)).shortage() is None
+    return memory_plan(run, seats_on(alone, node.devices, node.host)).shortage() is None
 
 
 def nodes_line(placement: Placement) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from overlap.placement.memory import HEAP, HOST, MACHINE, PHASES, Asked, MemoryPlan, Phase, Seats, kv_tokens
+from overlap.placement.memory import GIB, HEAP, HOST, MACHINE, PHASES, MemoryPlan, Phase, PlannedRun, Seats, kv_tokens
 
-GIB = 2**30
 _SHOWN = 0.05
 """GiB; what is less than that is not named."""
 _MEANINGS: Mapping[Phase, str] = {
@@ -58,12 +57,12 @@ def _on(seats: Seats, devices: set[int]) -> str:
     return _name([f"GPU {device}" for device in sorted(devices)]) if seats.devices else "the CPU"
 
 
-def cache_line(asked: Asked, seats: Seats) -> str:
+def cache_line(run: PlannedRun, seats: Seats) -> str:
     """How much an engine's KV cache holds on GPUs; "" where that is not known."""
     sizes = [seats.devices[device] for engine in seats.engines for device in engine if seats.devices]
-    if not (asked.engine and sizes and min(sizes) and (tokens := kv_tokens(asked, min(sizes))) > 0):
+    if not (run.engine and sizes and min(sizes) and (tokens := kv_tokens(run, min(sizes))) > 0):
         return ""
-    context, most = asked.cfg.context_tokens, asked.cfg.rollout.max_sequences
+    context, most = run.cfg.context_tokens, run.cfg.rollout.max_sequences
     full = min(most, tokens // context)
     told = f"{tokens:,} tokens an engine: {full} sequences of {context:,} at once"
     return told + (f", more of them while they are short (rollout.max_sequences={most})" if full < most else "")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from overlap.config import Config
 from overlap.errors import ConfigError, RequestRefused, blaming
 from overlap.placement import (
-    Asked,
     DecoderShape,
     MemoryPlan,
     ModelShape,
+    PlannedRun,
     Seating,
     Seats,
     activation_bytes,
@@ -29,7 +29,7 @@ GIB = 2**30
 
 
 def plan_lines(
-    inputs: RunInputs, asked: Asked, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
+    inputs: RunInputs, asked: PlannedRun, seats: Seats, memory: MemoryPlan, rollouts: Rollouts | None = None
 ) -> list[tuple[str, str]]:
     """Lines "what, value" for a person. ``memory`` is planned by what is ``asked`` on these ``seats``; with
     ``rollouts``, no engine and no verifier will start.
@@ -63,7 +63,7 @@ def plan_lines(
     ]
 
 
-def policy_line(asked: Asked) -> tuple[str, str]:
+def policy_line(asked: PlannedRun) -> tuple[str, str]:
     """What is trained, and how large it is."""
     model = asked.cfg.model
     return "policy", f"{model.policy} ({asked.policy.parameters / 1e6:,.0f} M parameters, {model.dtype})"
@@ -103,13 +103,13 @@ def _template_notes(inputs: RunInputs) -> tuple[str, ...]:
         raise ConfigError("model.policy", inputs.cfg.model.policy, way_out) from None
 
 
-def seats_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
+def seats_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     """The devices of engines and ranks, and the size of the KV cache where it depends on a field."""
     cache = cache_line(asked, seats)
     return [("devices", seats_line(seats)), *([("KV cache", cache)] if cache else [])]
 
 
-def devices_plan_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
+def devices_plan_lines(asked: PlannedRun, seats: Seats) -> list[tuple[str, str]]:
     """The plan of a run on other hardware: its lines that depend on the devices."""
     cfg, shape = asked.cfg, asked.policy
     trained = trained_parameters(shape.decoder, shape.parameters, cfg.learn.lora_rank)
@@ -117,10 +117,10 @@ def devices_plan_lines(asked: Asked, seats: Seats) -> list[tuple[str, str]]:
     return [*own, *seats_lines(asked, seats), ("activations", activations_line(cfg, shape.decoder))]
 
 
-def asked_for(inputs: RunInputs, rollouts: Rollouts | None = None) -> Asked:
+def asked_for(inputs: RunInputs, rollouts: Rollouts | None = None) -> PlannedRun:
     """What the memory of a run is planned by."""
     critic = None if inputs.critic is None else read_shape(inputs.critic)
-    return Asked(inputs.cfg, read_shape(inputs.policy), critic, engine=rollouts is None)
+    return PlannedRun(inputs.cfg, read_shape(inputs.policy), critic, engine=rollouts is None)
 
 
 def adapters_lines(cfg: Config, trained: int) -> list[tuple[str, str]]:
@@ -203,7 +203,7 @@ def activations_line(cfg: Config, shape: DecoderShape) -> str:
     return f"at most {kept / GIB:.1f} GiB on each learner rank ({learn.rank_tokens} tokens, {how})"
 
 
-def devices_plan(cfg: Config, devices: str) -> tuple[Asked, Seating]:
+def devices_plan(cfg: Config, devices: str) -> tuple[PlannedRun, Seating]:
     """Return what a memory plan of other hardware needs; ``devices`` names the hardware ("8x80"). Of the models only
     ``config.json`` is read. Raises ConfigError.
     """
@@ -217,4 +217,4 @@ def devices_plan(cfg: Config, devices: str) -> tuple[Asked, Seating]:
     if cfg.learn.advantage == "gae":
         with blaming("critic.policy"):
             critic = read_shape(resolve_config(cfg.critic.policy)) if cfg.critic.policy else policy
-    return Asked(cfg, policy, critic), seating
+    return PlannedRun(cfg, policy, critic), seating

@@ -11,7 +11,7 @@ from overlap.config import Config
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
-from overlap.pipeline import Intake, check_intake, take_in
+from overlap.pipeline import Intake, check_intake, estimator, take_in
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
 from overlap.record import quiet
@@ -38,12 +38,15 @@ class RunInputs:
 def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
     """Load policy, tokenizer and prompts. Raises ConfigError, also where too many rows of the data cannot be used."""
     from overlap.generate import check_parsers
+    from overlap.learner import check_functions
     from overlap.policy import resolve_policy
     from overlap.prepare.agent_command import check_agent
     from overlap.task import check_rollout, check_task, load_task
 
     with quiet(scratch / "prepare.log"):
         check_device(cfg)
+        estimator(cfg.learn.advantage)
+        check_functions(cfg.learn)
         check_cluster(cfg)
         policy = resolve_policy(cfg.model.policy)
         tokenizer = load_tokenizer(policy)

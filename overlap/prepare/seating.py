@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from overlap.config import Config
 from overlap.placement import (
-    Asked,
     MemoryPlan,
     NodeDevices,
     Placement,
+    PlannedRun,
     Seating,
     check_environment,
     check_fit,
@@ -45,7 +45,7 @@ class RunPlacement:
     engine: bool = True
     learner: bool = True
 
-    def check(self, asked: Asked) -> MemoryPlan:
+    def check(self, asked: PlannedRun) -> MemoryPlan:
         """The plan of this machine's memory. Raises ConfigError where it, or that of a node, is too small."""
         if self.nodes:
             check_nodes(asked, self.nodes, engine=self.engine, learner=self.learner)

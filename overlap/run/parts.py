@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from overlap.core import Generator
-from overlap.placement import Asked, EngineSeat, NodeDevices, Placement, fits_on, read_shape
+from overlap.placement import EngineSeat, NodeDevices, Placement, PlannedRun, fits_on, read_shape
 from overlap.prepare import RunInputs, cluster_of
 from overlap.record import RunFile
 
@@ -182,7 +182,7 @@ class PartFactory:
         return Berths(self.inputs.cfg, self._engine_fleet, self.report_line, self._fits)
 
     def _fits(self, seat: EngineSeat, node: NodeDevices) -> bool:
-        asked = Asked(self.inputs.cfg, read_shape(self.inputs.policy))
+        asked = PlannedRun(self.inputs.cfg, read_shape(self.inputs.policy))
         return fits_on(asked, self.placement, seat, node)
 
 

@@ -25,6 +25,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 transformers = pytest.importorskip("transformers")
 
+from plain_backend import plain_trainer  # noqa: E402
+
 from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
 from overlap.learner.model import load_policy, plain  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
@@ -115,18 +117,16 @@ def test_every_stage_and_number_of_ranks_takes_the_steps_of_plain_torch(policy, 
 
 
 @pytest.mark.parametrize(
-    ("surrogate", "correction"),
+    ("kind", "correction"),
     [wide("ppo", "seq_mis"), wide("pg", "dppo"), wide("cispo", "seq_mis"), wide("gspo", "seq_mis")],
 )
-def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of_it(
-    policy, tmp_path, surrogate, correction
-):
+def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of_it(policy, tmp_path, kind, correction):
     """The engine's log-probs are near the learner's, so that some responses are masked and some are not."""
     found = []
     for ranks, zero_stage, tokens in ((1, 2, 4096), (2, 2, 64)):
         cfg = config(
             ranks=ranks, zero_stage=zero_stage, micro_batch_tokens=tokens, updates_per_step=2, correction=correction,
-            surrogate=surrogate, correction_bound=1e-4 if correction == "dppo" else 1.2, lr=1e-3,
+            loss=kind, correction_bound=1e-4 if correction == "dppo" else 1.2, lr=1e-3,
         )  # fmt: skip
 
         async def use(learner):
@@ -143,7 +143,38 @@ def test_ranks_and_micro_batches_change_neither_a_correction_nor_what_is_told_of
     assert 0.1 < one["is_masked_fraction"] < 0.9
     assert one["is_effective_fraction"] < 1.0
     assert one["landing_gap_mean"] == pytest.approx(0.3, abs=1e-3)
-    assert ("update_kl" in one) == (surrogate != "pg")
+    assert ("update_kl" in one) == (kind != "pg")
+
+
+MINE = """
+import torch
+from overlap.learner.correction import Weights
+
+def my_loss(new, anchor, sampled, low, high):
+    return -sampled.advantages * (new - anchor).exp(), new > 0
+
+def my_correction(anchor, sampled, bound):
+    half = torch.full_like(anchor, 0.5)
+    return Weights(half, half > 0, half > bound)
+"""
+
+
+def test_ranks_train_by_functions_of_the_user_that_lie_where_the_run_was_started(policy, tmp_path, monkeypatch):
+    """Half of what "pg" without a correction does: its loss, and its gradient."""
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    cfg = config(ranks=2, loss="mine:my_loss", correction="mine:my_correction", grad_clip=1e6)
+    batch = make_batch(0)
+
+    async def use(learner):
+        return (await learner.step(batch)).metrics
+
+    told = run(policy, tmp_path, cfg, use)
+    plain_cfg = config(loss="pg", correction="none", grad_clip=1e6)
+    expected = plain_trainer(monkeypatch, plain_cfg, policy, total_updates=10).step(flatten(batch))
+    for name in ("loss", "grad_norm"):
+        assert told[name] == pytest.approx(expected[name] / 2, rel=1e-4)
+    assert (told["is_capped_fraction"], told["is_masked_fraction"], told["clip_fraction"]) == (1.0, 0.0, 0.0)
 
 
 async def near(learner: ProcessLearner, batch: Batch) -> Batch:

@@ -13,7 +13,7 @@ import pytest
 from wide import wide
 
 from overlap.config import load_config
-from overlap.placement import Asked, computes_bfloat16, read_shape
+from overlap.placement import PlannedRun, computes_bfloat16, read_shape
 from overlap.placement.memory import Phase, rank_on_cpu
 
 pytest.importorskip("torch")
@@ -61,7 +61,7 @@ def policies(tmp_path_factory) -> tuple[Path, Path, Path]:
 def test_the_plan_is_within_a_tenth_of_what_ranks_hold(policies, tmp_path: Path, settings: list[str]):
     policy = policies[0]
     cfg, shape = load_config(None, [*SETTINGS, *settings]), read_shape(policy)
-    asked = Asked(cfg, shape, shape if cfg.learn.advantage == "gae" else None, engine=False)
+    asked = PlannedRun(cfg, shape, shape if cfg.learn.advantage == "gae" else None, engine=False)
     phases: dict[str, Phase] = {"rest": "generate", "actor": "actor"} | ({"critic": "critic"} if asked.critic else {})
     for rank, found in enumerate(measure([*SETTINGS, *settings], *policies, tmp_path)):
         planned = {name: sum(rank_on_cpu(asked, phase, rank).values()) for name, phase in phases.items()}

@@ -218,7 +218,7 @@ def test_a_run_that_the_gpus_cannot_seat_is_refused_at_once_and_in_a_dry_run(
 def test_a_run_that_cannot_fit_is_refused_before_anything_is_made_with_what_would_make_it_fit(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 2**30)
+    monkeypatch.setattr("overlap.placement.fit.free_memory", lambda: 2**30)
     out = tmp_path / "out"
     args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", f"run.dir={out}"]
     for flags in ([], ["--dry-run"]):
@@ -255,7 +255,7 @@ def test_memory_of_other_hardware_is_planned_from_the_policys_configuration_alon
     assert header.split() == ["memory,", "GiB", "start", "generate", "sync", "critic", "actor", "there"]
     assert "\nGPU 0 " in said
     assert cli.main([*asked, "rollout.gpu_memory=0.9"]) == 2
-    assert "it fits with learn.offload=sleep, or with rollout.gpu_memory=0.6" in (err := capsys.readouterr().err)
+    assert "to try them: learn.offload=sleep, lower rollout.gpu_memory, " in (err := capsys.readouterr().err)
     assert len(err.splitlines()) == 1
 
 

@@ -251,7 +251,7 @@ def test_a_dry_run_plans_every_stage_and_makes_nothing(
     names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 10**12)
+    monkeypatch.setattr("overlap.placement.fit.free_memory", lambda: 10**12)
     policy = make_tiny_policy(tmp_path / "tiny")
     shape = json.loads((policy / "config.json").read_text()) | {"max_position_embeddings": 65536}
     (policy / "config.json").write_text(json.dumps(shape))

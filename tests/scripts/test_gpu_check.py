@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 from shapes import SMALL
 
-from overlap.placement import Asked, Devices, MemoryPlan, Seats, memory_plan, seating_on
+from overlap.placement import Devices, MemoryPlan, PlannedRun, Seats, memory_plan, seating_on
 
 GIB = 2**30
 STAGE = """
@@ -100,7 +100,7 @@ def test_memory_that_a_gpu_has_in_use_may_be_a_tenth_over_the_plan(
     monkeypatch.setattr(stages, "seating_here", lambda cfg: seating_on(Devices.gpus(1, 80 * GIB)))
     planned: dict[str, float] = {}
 
-    def seen(asked: Asked, seats: Seats) -> MemoryPlan:
+    def seen(asked: PlannedRun, seats: Seats) -> MemoryPlan:
         plan = memory_plan(asked, seats)
         planned.update({moment: plan.total("GPU 0", phase) / GIB for moment, phase in stages.MOMENTS.items()})
         return plan

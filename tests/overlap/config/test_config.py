@@ -74,7 +74,7 @@ SECOND = {
     "learn.normalize_advantages": False,
     "learn.truncated": "zero",
     "learn.overlong_tokens": 16,
-    "learn.surrogate": "cispo",
+    "learn.loss": "cispo",
     "learn.correction": "mis",
     "learn.correction_bound": 3.0,
     "critic.policy": "small",
@@ -180,18 +180,18 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["learn.correction=mis", "learn.correction_bound=1"], "mis masks what is over it: use a number above 1"),
         (["learn.correction=seq_mis", "learn.correction_bound=0.5"], "seq_mis masks what is over it"),
         (["learn.correction=none", "learn.correction_bound=2"], "bounds nothing: use null"),
-        (["learn.correction=dppo", "learn.surrogate=pg", "learn.correction_bound=2"], "a share above 0 and at most 1"),
+        (["learn.correction=dppo", "learn.loss=pg", "learn.correction_bound=2"], "a share above 0 and at most 1"),
         (["learn.advantage=leave_one_out", "learn.normalize_advantages=true"], "RLOO divides by nothing: use null"),
-        (["learn.correction=decoupled", "learn.surrogate=pg"], r"use learn\.surrogate=ppo"),
-        (["learn.correction=dppo"], r"learn\.surrogate='ppo': .*use learn\.surrogate=pg"),
-        (["learn.correction=dppo", "learn.surrogate=cispo"], r"learn\.surrogate='cispo': .*use learn\.surrogate=pg"),
-        (["learn.correction=dppo", "learn.surrogate=gspo"], r"learn\.surrogate='gspo': .*use learn\.surrogate=pg"),
-        (["learn.surrogate=gspo", "learn.clip_high=0.28"], r"learn\.clip_high=0\.28: .* response: use null"),
-        (["learn.surrogate=gspo", "learn.clip_low=0.2"], r"learn\.clip_low=0\.2: .*less than 0\.1"),
-        (["learn.correction=none", "learn.surrogate=pg", "learn.updates_per_step=2"], "after the first"),
+        (["learn.correction=decoupled", "learn.loss=pg"], r"use learn\.loss=ppo"),
+        (["learn.correction=dppo"], r"learn\.loss='ppo': .*use learn\.loss=pg"),
+        (["learn.correction=dppo", "learn.loss=cispo"], r"learn\.loss='cispo': .*use learn\.loss=pg"),
+        (["learn.correction=dppo", "learn.loss=gspo"], r"learn\.loss='gspo': .*use learn\.loss=pg"),
+        (["learn.loss=gspo", "learn.clip_high=0.28"], r"learn\.clip_high=0\.28: .* response: use null"),
+        (["learn.loss=gspo", "learn.clip_low=0.2"], r"learn\.clip_low=0\.2: .*less than 0\.1"),
+        (["learn.correction=none", "learn.loss=pg", "learn.updates_per_step=2"], "after the first"),
         (["learn.advantage=gae", "learn.ranks=2", "learn.sequence_parallel=2"], "reads whole sequences"),
         (["learn.correction=cispo"], "use one of tis, mis, seq_mis, decoupled, dppo, none"),
-        (["learn.surrogate=trpo"], "use one of ppo, pg, cispo, gspo"),
+        (["learn.loss=trpo"], "use one of ppo, pg, cispo, gspo"),
         (["learn.mask_truncated=false"], r"is not a field; did you mean learn\.truncated\?"),
         (
             ["learn.overlong_tokens=64", "learn.advantage=gae"],
@@ -219,16 +219,16 @@ def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[st
     "overrides",
     [
         ["rollout.max_staleness=4", "learn.correction=mis"],
-        ["rollout.max_staleness=4", "learn.correction=seq_mis", "learn.surrogate=pg", "learn.updates_per_step=2"],
+        ["rollout.max_staleness=4", "learn.correction=seq_mis", "learn.loss=pg", "learn.updates_per_step=2"],
         ["rollout.max_staleness=4", "learn.correction=decoupled", "learn.correction_bound=5"],
-        ["rollout.max_staleness=4", "learn.correction=dppo", "learn.surrogate=pg", "learn.correction_bound=0.1"],
+        ["rollout.max_staleness=4", "learn.correction=dppo", "learn.loss=pg", "learn.correction_bound=0.1"],
         ["learn.correction=none", "learn.updates_per_step=2"],
-        ["learn.correction=none", "learn.surrogate=pg"],
-        ["learn.surrogate=cispo", "learn.clip_high=0.28", "learn.updates_per_step=4"],
-        ["learn.surrogate=gspo", "learn.clip_low=1e-3", "learn.updates_per_step=4"],
-        ["learn.surrogate=cispo", "learn.correction=decoupled", "learn.updates_per_step=4"],
-        ["learn.surrogate=gspo", "learn.correction=seq_mis", "learn.updates_per_step=4"],
-        ["learn.surrogate=gspo", "learn.correction=none", "learn.updates_per_step=4"],
+        ["learn.correction=none", "learn.loss=pg"],
+        ["learn.loss=cispo", "learn.clip_high=0.28", "learn.updates_per_step=4"],
+        ["learn.loss=gspo", "learn.clip_low=1e-3", "learn.updates_per_step=4"],
+        ["learn.loss=cispo", "learn.correction=decoupled", "learn.updates_per_step=4"],
+        ["learn.loss=gspo", "learn.correction=seq_mis", "learn.updates_per_step=4"],
+        ["learn.loss=gspo", "learn.correction=none", "learn.updates_per_step=4"],
         ["rollout.max_staleness=1", "learn.correction=none"],
     ],
 )
@@ -323,7 +323,7 @@ def test_a_field_may_not_change_unless_it_says_so() -> None:
     fixed = {"run.seed", "rollout.groups_per_step", "rollout.samples_per_group", "model.policy", "learn.lr"}
     fixed |= {"data.options", "data.task", "rollout.temperature", "learn.clip_high", "learn.truncated"}
     fixed |= {"learn.advantage", "critic.policy", "critic.lr", "critic.warmup_steps"}
-    fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.surrogate"}
+    fixed |= {"data.drop_solved", "learn.overlong_tokens", "learn.loss"}
     assert not fixed & free
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from typing import get_args
+from itertools import combinations
+from typing import get_type_hints
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from overlap.learner.correction import Correction, Sampled, correct  # noqa: E402
+from overlap.config import LearnConfig  # noqa: E402
+from overlap.config.rules import choices  # noqa: E402
+from overlap.errors import ConfigError  # noqa: E402
+from overlap.learner.correction import CORRECTIONS, Sampled, correction  # noqa: E402
 from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
-from overlap.learner.surrogates import Surrogate  # noqa: E402
+from overlap.learner.losses import LOSSES  # noqa: E402
 
 CAP, BOUND = 1.6, 0.15
 CLIP = {"clip_low": 0.2, "clip_high": 0.02}
@@ -41,11 +45,11 @@ def slow_weights(name, response):
     return kept
 
 
-def slow_token(surrogate, weight, new, ratio, advantage):
+def slow_token(kind, weight, new, ratio, advantage):
     """Loss of a token and its derivative in ``new``; ``ratio`` is its own, or under gspo that of its response."""
-    if surrogate == "pg":
+    if kind == "pg":
         return -weight * advantage, -weight * advantage
-    if surrogate == "cispo":
+    if kind == "cispo":
         cut = min(ratio, 1 + CLIP["clip_high"])
         return -weight * cut * advantage * new, -weight * cut * advantage
     clipped = min(max(ratio, 1 - CLIP["clip_low"]), 1 + CLIP["clip_high"])
@@ -75,17 +79,17 @@ def tensors(made):
     return old, new, Sampled(engine, advantages, owners, landed, len(made))
 
 
-def slow_loss(name, surrogate, made, *, first):
+def slow_loss(name, kind, made, *, first):
     """Loss and gradient [T] of all responses; ``first``: the update before which the anchor was computed."""
     loss, gradient = [], []
     for rows in made:
-        anchors = [new if first or surrogate == "pg" else old for old, new, _, _ in rows]
+        anchors = [new if first or kind == "pg" else old for old, new, _, _ in rows]
         weights = slow_weights(name, [(a, engine, adv) for a, (_, _, engine, adv) in zip(anchors, rows, strict=True)])
         ratios = [math.exp(new - anchor) for anchor, (_, new, _, _) in zip(anchors, rows, strict=True)]
-        if surrogate == "gspo":
+        if kind == "gspo":
             ratios = [math.prod(ratios) ** (1 / len(ratios))] * len(ratios)
         for ratio, weight, (_, new, _, advantage) in zip(ratios, weights, rows, strict=True):
-            value, slope = slow_token(surrogate, weight, new, ratio, advantage)
+            value, slope = slow_token(kind, weight, new, ratio, advantage)
             loss.append(value)
             gradient.append(slope)
     return math.fsum(loss), gradient
@@ -95,26 +99,26 @@ def bound_of(name):
     return BOUND if name == "dppo" else CAP
 
 
-@pytest.mark.parametrize("name", get_args(Correction))
-@pytest.mark.parametrize("surrogate", get_args(Surrogate))
+@pytest.mark.parametrize("name", CORRECTIONS)
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("first", [True, False])
-def test_loss_and_gradient_are_those_of_the_slow_formula(name, surrogate, first):
+def test_loss_and_gradient_are_those_of_the_slow_formula(name, kind, first):
     made = responses()
     old, new, sampled = tensors(made)
     new.requires_grad_()
-    cfg = LossConfig(correction=name, surrogate=surrogate, correction_bound=bound_of(name), **CLIP)
-    loss = token_loss(new, sampled, cfg, old=None if first or surrogate == "pg" else old, first=first).total
+    cfg = LossConfig(correction=name, loss=kind, correction_bound=bound_of(name), **CLIP)
+    loss = token_loss(new, sampled, cfg, old=None if first or kind == "pg" else old, first=first).total
     loss.backward()
-    expected, gradient = slow_loss(name, surrogate, made, first=first)
+    expected, gradient = slow_loss(name, kind, made, first=first)
     assert loss.item() == pytest.approx(expected, abs=1e-9)
     assert new.grad.tolist() == pytest.approx(gradient, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", get_args(Correction))
+@pytest.mark.parametrize("name", CORRECTIONS)
 def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token(name):
     made = responses(seed=1)
     old, _, sampled = tensors(made)
-    found = correct(name, old.requires_grad_(), sampled, bound_of(name))
+    found = CORRECTIONS[name](old.requires_grad_(), sampled, bound_of(name))
     slow = [w for rows in made for w in slow_weights(name, [(o, engine, adv) for o, _, engine, adv in rows])]
     assert found.values.tolist() == pytest.approx(slow, abs=1e-9)
     assert not found.values.requires_grad
@@ -127,10 +131,10 @@ def test_weights_are_those_of_the_slow_formula_and_say_what_became_of_each_token
 def test_a_response_has_one_weight_whatever_stands_beside_it():
     made = responses(seed=2)
     old, _, sampled = tensors(made)
-    together = correct("seq_mis", old, sampled, CAP).values.split([len(rows) for rows in made])
+    together = CORRECTIONS["seq_mis"](old, sampled, CAP).values.split([len(rows) for rows in made])
     for rows, weights in zip(made, together, strict=True):
         alone, _, of_alone = tensors([rows])
-        assert torch.equal(correct("seq_mis", alone, of_alone, CAP).values, weights)
+        assert torch.equal(CORRECTIONS["seq_mis"](alone, of_alone, CAP).values, weights)
         assert len(set(weights.tolist())) == 1
 
 
@@ -140,7 +144,7 @@ def test_a_response_of_many_tokens_is_summed_in_float64():
     anchor = engine + torch.linspace(-3.0, 3.0, count)
     anchor[-1] += 0.5
     whole = math.exp(math.fsum((anchor - engine).tolist()))
-    weights = correct("seq_mis", anchor, Sampled(engine, no, no.long(), no.bool(), 1), 3.0).values
+    weights = CORRECTIONS["seq_mis"](anchor, Sampled(engine, no, no.long(), no.bool(), 1), 3.0).values
     assert weights[0].item() == pytest.approx(whole, rel=1e-6)
 
 
@@ -150,12 +154,53 @@ def test_prime_rl_keeps_what_comes_back_and_the_token_that_has_not_moved_far():
     anchor = torch.tensor([0.9, 0.9, 0.1, 0.1, 0.6, 0.4], dtype=torch.float64).log()
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
     sampled = Sampled(engine, advantages, torch.arange(6), torch.zeros(6).bool(), 6)
-    weights = correct("dppo", anchor, sampled, 0.2).values
+    weights = CORRECTIONS["dppo"](anchor, sampled, 0.2).values
     assert weights.tolist() == pytest.approx([0.0, 1.8, 0.2, 0.0, 1.2, 0.8])
 
 
-@pytest.mark.parametrize("name", get_args(Correction))
+@pytest.mark.parametrize("name", CORRECTIONS)
 def test_without_a_bound_each_scheme_has_its_published_one(name):
     old, _, sampled = tensors(responses(seed=3))
     published = {"decoupled": 5.0, "dppo": 0.2}.get(name, 2.0)
-    assert torch.equal(correct(name, old, sampled).values, correct(name, old, sampled, published).values)
+    assert torch.equal(CORRECTIONS[name](old, sampled).values, CORRECTIONS[name](old, sampled, published).values)
+
+
+def test_every_choice_of_the_field_is_a_correction_of_its_own():
+    assert set(choices(get_type_hints(LearnConfig)["correction"])) == set(CORRECTIONS)
+    old, _, sampled = tensors(responses(seed=3))
+    found = [CORRECTIONS[name](old, sampled, bound_of(name)).values.tolist() for name in CORRECTIONS]
+    assert all(one != other for one, other in combinations(found, 2))
+
+
+MINE = """
+from overlap.learner.correction import Weights
+
+def my_correction(anchor, sampled, bound):
+    near = (anchor - sampled.engine).abs() <= bound
+    return Weights(near.to(anchor.dtype), ~near, ~near)
+
+def tensor(anchor, sampled, bound):
+    return anchor
+
+def half(anchor, sampled, bound):
+    return Weights(anchor[:1], anchor > 0, anchor > 0)
+
+def none(anchor):
+    return anchor
+"""
+
+
+def test_a_function_of_the_user_is_a_correction_like_the_others(tmp_path, monkeypatch):
+    (tmp_path / "corrections_of_mine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = responses(seed=3)
+    old, _, sampled = tensors(made)
+    found = correction("corrections_of_mine:my_correction")(old, sampled, 0.1).values.tolist()
+    assert found == [float(abs(o - engine) <= 0.1) for rows in made for o, _, engine, _ in rows]
+    for name, says in (
+        ("tensor", "returned Tensor and not Weights"),
+        ("half", r"other shapes than \[T\]"),
+        ("none", r"cannot be called with 3 arguments .*write `def none\(anchor, sampled, bound\)`"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^learn\.correction='corrections_of_mine:{name}': .*{says}"):
+            correction(f"corrections_of_mine:{name}")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-from typing import get_args
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from overlap.learner.correction import Correction, Sampled, ratios  # noqa: E402
+from overlap.learner.correction import CORRECTIONS, Sampled, ratios  # noqa: E402
 from overlap.learner.head import LogprobHead, _Logprobs  # noqa: E402
 from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
-from overlap.learner.surrogates import Surrogate, clipped  # noqa: E402
+from overlap.learner.losses import LOSSES, clipped  # noqa: E402
 
 CASES = [
     LossConfig(),
@@ -124,25 +123,25 @@ def test_with_one_update_the_gradient_is_that_of_the_weighted_log_prob():
     assert torch.allclose(new.grad, -weights * t["advantages"])
 
 
-@pytest.mark.parametrize("name", get_args(Correction))
-@pytest.mark.parametrize("surrogate", get_args(Surrogate))
-def test_absurd_log_probs_give_finite_losses_and_gradients(name, surrogate):
+@pytest.mark.parametrize("name", CORRECTIONS)
+@pytest.mark.parametrize("kind", LOSSES)
+def test_absurd_log_probs_give_finite_losses_and_gradients(name, kind):
     new = torch.tensor([-200.0, 0.0], requires_grad=True)
     far = torch.tensor([0.0, -300.0])
-    cfg = LossConfig(correction=name, surrogate=surrogate, kl_coef=0.1)
+    cfg = LossConfig(correction=name, loss=kind, kl_coef=0.1)
     loss = token_loss(new, one_response(far, torch.tensor([1.0, -1.0])), cfg, old=far, first=False, reference=far)
     loss.total.backward()
     assert torch.isfinite(loss.total)
     assert torch.isfinite(new.grad).all()
 
 
-@pytest.mark.parametrize("name", [name for name in get_args(Correction) if name != "dppo"])
+@pytest.mark.parametrize("name", [name for name in CORRECTIONS if name != "dppo"])
 def test_with_one_update_all_surrogates_take_the_same_step(name):
     t = tokens(50)
     sampled, found = one_response(t["engine"], t["advantages"]), []
-    for surrogate in get_args(Surrogate):
+    for kind in LOSSES:
         new = t["new"].clone().requires_grad_()
-        token_loss(new, sampled, LossConfig(surrogate=surrogate, correction=name)).total.backward()
+        token_loss(new, sampled, LossConfig(loss=kind, correction=name)).total.backward()
         found.append(new.grad.tolist())
     assert all(gradient == found[0] for gradient in found)
 
@@ -150,10 +149,10 @@ def test_with_one_update_all_surrogates_take_the_same_step(name):
 def test_in_later_updates_pg_alone_is_not_held_to_the_policy_before_the_step():
     t = tokens(50)
     sampled = one_response(t["engine"], t["advantages"])
-    token_loss(t["new"], sampled, LossConfig(surrogate="pg"), first=False)
-    for surrogate in ("ppo", "cispo", "gspo"):
-        with pytest.raises(AssertionError, match=f"{surrogate} needs .* before the first update"):
-            token_loss(t["new"], sampled, LossConfig(surrogate=surrogate), first=False)
+    token_loss(t["new"], sampled, LossConfig(loss="pg"), first=False)
+    for kind in ("ppo", "cispo", "gspo"):
+        with pytest.raises(AssertionError, match=f"{kind} needs .* before the first update"):
+            token_loss(t["new"], sampled, LossConfig(loss=kind), first=False)
 
 
 def head(dtype=torch.float64, bias=False, temperature=0.7, vocab=17, hidden=5):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overlap.config import Truncated
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
 from overlap.errors import EngineError
 from overlap.learner.micro_batch import (
@@ -126,7 +128,9 @@ def test_truncated_responses_are_masked_if_asked_for(finish):
 
 def test_a_response_that_ended_at_the_limit_was_not_cut_off():
     """Both have as many tokens: what tells them apart is how the engine says that they ended."""
-    for truncated, kept in (("mask", [False]), ("zero", [False, False]), ("bootstrap", [False, True])):
+    cases = {"mask": [False], "zero": [False, False], "bootstrap": [False, True]}
+    assert cases.keys() == set(get_args(Truncated))
+    for truncated, kept in cases.items():
         made = batch([scored([5, 6, 7]), scored([5, 6, 7], finish="length")])
         responses = flatten(made, truncated=truncated)[0].responses
         assert [r.advantage for r in responses] == [0.0, 0.0 if truncated == "bootstrap" else 1.0][: len(kept)]

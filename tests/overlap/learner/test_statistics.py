@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from typing import get_args
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from overlap.learner.correction import Correction, Sampled  # noqa: E402
+from overlap.learner.correction import CORRECTIONS, Sampled  # noqa: E402
 from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
+from overlap.learner.losses import LOSSES  # noqa: E402
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches  # noqa: E402
 from overlap.learner.statistics import (  # noqa: E402
     TOLD,
@@ -21,7 +21,6 @@ from overlap.learner.statistics import (  # noqa: E402
     ratio_histogram,
     ratio_quantile,
 )
-from overlap.learner.surrogates import Surrogate  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
 
 SPLITS = [
@@ -76,17 +75,17 @@ def told(groups, split, cfg):
     return whole.told(mini.counted)
 
 
-@pytest.mark.parametrize("name", get_args(Correction))
-@pytest.mark.parametrize("surrogate", get_args(Surrogate))
-def test_no_split_changes_what_is_told(name, surrogate):
-    clip = {"surrogate": surrogate, "clip_low": 0.1, "clip_high": 0.1}
+@pytest.mark.parametrize("name", CORRECTIONS)
+@pytest.mark.parametrize("kind", LOSSES)
+def test_no_split_changes_what_is_told(name, kind):
+    clip = {"loss": kind, "clip_low": 0.1, "clip_high": 0.1}
     cfg = LossConfig(
         correction=name, correction_bound=0.05 if name == "dppo" else 1.3, kl_coef=0.1, entropy_coef=0.1, **clip
     )
     groups = some_groups()
     first, *others = (told(groups, split, cfg) for split in SPLITS)
-    assert first.keys() == set(TOLD) - ({"update_kl"} if surrogate == "pg" else set())
-    assert first["clip_fraction"] > 0 or surrogate == "pg"
+    assert first.keys() == set(TOLD) - ({"update_kl"} if kind == "pg" else set())
+    assert first["clip_fraction"] > 0 or kind == "pg"
     for other in others:
         assert other == pytest.approx(first, rel=1e-6)
 
@@ -105,9 +104,9 @@ def gradients(groups, split, cfg):
 
 
 @pytest.mark.parametrize("name", ["seq_mis", "none"])
-@pytest.mark.parametrize("surrogate", get_args(Surrogate))
-def test_no_split_changes_the_gradient_of_a_token(name, surrogate):
-    cfg = LossConfig(correction=name, surrogate=surrogate, correction_bound=1.3, clip_low=0.05, clip_high=0.05)
+@pytest.mark.parametrize("kind", LOSSES)
+def test_no_split_changes_the_gradient_of_a_token(name, kind):
+    cfg = LossConfig(correction=name, loss=kind, correction_bound=1.3, clip_low=0.05, clip_high=0.05)
     groups = some_groups()
     first, *others = (gradients(groups, split, cfg) for split in SPLITS)
     assert len(first) == sum(len(r.tokens) for g in groups for r in g.responses)
@@ -195,7 +194,7 @@ def test_later_updates_without_the_policy_before_the_step_do_not_measure_the_lan
     """The learner has moved on, and would count its own step as the engine's error."""
     no = torch.zeros(2)
     sampled = Sampled(no - 1.0, no + 1.0, no.long(), torch.ones(2).bool(), 1)
-    pg = LossConfig(surrogate="pg")
+    pg = LossConfig(loss="pg")
     told_of = [{name for s in token_loss(no - 2.0, sampled, pg, first=f).statistics for name in s.sums} for f in (1, 0)]
     assert "landing_gap" in told_of[0]
     assert "landing_gap" not in told_of[1]

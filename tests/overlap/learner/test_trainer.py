@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from array import array
 from types import SimpleNamespace
-from typing import get_args
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from overlap.config import Config, LearnConfig  # noqa: E402
-from overlap.learner.correction import Correction  # noqa: E402
+from overlap.learner.correction import CORRECTIONS  # noqa: E402
 from overlap.learner.loss import LossConfig  # noqa: E402
+from overlap.learner.losses import LOSSES  # noqa: E402
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches  # noqa: E402
-from overlap.learner.surrogates import Surrogate  # noqa: E402
 from overlap.learner.trainer import RankTrainer  # noqa: E402
 
 
@@ -38,10 +37,10 @@ def minis(updates):
     return mini_batches(groups, SplitConfig(updates, 1, 64, 16))
 
 
-@pytest.mark.parametrize("correction", [name for name in get_args(Correction) if name != "dppo"])
-@pytest.mark.parametrize("surrogate", [name for name in get_args(Surrogate) if name != "pg"])
-def test_a_clip_has_the_log_probs_before_the_step_for_all_updates_but_the_first(correction, surrogate):
-    made = trainer(correction=correction, surrogate=surrogate)
+@pytest.mark.parametrize("correction", [name for name in CORRECTIONS if name != "dppo"])
+@pytest.mark.parametrize("kind", [name for name in LOSSES if name != "pg"])
+def test_a_clip_has_the_log_probs_before_the_step_for_all_updates_but_the_first(correction, kind):
+    made = trainer(correction=correction, loss=kind)
     before = made._before(minis(3))
     assert before[0] is None
     assert [len(olds[0]) for olds in before[1:]] == [4, 4]
@@ -56,7 +55,7 @@ def test_one_update_needs_no_further_forward_pass():
 
 @pytest.mark.parametrize("correction", ["tis", "mis", "seq_mis", "dppo", "none"])
 def test_without_a_clip_no_log_probs_are_computed_before_the_step(correction):
-    made = trainer(correction=correction, surrogate="pg")
+    made = trainer(correction=correction, loss="pg")
     assert made._before(minis(3)) == [None] * 3
     assert made.passes == 0
 
@@ -66,7 +65,7 @@ def test_the_loss_has_the_defaults_and_the_choices_of_the_configuration():
     assert {name: getattr(cfg.learn, name) for name in LossConfig.__dataclass_fields__} == {
         name: getattr(default, name) for name in LossConfig.__dataclass_fields__
     }
-    for name in get_args(Correction):
-        LearnConfig(correction=name, surrogate="pg" if name == "dppo" else "ppo")
-    for name in get_args(Surrogate):
-        LearnConfig(surrogate=name)
+    for name in CORRECTIONS:
+        LearnConfig(correction=name, loss="pg" if name == "dppo" else "ppo")
+    for name in LOSSES:
+        LearnConfig(loss=name)

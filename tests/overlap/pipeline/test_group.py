@@ -1,93 +1,39 @@
-"""Advantages and the reasons to drop a group."""
+"""The reasons to drop a group, and the punishment of long responses."""
 
 from __future__ import annotations
 
-import statistics
-import time
+import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from group_of import LIMIT, group_of
 
-from overlap.config import LearnConfig
-from overlap.core import Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.pipeline.advantage import advantages, complete, leave_one_out
-from overlap.pipeline.group import make_group
-
-PROMPT = Prompt("p", (1, 2))
-
-
-def scored(sample: int, reward: float | None, finish: str = "stop") -> Scored:
-    at = time.monotonic()
-    span = (VersionSpan(0, 0, 1),)
-    trajectory = Trajectory(Request(0, sample, PROMPT), (5,), (-0.5,), "x", finish, span, at, at)  # type: ignore[arg-type]
-    return Scored(trajectory, reward)
-
-
-def group_of(*rewards: float | None, finish: str = "stop", **learn: str):
-    samples = [scored(k, r, finish) for k, r in enumerate(rewards)]
-    return make_group(0, PROMPT, samples[::-1], LearnConfig(**learn))  # type: ignore[arg-type]
-
-
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=16).filter(lambda r: statistics.stdev(r) > 1e-3))
-def test_advantages_equal_the_textbook_formula(rewards: list[float]) -> None:
-    mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
-    assert advantages(rewards, normalize_std=True) == pytest.approx([(r - mean) / std for r in rewards], abs=1e-6)
-    assert advantages(rewards, normalize_std=False) == pytest.approx([r - mean for r in rewards], abs=1e-9)
-
-
-def test_a_binary_group_by_hand() -> None:
-    assert advantages([1, 0, 0, 0], normalize_std=True) == pytest.approx((1.5, -0.5, -0.5, -0.5))
-    assert advantages([1, 0, 0, 0], normalize_std=False) == pytest.approx((0.75, -0.25, -0.25, -0.25))
-
-
-def test_the_deviation_is_the_one_that_verl_and_trl_divide_by() -> None:
-    torch = pytest.importorskip("torch")
-    rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.25, 0.0, 0.0]
-    t = torch.tensor(rewards, dtype=torch.float64)
-    assert advantages(rewards, normalize_std=True) == pytest.approx(((t - t.mean()) / t.std()).tolist())
-
-
-def test_unscored_samples_count_nowhere() -> None:
-    assert advantages([1, None, 0], normalize_std=False) == (0.5, 0.0, -0.5)
-    assert advantages([1, None, 0], normalize_std=True) == pytest.approx((0.5**0.5, 0.0, -(0.5**0.5)))
+from overlap.clock import run_virtual
+from overlap.config import LearnConfig, load_config
+from overlap.errors import ConfigError
+from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
+from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline.advantage import complete, estimate
+from overlap.pipeline.group import overlong_punishment
+from overlap.record.metrics import punishment_row
 
 
 def test_samples_are_put_in_order() -> None:
     assert [s.id for s in group_of(1.0, 0.0, 1.0).samples] == ["g0s0", "g0s1", "g0s2"]
 
 
+@pytest.mark.parametrize("advantage", ["group", "leave_one_out"])
 @pytest.mark.parametrize(
     ("rewards", "reason"),
     [((1.0, 0.0), ""), ((1.0, 1.0), "equal_rewards"), ((0.0, 0.0), "equal_rewards"), ((1.0, None), "too_few_scored")],
 )
-def test_a_group_that_teaches_nothing_says_why(rewards: tuple, reason: str) -> None:
-    assert group_of(*rewards).dropped == reason
+def test_a_group_that_teaches_nothing_says_why(rewards: tuple, reason: str, advantage: str) -> None:
+    assert group_of(*rewards, advantage=advantage).dropped == reason
 
 
 def test_a_group_of_truncated_samples_is_dropped_only_when_they_are_masked() -> None:
     assert group_of(1.0, 0.0, finish="length").dropped == "all_truncated"
     assert group_of(1.0, 0.0, finish="length", truncated="zero").dropped == ""
-
-
-@pytest.mark.parametrize("truncated", ["mask", "zero"])
-def test_a_group_whose_samples_were_all_cut_off_is_told_as_that(truncated: str) -> None:
-    assert group_of(0.0, 0.0, finish="length", truncated=truncated).dropped == "all_truncated"
-
-
-def test_one_left_out_is_held_against_the_others() -> None:
-    assert leave_one_out([1, 0, 0, 0]) == pytest.approx((1, -1 / 3, -1 / 3, -1 / 3))
-    assert leave_one_out([1, None, 0.5, 0]) == pytest.approx((0.75, 0, 0, -0.75))
-    assert leave_one_out([1, None]) == leave_one_out([1, 1]) == (0.0, 0.0)
-
-
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=16))
-def test_leave_one_out_is_the_mean_of_the_others_in_exact_numbers(rewards: list[float]) -> None:
-    from fractions import Fraction
-
-    exact = [Fraction(r) for r in rewards]
-    expected = [float(r - (sum(exact) - r) / (len(exact) - 1)) for r in exact]
-    assert leave_one_out(rewards) == pytest.approx(expected, abs=1e-9)
+    assert group_of(0.0, 0.0, finish="length", truncated="zero").dropped == "all_truncated"
 
 
 @pytest.mark.parametrize("advantage", ["global", "gae"])
@@ -100,38 +46,84 @@ def test_where_samples_of_a_prompt_are_not_compared_equal_rewards_and_one_sample
     assert group_of(0.0, finish="length", advantage=advantage, truncated="zero").dropped == ""
 
 
-def test_leave_one_out_drops_what_grpo_drops() -> None:
-    assert group_of(1.0, 1.0, advantage="leave_one_out").dropped == "equal_rewards"
-    assert group_of(1.0, None, advantage="leave_one_out").dropped == "too_few_scored"
-
-
 def test_a_cut_off_sample_of_one_token_has_none_left_to_learn_from() -> None:
-    one = group_of(0.0, finish="length", advantage="gae", truncated="bootstrap")
-    assert one.dropped == "all_truncated"
-    two = scored(0, 0.0, "length")
-    object.__setattr__(two.trajectory, "token_ids", (5, 6))
-    learn = LearnConfig(advantage="gae", truncated="bootstrap")
-    assert make_group(0, PROMPT, [two], learn).dropped == ""
+    bootstrap = {"finish": "length", "advantage": "gae", "truncated": "bootstrap"}
+    assert group_of(0.0, **bootstrap).dropped == "all_truncated"
+    assert group_of((0.0, 2), **bootstrap).dropped == ""
 
 
-def test_global_advantages_are_those_of_the_whole_step() -> None:
-    learn = LearnConfig(advantage="global")
-    groups = (group_of(1.0, 1.0, advantage="global"), group_of(0.0, None, 0.5, advantage="global"))
-    step = complete(groups, learn)
-    mean, std = statistics.fmean([1, 1, 0, 0.5]), statistics.stdev([1, 1, 0, 0.5])
-    assert step[0].advantages == pytest.approx([(1 - mean) / std] * 2)
-    assert step[1].advantages == pytest.approx([-mean / std, 0.0, (0.5 - mean) / std])
-    assert [g.dropped for g in step] == ["", ""]
+# --- punishments --------------------------------------------------------------------------------------------
 
 
-def test_a_step_of_equal_rewards_teaches_nothing_globally() -> None:
-    groups = (group_of(1.0, 1.0, advantage="global"), group_of(None, None, advantage="global"))
-    step = complete(groups, LearnConfig(advantage="global"))
-    assert [g.dropped for g in step] == ["equal_rewards", "too_few_scored"]
-    assert not any(a for g in step for a in g.advantages)
+def dapo(length: int, most: int, cache: int) -> float:
+    """Eq. 13 of DAPO as it stands there, for rewards of -1 and 1."""
+    if length <= most - cache:
+        return 0.0
+    return ((most - cache) - length) / cache if length <= most else -1.0
 
 
-@pytest.mark.parametrize("advantage", ["group", "leave_one_out", "gae"])
-def test_other_advantages_are_known_before_the_step_is_complete(advantage: str) -> None:
-    groups: tuple[Group, ...] = (group_of(1.0, 0.0, advantage=advantage),)
-    assert complete(groups, LearnConfig(advantage=advantage)) is groups  # type: ignore[arg-type]
+@pytest.mark.parametrize(("most", "cache"), [(20480, 4096), (100, 100), (7, 1), (16, 5)])
+def test_the_punishment_is_half_of_dapos(most: int, cache: int) -> None:
+    for length in {0, 1, most - cache - 1, most - cache, most - cache + 1, most - cache // 2, most - 1, most, most + 1}:
+        found = overlong_punishment(length, most, cache)
+        assert found == pytest.approx(dapo(length, most, cache) / 2, abs=1e-15)
+
+
+def test_advantages_are_those_of_dapos_rewards() -> None:
+    samples = [(1.0, 50), (1.0, 80), (0.0, 100), (0.0, 10), (1.0, 100), (0.0, 61)]
+    theirs = estimate([2 * r - 1 + dapo(n, LIMIT, 40) for r, n in samples], LearnConfig())
+    assert group_of(*samples, overlong_tokens=40).advantages == pytest.approx(theirs)
+
+
+def test_a_long_right_answer_stays_better_than_a_short_wrong_one() -> None:
+    group = group_of((1.0, 100), (0.0, 1), (1.0, 1), overlong_tokens=40, normalize_advantages=False)
+    assert group.advantages[0] - group.advantages[1] == pytest.approx(0.5)
+    assert group.punishments == (-0.5, 0.0, 0.0)
+    assert group.rewards == (1.0, 0.0, 1.0)
+
+
+def test_lengths_alone_make_no_group_worth_learning_from() -> None:
+    assert group_of((1.0, 100), (1.0, 1), overlong_tokens=40).dropped == "equal_rewards"
+    assert group_of((0.0, 100), (0.0, 9), overlong_tokens=40, finish="length").dropped == "all_truncated"
+    assert group_of((1.0, 100), (0.5, 1), overlong_tokens=40).dropped == ""
+
+
+@pytest.mark.parametrize("advantage", ["global", "gae"])
+def test_what_is_made_an_advantage_later_is_the_punished_reward(advantage: str) -> None:
+    """By the step, or by the learner's critic."""
+    learn = {"advantage": advantage, "truncated": "zero", "overlong_tokens": 40}
+    group = group_of((1.0, 100), (1.0, 1), **learn)
+    assert (group.advantages, group.dropped) == ((0.5, 1.0), "")
+    done = complete((group,), LearnConfig(**learn))[0]  # type: ignore[arg-type]
+    assert done.dropped == ("equal_rewards" if advantage == "global" else "")
+
+
+def test_a_sample_without_a_reward_is_not_punished() -> None:
+    group = group_of((None, 100), (1.0, 100), (0.0, 1), overlong_tokens=40, normalize_advantages=False)
+    assert group.advantages == pytest.approx((0.0, 0.25, -0.25))
+
+
+def test_an_interval_as_long_as_a_response_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"learn\.overlong_tokens=256: .*model\.response_tokens=256"):
+        load_config(None, ["learn.overlong_tokens=256"])
+
+
+@pytest.mark.parametrize("loop", [serial, overlapped])
+def test_a_run_punishes_by_its_limit_and_tells_rewards_as_the_task_gave_them(loop) -> None:
+    asked = {"rollout.groups_per_step": 4, "rollout.samples_per_group": 4, "run.steps": 3}
+    asked |= {"model.response_tokens": 16, "learn.overlong_tokens": 8, "learn.normalize_advantages": False}
+    cfg = load_config(None, [f"{name}={value}" for name, value in asked.items()])
+    results: list[StepResult] = []
+
+    async def on_step(result: StepResult) -> None:
+        results.append(result)
+
+    doors = Doors(FakeGenerator(seed=2), FakeVerifier(seed=2), FakeLearner())
+    run_virtual(loop(doors, cfg, PromptStream(fake_prompts(5), 0), on_step))
+    for group in (g for r in results for g in (*r.batch.groups, *r.batch.dropped)):
+        shaped = [s.reward + overlong_punishment(len(s.trajectory.token_ids), 16, 8) for s in group.samples]
+        centre = math.fsum(shaped) / 4
+        assert {s.reward for s in group.samples} <= {0.0, 1.0}
+        assert group.advantages == pytest.approx([r - centre for r in shaped])
+    row = punishment_row(results[0])
+    assert -0.5 < row["reward/overlong_mean"] < 0 < row["reward/overlong_share"] < 1

@@ -75,7 +75,7 @@ def group_of(*rewards: float | None, number: int = 0, prompt: str = "p0") -> Gro
         Scored(Trajectory(Request(number, k, asked), (5,), (-0.5,), "x", "stop", (), 0.0, 1.0), reward)
         for k, reward in enumerate(rewards)
     ]
-    return make_group(number, asked, samples, LearnConfig())
+    return make_group(number, asked, samples, LearnConfig(), 100)
 
 
 @pytest.mark.parametrize(

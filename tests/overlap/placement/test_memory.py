@@ -17,7 +17,7 @@ from overlap.placement.memory import (
     PHASES,
     RANK_OWN,
     WORKSPACE,
-    Asked,
+    PlannedRun,
     Seats,
     kv_cache_bytes,
     kv_room,
@@ -32,8 +32,8 @@ NOTHING = replace(SMALL, parameters=0, vocabulary=0)
 LONG = ["model.prompt_tokens=2048", "model.response_tokens=16384", "learn.micro_batch_tokens=18432"]
 
 
-def asked(*more: str, critic=None, **given) -> Asked:
-    return Asked(load_config(None, [*SETTINGS, *LONG, *more]), LARGE, critic, **given)
+def asked(*more: str, critic=None, **given) -> PlannedRun:
+    return PlannedRun(load_config(None, [*SETTINGS, *LONG, *more]), LARGE, critic, **given)
 
 
 def held(plan, phase: str, process: str, place: str = "GPU 0") -> dict[str, int]:
@@ -271,7 +271,7 @@ def test_on_a_gpu_of_which_nobody_knows_the_bytes_an_engine_has_a_cache_for_all_
 
 def on_cpu(*more: str, host: int = 10**12, **given):
     cfg = load_config(None, ["run.device=cpu", *more])
-    return memory_plan(Asked(cfg, SMALL, **given), Seats((), ((),), (0,) * cfg.learn.ranks, False, "shm", host))
+    return memory_plan(PlannedRun(cfg, SMALL, **given), Seats((), ((),), (0,) * cfg.learn.ranks, False, "shm", host))
 
 
 def test_processes_of_a_machine_without_gpus_share_its_memory():

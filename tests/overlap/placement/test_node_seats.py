@@ -11,13 +11,13 @@ from shapes import SMALL
 from overlap.config import Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
 from overlap.placement import (
-    Asked,
     Devices,
     NodeDevices,
+    PlannedRun,
     check_nodes,
     fits_on,
     memory_plan,
-    moved,
+    moved_seat,
     nodes_line,
     place,
     place_over,
@@ -140,17 +140,17 @@ def test_without_a_learner_all_nodes_are_the_engines() -> None:
 def test_an_engine_whose_node_is_gone_has_the_same_seat_on_another_one_that_is_large_enough() -> None:
     cfg, nodes = config(2, 2, 1), gpus(1, 4, 2, 1)
     seat = place_over(cfg, nodes).engines[1]
-    other = moved(cfg, seat, nodes[2])
+    other = moved_seat(cfg, seat, nodes[2])
     assert other is not None
     assert (other.node, other.devices, other.first_rank, other.seed) == ("n2", (0, 1), seat.first_rank, seat.seed)
-    assert moved(cfg, seat, nodes[3]) is None
-    assert moved(cfg, seat, cpus(1, 8)[1]) is None
+    assert moved_seat(cfg, seat, nodes[3]) is None
+    assert moved_seat(cfg, seat, cpus(1, 8)[1]) is None
 
 
 def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> None:
     cfg = config(1, 2, 1)
     nodes = gpus(1, 1, 1, size=80 * GIB)
-    asked = Asked(cfg, SMALL)
+    asked = PlannedRun(cfg, SMALL)
     plan = memory_plan(asked, seating_over(nodes, nodes[1])(cfg))
     assert {use.process.split()[0] for use in plan.uses} == {"engine"}
     plan = memory_plan(asked, seating_over(nodes, nodes[0])(cfg))
@@ -163,17 +163,17 @@ def test_the_memory_of_each_node_is_planned_and_one_that_is_short_is_named() -> 
 
 def test_an_engine_fits_on_a_node_that_it_moves_to_where_that_has_the_memory_for_it() -> None:
     cfg, nodes = config(1, 2, 1), gpus(1, 1, 1, size=80 * GIB)
-    asked, placement = Asked(cfg, SMALL), place_over(cfg, nodes)
+    asked, placement = PlannedRun(cfg, SMALL), place_over(cfg, nodes)
     for size, fits in ((80 * GIB, True), (GIB, False)):
         node = NodeDevices("n9", "10.0.0.9", Devices.gpus(1, size))
-        assert (seat := moved(cfg, placement.engines[0], node)) is not None
+        assert (seat := moved_seat(cfg, placement.engines[0], node)) is not None
         assert fits_on(asked, placement, seat, node) is fits
     cfg, nodes = config(1, 2, 1), cpus(4, 4, 4)
     placement = place_over(cfg, nodes)
     for host, fits in ((0, True), (64 * GIB, True), (GIB, False)):
         node = replace(cpus(4, 4)[1], name="n9", host=host)
-        assert (seat := moved(cfg, placement.engines[0], node)) is not None
-        assert fits_on(Asked(cfg, SMALL), placement, seat, node) is fits
+        assert (seat := moved_seat(cfg, placement.engines[0], node)) is not None
+        assert fits_on(PlannedRun(cfg, SMALL), placement, seat, node) is fits
 
 
 def test_who_sits_where_is_told_where_it_is_over_nodes() -> None:

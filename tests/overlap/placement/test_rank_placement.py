@@ -11,9 +11,9 @@ from shapes import SMALL
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
 from overlap.placement import (
-    Asked,
     Devices,
     NodeDevices,
+    PlannedRun,
     check_nodes,
     memory_plan,
     place,
@@ -153,7 +153,7 @@ def test_a_rank_moves_to_a_gpu_that_nobody_has_or_not_at_all() -> None:
 
 def test_the_memory_of_a_node_is_planned_with_the_ranks_that_sit_there() -> None:
     cfg, nodes = config(2), cpus(4, 4, 4, host=64 * GIB)
-    asked = Asked(cfg, SMALL)
+    asked = PlannedRun(cfg, SMALL)
     for node, names in zip(nodes, (["driver", "engine 0"], ["rank 0"], ["rank 1"]), strict=True):
         uses = memory_plan(asked, seating_over(nodes, node)(cfg)).uses
         assert sorted({use.process for use in uses}) == names

@@ -6,8 +6,8 @@ from shapes import LARGE, SMALL
 
 from overlap.config import load_config
 from overlap.placement import (
-    Asked,
     Devices,
+    PlannedRun,
     cache_line,
     memory_line,
     memory_plan,
@@ -23,7 +23,7 @@ GIB = 2**30
 
 def plan(*settings: str, devices: str = "8x80", shape=LARGE) -> MemoryPlan:
     cfg = load_config(None, ["run.device=cuda", "learn.zero_stage=3", *settings])
-    return memory_plan(Asked(cfg, shape), seating_on(named_devices(devices))(cfg))
+    return memory_plan(PlannedRun(cfg, shape), seating_on(named_devices(devices))(cfg))
 
 
 def test_gpus_with_the_same_figures_share_a_row_with_the_items_of_their_fullest_phase():
@@ -99,5 +99,8 @@ def test_what_an_engines_cache_holds_is_told_in_sequences_of_full_length():
     settings += ["model.prompt_tokens=2048", "model.response_tokens=32768", "learn.micro_batch_tokens=34816"]
     cfg = load_config(None, settings)
     told = "523,374 tokens an engine: 15 sequences of 34,816 at once, more of them while they are short "
-    assert cache_line(Asked(cfg, LARGE), seating_on(named_devices("8x80"))(cfg)) == told + "(rollout.max_sequences=64)"
-    assert not cache_line(Asked(cfg, LARGE), seating_on(Devices.gpus(8))(cfg))
+    assert (
+        cache_line(PlannedRun(cfg, LARGE), seating_on(named_devices("8x80"))(cfg))
+        == told + "(rollout.max_sequences=64)"
+    )
+    assert not cache_line(PlannedRun(cfg, LARGE), seating_on(Devices.gpus(8))(cfg))

@@ -184,3 +184,9 @@ def test_a_parser_is_looked_up_before_anything_starts(tmp_path: Path, monkeypatc
     monkeypatch.setattr("overlap.generate.start._listed", lambda *_: ("hermes",))
     with pytest.raises(ConfigError, match=r"^episode.tool_parser='hermse': vLLM has no such parser; did you mean her"):
         prepare(load_config(None, ["episode.tool_parser=hermse"]), Episodic(), tmp_path)
+
+
+@pytest.mark.parametrize("field", ["loss", "advantage", "correction"])
+def test_a_function_of_the_user_is_imported_before_anything_starts(tmp_path: Path, field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^learn\.{field}='nowhere:mine': importing nowhere raised"):
+        prepare(load_config(None, [f"learn.{field}=nowhere:mine"]), TrainOnly(), tmp_path)

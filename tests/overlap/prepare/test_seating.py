@@ -11,7 +11,7 @@ from shapes import SMALL
 
 from overlap.config import ClusterConfig, Config, LearnConfig, RolloutConfig, RunConfig
 from overlap.errors import ConfigError
-from overlap.placement import Asked, Devices, NodeDevices, place_here
+from overlap.placement import Devices, NodeDevices, PlannedRun, place_here
 from overlap.prepare import seating as spread
 from overlap.prepare.seating import seat
 
@@ -69,11 +69,11 @@ def test_a_run_from_kept_samples_whose_ranks_are_to_be_spread_asks_them(nodes: l
     assert "engines" not in dict(seated.lines())
     nodes[2] = replace(nodes[2], host=GIB // 8)
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):
-        seat(cfg, engine=False).check(Asked(cfg, SMALL, engine=False))
+        seat(cfg, engine=False).check(PlannedRun(cfg, SMALL, engine=False))
 
 
 def test_the_memory_of_every_machine_is_checked(nodes: list[NodeDevices]) -> None:
-    asked, seated = Asked(FAR, SMALL), seat(FAR)
+    asked, seated = PlannedRun(FAR, SMALL), seat(FAR)
     assert "engine" not in {use.process.split()[0] for use in seated.check(asked).uses}
     nodes[2] = replace(nodes[2], host=GIB)
     with pytest.raises(ConfigError, match="node n2: the run does not fit"):

@@ -109,13 +109,3 @@ def test_an_argument_that_says_nothing_is_refused_by_name(arguments: str, word: 
 def test_a_number_of_any_length_is_the_nearest_double(token: bytes) -> None:
     nearest = float(Decimal(token.decode("ascii", "replace"))) if token.isascii() else None
     assert _number(token) == (nearest if nearest is not None and math.isfinite(nearest) else None)
-
-
-def test_a_number_of_a_million_digits_costs_no_more_than_its_length() -> None:
-    digits = b"7" * (1 << 20)
-    assert _number(b"0." + digits) == 7 / 9
-    assert _number(digits) is None  # past the largest double
-    assert _number(digits + b"e-" + str(len(digits)).encode()) == 7 / 9
-    assert _number(b"1e" + digits) is None
-    assert _number(b"1e-" + digits) == 0.0
-    assert same(TOLERANT, b"0." + digits, b"0.777777777")

@@ -144,16 +144,6 @@ def test_requests_that_differ_in_one_thing_are_not_taken_for_the_same(jail: Jail
         assert jail.run(JailedRun(limits, argv=(SHELL, "-c", "ulimit -t"))).stdout == b"%d\n" % (seconds + 2)
 
 
-def test_what_is_under_way_can_be_dropped(jail: Jail) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    jail.drop()
-    for script in ("true", "sleep 60", "sleep 60"):
-        jail.start(JailedRun(LIMITS, argv=(SHELL, "-c", script)))
-    jail.drop()
-    assert jail.run(JailedRun(LIMITS, argv=(SHELL, "-c", "echo on"))).stdout == b"on\n"
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def test_a_zygote_that_dies_under_several_runs_is_our_fault_once(jail: Jail) -> None:
     with Jail(jail.tier) as other:  # type: ignore[arg-type]
         for _ in range(2):
@@ -241,14 +231,6 @@ print(numpy.arange(4).sum(), len(beside), numpy.linalg.norm([3, 4]))
     assert found.stdout == b"6 0 5.0\n", found.stderr
 
 
-def test_a_module_of_the_standard_library_is_imported_ahead(jail: Jail) -> None:
-    source = "import sys\nprint('statistics' in sys.modules)"
-    job = marshal.dumps({"kind": "stdio", "source": source, "preamble": ""}) + bytes(32)
-    assert jail.run(JailedRun(LIMITS, job=job)).stdout == b"False\n"
-    with Jail(jail.tier, packages=("statistics",)) as other:  # type: ignore[arg-type]
-        assert other.run(JailedRun(LIMITS, job=job)).stdout == b"True\n"
-
-
 @pytest.mark.parametrize("junk", [b"", b"junk", b"\xe3" * 100])
 def test_code_that_was_not_kept_whole_is_compiled_again(jail: Jail, junk: bytes) -> None:
     code = new_memfd("code")
@@ -274,8 +256,3 @@ def test_a_program_cannot_change_what_it_was_given(jail: Jail) -> None:
         assert os.pread(binary, 4, 0) == b"\x7fELF"
     finally:
         os.close(binary)
-
-
-def test_an_exec_that_fails_is_our_fault_and_breaks_no_promise(jail: Jail) -> None:
-    with Jail(jail.tier) as other, pytest.raises(WorkerDied, match="No such file"):  # type: ignore[arg-type]
-        other.run(JailedRun(LIMITS, argv=("/nonexistent",)))

@@ -146,31 +146,6 @@ def test_any_output_leads_to_a_verdict_in_every_mode(directory: Path, output: by
     assert outcome(problem, Told(end, output, b"", b""), directory).verdict in (Verdict.AC, Verdict.WA)
 
 
-@pytest.mark.parametrize(
-    ("frame", "verdict"),
-    [
-        ({"ok": True, "values": [{"c": [10**400, 0]}]}, "RE"),
-        ({"ok": True, "values": [{"d": [[{"i": hex(10**5000)}, 1]]}]}, "WA"),
-        ({"ok": True, "values": [{"d": [[float("nan"), 1]]}]}, "WA"),
-        ({"ok": True, "values": HUGE}, "RE"),
-        ({"ok": False, "error": HUGE}, "RE"),
-        ({"ok": False, "error": [[[]]], "stage": {}, "kind": HUGE}, "RE"),
-        ({"ok": False, "stage": "compile", "error": HUGE}, "RE"),
-        ({"ok": False, "stage": "compile", "error": {"x": 1}}, "CE"),
-        ({"ok": False, "error": "a\nAC  9 of 9 cases\x1b[2K\ud800"}, "RE"),
-    ],
-)
-def test_a_forged_frame_has_its_verdict(directory: Path, frame: Any, verdict: str) -> None:
-    end = {"cause": None, "exit_code": 0, "signal": None}
-    assert outcome(FUNCTION, Told(end, b"", b"", written(frame, 0, True)), directory).verdict == verdict
-
-
-@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"values":' * 9999, b"\xff\xfe", b"{", b"", b"null", b"NaN"])
-def test_a_frame_that_is_none_has_its_verdict(directory: Path, body: bytes) -> None:
-    end = {"cause": None, "exit_code": 0, "signal": None}
-    assert outcome(FUNCTION, Told(end, b"", b"", b"{nonce}" + body), directory).verdict is Verdict.RE
-
-
 @pytest.fixture
 def _unlimited_digits() -> Iterator[None]:
     limit = sys.get_int_max_str_digits()

@@ -63,10 +63,3 @@ def test_the_judge_stays_small(kind: str, source: str, verdict: str) -> None:
     found, peak = judged(kind, source)
     assert found == verdict
     assert peak < PEAK_MIB
-
-
-@pytest.mark.parametrize("mode", ["exact", "lines", "tokens", "float(1e-6)"])
-def test_no_way_to_compare_takes_much_memory(mode: str) -> None:
-    found, peak = judged("stdio", "import os\nos.write(1, b'1\\n' * ((8 << 20) - 1))", mode)
-    assert found == "WA"
-    assert peak < PEAK_MIB

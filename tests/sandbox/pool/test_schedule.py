@@ -93,18 +93,6 @@ def test_a_judgement_may_last_as_long_as_all_that_runs_in_it() -> None:
     assert longest_s(replace(tests, language="rust")) > 100 * COMPILE_LIMITS.wall_limit_s
 
 
-def test_the_backlog_forgets_what_it_has_given() -> None:
-    backlog: Backlog[int] = Backlog()
-    backlog.put(0, 0.0, 0)
-    for key in range(1, 2000):
-        backlog.put(key, 1.0, key)
-        backlog.drop(key)
-        if key % 2:
-            backlog.take()
-            backlog.put(0, 0.0, 0)
-    assert len(backlog._lines[0]._heap) < 200
-
-
 # Expectations.
 
 

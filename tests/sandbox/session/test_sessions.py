@@ -233,9 +233,3 @@ def test_a_call_that_cannot_be_asked_is_refused(options: dict[str, object], word
                 await sessions.open().execute(**{"code": "1", **options})  # type: ignore[arg-type]
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize(("count", "at_once"), [(0, None), (1, 0)])
-def test_there_is_room_for_one_at_least(count: int, at_once: int | None) -> None:
-    with pytest.raises(ValueError, match="=0: must be at least 1"):
-        Sessions(count, at_once=at_once)

@@ -1,19 +1,22 @@
-"""Each surrogate against its paper's formula in float64, and its gradient against finite differences."""
+"""Each loss against its paper's formula in float64, and its gradient against finite differences."""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import get_args
+from itertools import combinations
+from typing import get_type_hints
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from overlap.config import LearnConfig  # noqa: E402
+from overlap.config.rules import choices  # noqa: E402
+from overlap.errors import ConfigError  # noqa: E402
 from overlap.learner.correction import Sampled  # noqa: E402
 from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
-from overlap.learner.surrogates import CLIPS, Surrogate, surrogate  # noqa: E402
+from overlap.learner.losses import LOSSES, policy_loss  # noqa: E402
 
 LENGTHS = (1, 7, 3, 12, 5)
 LOW, HIGH = 0.1, 0.15
@@ -36,7 +39,7 @@ def made(seed=0):
 
 
 def total(name, new, old, sampled, low=LOW, high=HIGH):
-    return surrogate(name, new, old, sampled, low=low, high=high)[0].sum()
+    return LOSSES[name](new, old, sampled, low=low, high=high)[0].sum()
 
 
 def of_sequences(new, old, sampled):
@@ -113,7 +116,7 @@ def test_with_one_token_a_response_gspo_is_ppo():
     new, old, sampled = made()
     single = Sampled(sampled.engine, sampled.advantages, torch.arange(len(new)), torch.zeros(len(new)).bool(), len(new))
     for at in (0, 1):
-        ours, ppo = (surrogate(n, new, old, single, low=LOW, high=HIGH)[at] for n in ("gspo", "ppo"))
+        ours, ppo = (LOSSES[n](new, old, single, low=LOW, high=HIGH)[at] for n in ("gspo", "ppo"))
         assert torch.allclose(ours.double(), ppo.double(), atol=1e-12)
 
 
@@ -130,8 +133,8 @@ def test_under_gspo_each_token_keeps_its_own_advantage():
 def test_a_clip_counts_the_tokens_that_it_decided():
     new, old, sampled = made()
     ratio, decided = (new - old).exp(), {}
-    for name in get_args(Surrogate):
-        loss = token_loss(new, sampled, LossConfig(surrogate=name, clip_low=LOW, clip_high=HIGH), old=old, first=False)
+    for name in LOSSES:
+        loss = token_loss(new, sampled, LossConfig(loss=name, clip_low=LOW, clip_high=HIGH), old=old, first=False)
         decided[name] = int(loss.statistics[0].sums["clip_fraction"])
     good = sampled.advantages > 0
     assert decided["pg"] == 0
@@ -143,8 +146,8 @@ def test_a_clip_counts_the_tokens_that_it_decided():
 def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncated_weights():
     """ScaleRL's form of it: one ratio to the engine's policy, cut."""
     new, _, sampled = made(seed=4)
-    cispo = LossConfig(surrogate="cispo", correction="none", clip_high=HIGH)
-    scale_rl = LossConfig(surrogate="pg", correction="tis", correction_bound=1 + HIGH)
+    cispo = LossConfig(loss="cispo", correction="none", clip_high=HIGH)
+    scale_rl = LossConfig(loss="pg", correction="tis", correction_bound=1 + HIGH)
     first = gradient(lambda x: token_loss(x, sampled, cispo, old=sampled.engine, first=False).total, new)
     second = gradient(lambda x: token_loss(x, sampled, scale_rl, first=False).total, new)
     assert torch.allclose(first, second, atol=1e-12)
@@ -155,13 +158,69 @@ def test_cispo_around_the_policy_that_sampled_is_the_plain_gradient_with_truncat
 def test_bounds_that_are_not_given_are_the_published_ones(name, low, high):
     new, old, sampled = made()
     far = old + 2 * (new - old) * (4 if name == "cispo" else 1)
-    ours = surrogate(name, far, old, sampled, low=None, high=None)
-    assert [x.tolist() for x in ours] == [x.tolist() for x in surrogate(name, far, old, sampled, low=low, high=high)]
+    ours = LOSSES[name](far, old, sampled, low=None, high=None)
+    assert [x.tolist() for x in ours] == [x.tolist() for x in LOSSES[name](far, old, sampled, low=low, high=high)]
     assert ours[1].any()
     assert not ours[1].all()
-    doc = LearnConfig.__dataclass_fields__
-    assert CLIPS.keys() == set(get_args(Surrogate))
-    assert (doc["clip_low"].default, doc["clip_high"].default) == (None, None)
+    assert (LearnConfig().clip_low, LearnConfig().clip_high) == (None, None)
+
+
+def test_every_choice_of_the_field_is_a_loss_of_its_own():
+    assert set(choices(get_type_hints(LearnConfig)["loss"])) == set(LOSSES)
+    new, old, sampled = made()
+    found = [gradient(lambda x, n=name: total(n, x, old, sampled), new).tolist() for name in LOSSES]
+    assert all(one != other for one, other in combinations(found, 2))
+
+
+MINE = """
+import torch
+
+def my_loss(new, anchor, sampled, low, high):
+    return -sampled.advantages * new * (1 + low + high), torch.zeros_like(new, dtype=torch.bool)
+
+def five(new, anchor, sampled, low):
+    return my_loss(new, anchor, sampled, low, 1.0)
+
+def raises(new, anchor, sampled, low, high):
+    return new.nothing
+
+def scalar(new, anchor, sampled, low, high):
+    return new.sum()
+
+def half(new, anchor, sampled, low, high):
+    return new[:2], new[:2] > 0
+
+def frozen(new, anchor, sampled, low, high):
+    return new.detach(), new > 0
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "losses_of_mine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_function_of_the_user_is_a_loss_like_the_others(mine):
+    new, old, sampled = made()
+    cfg = LossConfig(loss="losses_of_mine:my_loss", correction="none", clip_low=0.5)
+    found = gradient(lambda x: token_loss(x, sampled, cfg, old=old, first=False).total, new)
+    assert found.tolist() == pytest.approx((-sampled.advantages * 1.78).tolist())
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("five", r"cannot be called with 5 arguments \(too many .*write `def five\(new, anchor, sampled, low, high\)`"),
+        ("raises", "raised AttributeError for 3 tokens of 2 responses: .*nothing"),
+        ("scalar", "did not return two tensors"),
+        ("half", "did not return two tensors"),
+        ("frozen", "returned losses without a gradient"),
+    ],
+)
+def test_a_loss_of_the_user_that_cannot_be_used_is_refused_in_one_line(mine, name, says):
+    with pytest.raises(ConfigError, match=rf"^learn\.loss='losses_of_mine:{name}': .*{says}.*PolicyLoss$"):
+        policy_loss(f"losses_of_mine:{name}")
 
 
 def test_a_long_response_is_summed_in_float64():
@@ -169,6 +228,6 @@ def test_a_long_response_is_summed_in_float64():
     old = torch.full((count,), -1.0)
     new = old + torch.linspace(-3.0, 3.0, count) + 2e-4
     no = torch.zeros(count)
-    losses, _ = surrogate("gspo", new, old, Sampled(old, no - 1.0, no.long(), no.bool(), 1), low=None, high=None)
+    losses, _ = LOSSES["gspo"](new, old, Sampled(old, no - 1.0, no.long(), no.bool(), 1), low=None, high=None)
     mean = math.fsum((new.double() - old.double()).tolist()) / count
     assert losses[0].item() == pytest.approx(math.exp(mean), abs=1e-6)

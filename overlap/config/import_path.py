@@ -1,0 +1,57 @@
+"""What a user names by an import path: "module:name" is imported, and checked before it is used."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from typing import Any
+
+from overlap.errors import ConfigError, OverlapError
+
+
+def import_named(field: str, path: str, *, kind: str, example: str) -> Any:
+    """The callable that ``path`` names; modules are also looked for in the working directory. ``kind`` is what the
+    message calls it ("class"). Raises ConfigError for ``field``.
+    """
+    name, _, attribute = path.partition(":")
+    if not name or not attribute:
+        raise ConfigError(field, path, f'must be "module:name", for instance {example}')
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(name)
+    except OverlapError:
+        raise
+    except Exception as error:  # whatever the user's module raises
+        reason = f"importing {name} raised {type(error).__name__}: {error}"
+        raise ConfigError(field, path, f"{reason}; name a module that Python finds and can import") from error
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        known = [k for k, v in vars(module).items() if isinstance(v, type) or (kind != "class" and callable(v))]
+        near = difflib.get_close_matches(attribute, known, 1)
+        hint = f"did you mean {near[0]}?" if near else f"define it, or name one of {', '.join(known[:5]) or 'another'}"
+        raise ConfigError(field, path, f"module {name} has no {kind} {attribute}; {hint}")
+    return found
+
+
+def import_function(field: str, path: str, like: type) -> Any:
+    """The function that ``path`` names, which can be called as the Protocol ``like`` is. Raises ConfigError for
+    ``field``.
+    """
+    found = import_named(field, path, kind="function", example="my_module:my_function")
+    wanted = list(inspect.signature(like.__call__).parameters)[1:]
+    try:
+        inspect.signature(found).bind(*wanted)
+    except (TypeError, ValueError) as error:
+        name = path.partition(":")[2]
+        way_out = f"cannot be called with {len(wanted)} arguments ({error}): write `def {name}({', '.join(wanted)})`"
+        raise ConfigError(field, path, f"{way_out}, see {like.__module__}.{like.__name__}") from error
+    return found
+
+
+def refuse_result(field: str, path: str, fault: str, like: type) -> ConfigError:
+    """The error for a function of the user's that raised, or returned what is of no use."""
+    return ConfigError(field, path, f"{fault}: mend the function, see {like.__module__}.{like.__name__}")

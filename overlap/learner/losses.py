@@ -1,0 +1,136 @@
+"""Losses of tokens: what is minimised in the place of the expected reward, as pure functions of tensors [T].
+
+Per token of a response i with |i| tokens, advantage A, log-prob ``new`` and the log-prob ``anchor`` that it is held to,
+with r = exp(new - anchor) and sg for "no gradient"::
+
+    ppo     max(-A r, -A clip(r, 1 - low, 1 + high))
+    pg      -A r, whose gradient is that of -A new for anchor = sg(new)
+    cispo   -A sg(min(r, 1 + high)) new
+    gspo    max(-A s, -A clip(s, 1 - low, 1 + high)), s = sg(exp(sum over i of log r / |i|)) exp(new - sg(new))
+
+With anchor = sg(new), as in the only update of a step, all of them have the gradient of -A new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from overlap.config import import_function, refuse_result
+from overlap.learner.correction import Sampled, is_column, ratios, some_tokens
+
+FIELD = "learn.loss"
+
+
+class PolicyLoss(Protocol):
+    """The loss of each token; ``learn.loss=my_module:my_loss`` names one of the user's.
+
+    Called in the learner's ranks, for the T counted response tokens of a micro-batch, without padding. ``new`` [T]
+    float32: the learner's log-probs, with gradient. ``anchor`` [T] float32, without gradient: those before the first
+    update of the step, in the first update ``new`` itself. ``sampled``: what else is known of the tokens, above all
+    ``sampled.advantages`` [T]. ``low`` and ``high``: ``learn.clip_low`` and ``learn.clip_high``.
+
+    Returns losses [T], whose gradient goes through ``new``, and whether a clip decided each [T] bool, which is only
+    counted. The losses are weighted by ``learn.correction``, summed, and divided by the tokens of the mini-batch; so a
+    function must treat tokens one by one, or by their responses (``sampled.owners``), which are never split.
+    """
+
+    def __call__(
+        self, new: Tensor, anchor: Tensor, sampled: Sampled, low: float, high: float
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LossEntry:
+    """A loss with its published bounds. ``anchored``: it needs the log-probs before the first update of a step."""
+
+    function: PolicyLoss
+    low: float = 0.2
+    high: float = 0.28
+    anchored: bool = True
+
+    def __call__(
+        self, new: Tensor, anchor: Tensor, sampled: Sampled, *, low: float | None = None, high: float | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``function``; None for a bound is the published one."""
+        return self.function(
+            new, anchor, sampled, self.low if low is None else low, self.high if high is None else high
+        )
+
+
+def ppo(new: Tensor, anchor: Tensor, sampled: Sampled, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """Schulman et al. 2017, eq. 7, with the two bounds of DAPO (Yu et al. 2025, section 4.1)."""
+    return clipped(ratios(new - anchor), sampled.advantages, low=low, high=high)
+
+
+def pg(new: Tensor, anchor: Tensor, sampled: Sampled, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """REINFORCE: nothing is clipped."""
+    return -sampled.advantages * ratios(new - anchor), torch.zeros_like(new, dtype=torch.bool)
+
+
+def cispo(new: Tensor, anchor: Tensor, sampled: Sampled, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """MiniMax-M1 (2025, arXiv 2506.13585, eq. 4 and 5), without a lower bound, as they trained it; TRL ``GRPOTrainer``
+    with ``loss_type="cispo"``. The clip bounds the weight of a token and never takes its gradient away. ScaleRL (Khatri
+    et al. 2025) has the policy that sampled as ``anchor``: that is "pg" with the correction "tis".
+    """
+    ratio = ratios(new.detach() - anchor)
+    return -sampled.advantages * ratio.clamp(max=1.0 + high) * new, ratio > 1.0 + high
+
+
+def gspo(new: Tensor, anchor: Tensor, sampled: Sampled, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """GSPO (Zheng et al. 2025, arXiv 2507.18071, eq. 7) in its form for tokens (eq. 14): the value of each ratio is the
+    geometric mean over its response, the gradient that of its token.
+
+    The gradient is that of eq. 7 where the tokens of a response have one advantage, and also exists where they do not.
+    Every token counts as one, as in the other losses (TRL with ``importance_sampling_level="sequence"`` and its own
+    loss, DAPO); the paper's mean over responses would give those of short responses more weight. Sums are in float64.
+    """
+    moved = torch.zeros(sampled.responses, dtype=torch.float64, device=new.device)
+    moved.index_add_(0, sampled.owners, (new.detach() - anchor).double())
+    mean = moved / torch.bincount(sampled.owners, minlength=sampled.responses)
+    ratio = ratios(new - new.detach() + mean.to(new.dtype)[sampled.owners])
+    return clipped(ratio, sampled.advantages, low=low, high=high)
+
+
+def clipped(ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """The larger of the losses [T] with and without a clip of the ratio, and whether the clip decided [T] (bool): it
+    bounds what an update can gain from a token and never what it can lose.
+    """
+    plain = -advantages * ratio
+    held = -advantages * ratio.clamp(1.0 - low, 1.0 + high)
+    return torch.maximum(plain, held), held > plain
+
+
+LOSSES: Mapping[str, LossEntry] = {
+    "ppo": LossEntry(ppo),
+    "pg": LossEntry(pg, 0.0, 0.0, anchored=False),
+    "cispo": LossEntry(cispo, 1.0, 4.0),
+    "gspo": LossEntry(gspo, 3e-4, 4e-4),
+}
+"""The values of ``learn.loss``, with the bounds of DAPO, of TRL for ScaleRL (ratios up to 5), and of GSPO (section
+5.1)."""
+
+
+@cache
+def policy_loss(name: str) -> LossEntry:
+    """The entry of a value of ``learn.loss``. Raises ConfigError for a function of the user's that cannot be used."""
+    if ":" not in name:
+        return LOSSES[name]
+    entry = LossEntry(import_function(FIELD, name, PolicyLoss))
+    new, sampled = some_tokens()
+    try:
+        found = entry(new, new.detach(), sampled)
+    except Exception as error:  # whatever the user's function raises
+        fault = f"raised {type(error).__name__} for 3 tokens of 2 responses: {error}"
+        raise refuse_result(FIELD, name, fault, PolicyLoss) from error
+    if not (isinstance(found, tuple) and len(found) == 2 and all(is_column(part, new) for part in found)):
+        raise refuse_result(FIELD, name, "did not return two tensors [T]", PolicyLoss)
+    if found[1].dtype != torch.bool or not found[0].requires_grad:
+        fault = "returned losses without a gradient" if found[1].dtype == torch.bool else "did not return a bool [T]"
+        raise refuse_result(FIELD, name, fault, PolicyLoss)
+    return entry

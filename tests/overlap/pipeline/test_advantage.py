@@ -1,0 +1,154 @@
+"""Advantages against their formulas, and functions of the user's in their place."""
+
+from __future__ import annotations
+
+import statistics
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from group_of import group_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overlap.config import LearnConfig
+from overlap.config.rules import choices
+from overlap.errors import ConfigError
+from overlap.pipeline.advantage import ESTIMATORS, complete, estimate, estimator
+
+GRPO, DR_GRPO = LearnConfig(), LearnConfig(normalize_advantages=False)
+RLOO = LearnConfig(advantage="leave_one_out")
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=16).filter(lambda r: statistics.stdev(r) > 1e-3))
+def test_advantages_equal_the_textbook_formula(rewards: list[float]) -> None:
+    mean, std = statistics.fmean(rewards), statistics.stdev(rewards)
+    assert estimate(rewards, GRPO) == pytest.approx([(r - mean) / std for r in rewards], abs=1e-6)
+    assert estimate(rewards, DR_GRPO) == pytest.approx([r - mean for r in rewards], abs=1e-9)
+
+
+def test_a_binary_group_by_hand() -> None:
+    assert estimate([1, 0, 0, 0], GRPO) == pytest.approx((1.5, -0.5, -0.5, -0.5))
+    assert estimate([1, 0, 0, 0], DR_GRPO) == pytest.approx((0.75, -0.25, -0.25, -0.25))
+
+
+def test_the_deviation_is_the_one_that_verl_and_trl_divide_by() -> None:
+    torch = pytest.importorskip("torch")
+    rewards = [1.0, 0.0, 0.0, 1.0, 0.0, 0.25, 0.0, 0.0]
+    t = torch.tensor(rewards, dtype=torch.float64)
+    assert estimate(rewards, GRPO) == pytest.approx(((t - t.mean()) / t.std()).tolist())
+
+
+def test_unscored_samples_count_nowhere() -> None:
+    assert estimate([1, None, 0], DR_GRPO) == (0.5, 0.0, -0.5)
+    assert estimate([1, None, 0], GRPO) == pytest.approx((0.5**0.5, 0.0, -(0.5**0.5)))
+
+
+def test_one_left_out_is_compared_with_the_others() -> None:
+    assert estimate([1, 0, 0, 0], RLOO) == pytest.approx((1, -1 / 3, -1 / 3, -1 / 3))
+    assert estimate([1, None, 0.5, 0], RLOO) == pytest.approx((0.75, 0, 0, -0.75))
+    assert estimate([1, None], RLOO) == estimate([1, 1], RLOO) == (0.0, 0.0)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=16))
+def test_leave_one_out_is_the_mean_of_the_others_in_exact_numbers(rewards: list[float]) -> None:
+    exact = [Fraction(r) for r in rewards]
+    expected = [float(r - (sum(exact) - r) / (len(exact) - 1)) for r in exact]
+    assert estimate(rewards, RLOO) == pytest.approx(expected, abs=1e-9)
+
+
+def test_global_advantages_are_those_of_the_whole_step() -> None:
+    learn = LearnConfig(advantage="global")
+    groups = (group_of(1.0, 1.0, advantage="global"), group_of(0.0, None, 0.5, advantage="global"))
+    step = complete(groups, learn)
+    mean, std = statistics.fmean([1, 1, 0, 0.5]), statistics.stdev([1, 1, 0, 0.5])
+    assert step[0].advantages == pytest.approx([(1 - mean) / std] * 2)
+    assert step[1].advantages == pytest.approx([-mean / std, 0.0, (0.5 - mean) / std])
+    assert [g.dropped for g in step] == ["", ""]
+
+
+def test_a_step_of_equal_rewards_teaches_nothing_globally() -> None:
+    groups = (group_of(1.0, 1.0, advantage="global"), group_of(None, None, advantage="global"))
+    step = complete(groups, LearnConfig(advantage="global"))
+    assert [g.dropped for g in step] == ["equal_rewards", "too_few_scored"]
+    assert not any(a for g in step for a in g.advantages)
+
+
+@pytest.mark.parametrize("advantage", ["group", "leave_one_out", "gae"])
+def test_other_advantages_are_known_before_the_step_is_complete(advantage: str) -> None:
+    groups = (group_of(1.0, 0.0, advantage=advantage),)
+    assert complete(groups, LearnConfig(advantage=advantage)) is groups  # type: ignore[arg-type]
+
+
+def test_every_choice_of_the_field_is_an_estimator_of_its_own_and_only_a_critic_gets_raw_rewards() -> None:
+    names = choices(get_type_hints(LearnConfig)["advantage"])
+    assert set(names) == set(ESTIMATORS)
+
+    def learned(advantage: str) -> list[tuple[float, ...]]:
+        groups = tuple(group_of(*rewards, advantage=advantage) for rewards in ((1.0, 0.0, 0.0), (1.0, 1.0, 0.0)))
+        return [group.advantages for group in complete(groups, LearnConfig(advantage=advantage))]  # type: ignore[arg-type]
+
+    found = {name: learned(name) for name in names}
+    assert all(one != other for one, other in combinations(found.values(), 2))
+    assert [name for name, made in found.items() if made == [(1.0, 0.0, 0.0), (1.0, 1.0, 0.0)]] == ["gae"]
+
+
+MINE = """
+def my_advantage(rewards, learn):
+    return [2 * r - 1 for r in rewards]
+
+def zeros(rewards, learn):
+    return [0.0] * len(rewards)
+
+def later(rewards, learn):
+    return [r / (sum(rewards) - 2.25) for r in rewards]
+
+def one(rewards):
+    return rewards
+
+def few(rewards, learn):
+    return rewards[:1]
+
+def text(rewards, learn):
+    return ["much"] * len(rewards)
+
+def no_number(rewards, learn):
+    return [float("nan")] * len(rewards)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "advantages_of_mine.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_function_of_the_user_sees_the_scored_samples_and_decides_what_teaches(mine: None) -> None:
+    group = group_of(1.0, None, 0.0, advantage="advantages_of_mine:my_advantage")
+    assert (group.advantages, group.dropped) == ((1.0, 0.0, -1.0), "")
+    assert group_of(1.0, 1.0, advantage="advantages_of_mine:my_advantage").dropped == ""
+    assert group_of(1.0, 0.0, advantage="advantages_of_mine:zeros").dropped == "equal_rewards"
+    assert group_of(None, None, advantage="advantages_of_mine:zeros").dropped == "too_few_scored"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("one", r"cannot be called with 2 arguments .*write `def one\(rewards, learn\)`"),
+        ("few", r"returned \[0.0\] for rewards=\[0.0, 1.0, 1.0, 0.5\]"),
+        ("text", "raised ValueError for rewards=.*much"),
+        ("no_number", ".*not a finite number for each"),
+    ],
+)
+def test_an_advantage_of_the_user_that_cannot_be_used_is_refused_before_the_run(
+    mine: None, name: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"^learn\.advantage='advantages_of_mine:{name}': {says}.*GroupAdvantage$"):
+        estimator(f"advantages_of_mine:{name}")
+
+
+def test_one_that_fails_later_says_for_which_rewards(mine: None) -> None:
+    with pytest.raises(ConfigError, match=r"raised ZeroDivisionError for rewards=\[2.0, 0.25\]"):
+        group_of(2.0, 0.25, advantage="advantages_of_mine:later")
