@@ -11,7 +11,7 @@ from typing import Any
 from overlap.atomic import write_atomic
 from overlap.config import Config
 from overlap.evaluation import DataReport, Finding, check_in_parts, open_pool, remember
-from overlap.pipeline import take_in
+from overlap.pipeline import filter_prompts
 from overlap.prepare import checked_file
 from overlap.process import handle_interrupts, run_to_end, scratch_directory
 from overlap.record import Progress, check_out, quiet
@@ -29,10 +29,12 @@ def check_data_command(cfg: Config, *, limit: int | None, out: Path | None) -> i
         quiet(scratch / "run.log") as console,
     ):
         task = load_task(cfg.data.task, cfg)
-        intakes = [take_in(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")]
-        prompts = [prompt for intake in intakes for prompt in intake.prompts][:limit]
-        console.print(f"{sum(intake.rows for intake in intakes)} rows, {len(prompts)} problems to judge")
-        for line in (line for intake in intakes for line in intake.lines()):
+        splits = [
+            filter_prompts(task.prompts(_NoTokens(), split), cfg.model.prompt_tokens) for split in ("train", "heldout")
+        ]
+        prompts = [prompt for intake in splits for prompt in intake.prompts][:limit]
+        console.print(f"{sum(intake.rows for intake in splits)} rows, {len(prompts)} problems to judge")
+        for line in (line for intake in splits for line in intake.lines()):
             console.print(f"left out: {line}")
         findings: list[Finding] = []
 

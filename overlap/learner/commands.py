@@ -41,8 +41,8 @@ class Commands:
         backend.join(device)
         self._trainer = RankTrainer(spec.cfg, spec.policy, spec.critic, device, spec.total_updates, backend)
         if spec.placement.sleeps and spec.cfg.learn.offload != "none":
-            self._trainer.turns = self._trainer.take_turns()
-        self._turns = self._trainer.turns
+            self._trainer.residency = self._trainer.residency_of()
+        self._residency = self._trainer.residency
         self._sender: WeightSender | None = None
         self._version = 0
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
@@ -55,13 +55,13 @@ class Commands:
 
     def logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """See ``RankTrainer.logprobs``."""
-        with self._turns.reading():
+        with self._residency.reading():
             values: list[float] = self._trainer.logprobs(token_ids)
         return values
 
     def sleep(self) -> None:
         """Give up the device's memory, as ``learn.offload`` says, where an engine needs it too."""
-        self._turns.sleep()
+        self._residency.sleep()
 
     def free(self, moment: str) -> float | None:
         """See ``free_gib``."""
@@ -74,7 +74,7 @@ class Commands:
             self._sender = open_sender(
                 placed.backend, rank=spec.rank, engine_devices=placed.engine_devices, address=placed.address
             )
-        self._turns.send()
+        self._residency.send()
         return placed.backend, self._sender.prepare(self._trainer.full_tensors(), version)
 
     def chunk(self, first: bool) -> dict[str, Any] | None:
@@ -98,14 +98,14 @@ class Commands:
         that has no room for what it is to write dies, for the others do wait for it.
         """
         readable, write = (
-            (self._turns.reading, self._save_policy)
+            (self._residency.reading, self._save_policy)
             if kind == "policy"
-            else (self._turns.all_readable, self._save_state)
+            else (self._residency.all_readable, self._save_state)
         )
         with readable():
             try:
                 write(folder)
-            except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
+            except (OSError, RuntimeError) as exc:  # torch's writer residency a full disk into a RuntimeError
                 reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())
                 raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
         return self._version
@@ -163,7 +163,7 @@ class Commands:
     def restore(self, folder: Path, state: LearnerState) -> None:
         """Load what ``save`` wrote as "state", cut for these ranks or for others."""
         for tag, model in self._models.items():
-            with self._turns.restoring(critic=tag == CRITIC_TAG):
+            with self._residency.restoring(critic=tag == CRITIC_TAG):
                 model.restore(folder / tag, ranks=state.ranks, zero_stage=state.zero_stage)
         self._trainer.updates, self._version = state.updates, state.version
         if (critic := self._trainer.critic) is not None:

@@ -88,7 +88,7 @@ def uncorrected(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     return Weights(torch.ones_like(sampled.engine), no, no)
 
 
-def truncated(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+def truncated_ratios(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """Token ratios, cut at ``bound``.
 
     Ionides 2008 (truncated importance sampling); for an engine that is not the learner, Yao et al. 2025 ("Your
@@ -100,7 +100,7 @@ def truncated(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     return Weights(ratio.clamp(max=bound), capped, torch.zeros_like(capped))
 
 
-def masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+def masked_ratios(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """Token ratios inside [1 / bound, bound], 0 outside.
 
     IcePop (Ling team 2025, "Every Step Evolves", section on IcePop; verl ``decoupled_token_icepop``, bounds 0.5 and 5);
@@ -109,7 +109,7 @@ def masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     return _inside(anchor - sampled.engine, 1.0 / bound, bound)
 
 
-def decoupled(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+def capped_ratios(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """Token ratios up to ``bound``, 0 over it.
 
     AReaL's decoupled loss: Fu et al. 2025, eq. 5, after Hilton et al. 2022, with tokens over the cap (5) left out,
@@ -124,7 +124,7 @@ def _inside(log_ratio: Tensor, low: float, high: float) -> Weights:
     return Weights(ratio.masked_fill(out, 0.0), torch.zeros_like(out), out)
 
 
-def sequence_masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+def masked_sequences(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """The ratio of the whole response on each of its tokens, 0 where that is over ``bound``.
 
     Liu, Li et al. 2025 ("When Speed Kills Stability", sequence-level masked importance sampling); TRL
@@ -139,7 +139,7 @@ def sequence_masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     return Weights(values[owners], torch.zeros_like(out)[owners], out[owners])
 
 
-def variation_masked(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
+def masked_by_variation(anchor: Tensor, sampled: Sampled, bound: float) -> Weights:
     """Token ratios; 0 where the advantage pushes a probability further away that is over ``bound`` off already.
 
     DPPO with the binary approximation of the total variation: Qi et al. 2026 (arXiv 2602.04879), whose trust region
@@ -158,11 +158,11 @@ def ratios(log_ratio: Tensor) -> Tensor:
 
 
 CORRECTIONS: Mapping[str, CorrectionEntry] = {
-    "tis": CorrectionEntry(truncated),
-    "mis": CorrectionEntry(masked),
-    "seq_mis": CorrectionEntry(sequence_masked),
-    "decoupled": CorrectionEntry(decoupled, 5.0),
-    "dppo": CorrectionEntry(variation_masked, 0.2),
+    "tis": CorrectionEntry(truncated_ratios),
+    "mis": CorrectionEntry(masked_ratios),
+    "seq_mis": CorrectionEntry(masked_sequences),
+    "decoupled": CorrectionEntry(capped_ratios, 5.0),
+    "dppo": CorrectionEntry(masked_by_variation, 0.2),
     "none": CorrectionEntry(uncorrected),
 }
 """The values of ``learn.correction``."""

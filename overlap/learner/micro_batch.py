@@ -20,7 +20,7 @@ from typing import assert_never
 from overlap.config import Truncated
 from overlap.core import Batch, Group, Packed, Trajectory
 from overlap.errors import EngineError
-from overlap.learner.pairs import fits_mask, shared
+from overlap.learner.pairs import fits_mask, shared_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PromptGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PackedRow:
     """A prompt and the responses that share it."""
 
     prompt: array[int]
@@ -83,7 +83,7 @@ class MicroBatch:
     causal, for a model whose attention knows no rows (``padded``), and where none is shared and all are short.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[PackedRow, ...]
     counts: bool = True
     padded: bool = False
 
@@ -224,11 +224,11 @@ def _row_limits(groups: Sequence[PromptGroup], cfg: SplitConfig) -> list[int]:
     return [cfg.micro_batch_tokens, *[n for n in (part, part // 2) if n < cfg.micro_batch_tokens], 0]
 
 
-def _laid_out(groups: Sequence[PromptGroup], cfg: SplitConfig, limit: int) -> list[list[Row]]:
+def _laid_out(groups: Sequence[PromptGroup], cfg: SplitConfig, limit: int) -> list[list[PackedRow]]:
     return _balance([row for group in groups for row in make_rows(group, limit)], cfg.ranks, cfg.hidden)
 
 
-def row_cost(row: Row, hidden: int) -> float:
+def row_cost(row: PackedRow, hidden: int) -> float:
     """Work of a row, in tokens: a layer of width h costs about 24 h^2 operations per token and 4 h per pair of
     tokens.
     """
@@ -236,15 +236,15 @@ def row_cost(row: Row, hidden: int) -> float:
     if fits_mask([prompt], lengths):
         pairs = prompt * prompt + sum(n * (prompt + n) for n in lengths)
     else:
-        pairs = shared(prompt, lengths)
+        pairs = shared_pairs(prompt, lengths)
     return row.length + pairs / (6 * hidden)
 
 
-def _work(rows: Iterable[Row], hidden: int) -> float:
+def _work(rows: Iterable[PackedRow], hidden: int) -> float:
     return sum(row_cost(row, hidden) for row in rows)
 
 
-def make_rows(group: PromptGroup, tokens: int) -> list[Row]:
+def make_rows(group: PromptGroup, tokens: int) -> list[PackedRow]:
     """Responses behind the same prompt, shortest first, as many to a row as ``tokens`` hold, at least one."""
     shared: dict[bytes, tuple[array[int], list[Response]]] = {}
     for response in group.responses:
@@ -253,22 +253,22 @@ def make_rows(group: PromptGroup, tokens: int) -> list[Row]:
     return [row for prompt, responses in shared.values() for row in _rows_of(prompt, responses, tokens)]
 
 
-def _rows_of(prompt: array[int], responses: Iterable[Response], tokens: int) -> list[Row]:
-    rows: list[Row] = []
+def _rows_of(prompt: array[int], responses: Iterable[Response], tokens: int) -> list[PackedRow]:
+    rows: list[PackedRow] = []
     open_: tuple[Response, ...] = ()
     for response in sorted(responses, key=lambda r: len(r.tokens)):
-        longer = Row(prompt, (*open_, response))
+        longer = PackedRow(prompt, (*open_, response))
         if open_ and longer.length > tokens:
-            rows.append(Row(prompt, open_))
+            rows.append(PackedRow(prompt, open_))
             open_ = ()
         open_ = (*open_, response)
-    return [*rows, Row(prompt, open_)] if open_ else rows
+    return [*rows, PackedRow(prompt, open_)] if open_ else rows
 
 
-def micro_batches(rows: Iterable[Row], tokens: int, *, padded: bool = False) -> list[MicroBatch]:
+def micro_batches(rows: Iterable[PackedRow], tokens: int, *, padded: bool = False) -> list[MicroBatch]:
     """Rows of similar length together, longest first, at most ``tokens`` each (or a single row that is longer)."""
     micros: list[MicroBatch] = []
-    open_: tuple[Row, ...] = ()
+    open_: tuple[PackedRow, ...] = ()
     for row in sorted(rows, key=lambda row: -row.length):
         if open_ and MicroBatch((*open_, row), padded=padded).tokens > tokens:
             micros.append(MicroBatch(open_, padded=padded))
@@ -277,9 +277,9 @@ def micro_batches(rows: Iterable[Row], tokens: int, *, padded: bool = False) -> 
     return [*micros, MicroBatch(open_, padded=padded)] if open_ else micros
 
 
-def _balance(rows: Iterable[Row], ranks: int, hidden: int) -> list[list[Row]]:
+def _balance(rows: Iterable[PackedRow], ranks: int, hidden: int) -> list[list[PackedRow]]:
     """Costliest row first, to the rank with the least work so far."""
-    shares: list[list[Row]] = [[] for _ in range(ranks)]
+    shares: list[list[PackedRow]] = [[] for _ in range(ranks)]
     work = [0.0] * ranks
     for row in sorted(rows, key=lambda row: -row_cost(row, hidden)):
         rank = work.index(min(work))

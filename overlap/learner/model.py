@@ -17,7 +17,7 @@ from overlap.learner.attention import NAME, register
 from overlap.learner.backend import TrainBackend
 from overlap.learner.correction import Sampled
 from overlap.learner.head import LogprobHead
-from overlap.learner.micro_batch import MicroBatch, Response, Row
+from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
 from overlap.learner.sequence import SequenceGroup, join, part
 from overlap.learner.tensors import MicroTensors, to_tensors
 from overlap.placement import checkpoints, decoder_shape
@@ -187,7 +187,7 @@ def choose_attention(model: Policy, device: torch.device) -> bool:
     model.policy.set_attn_implementation(NAME)
     half = _PROBE // 2
     response = Response(array("i", tokens[half:]), array("f", [0.0] * half), 0.0)
-    row = Row(array("i", tokens[:half]), (response, response))
+    row = PackedRow(array("i", tokens[:half]), (response, response))
     shared = model(to_tensors(MicroBatch((row,)), device))[0]
     if (shared - alone[half - 1 :].repeat(2)).abs().mean() <= bound:
         return True

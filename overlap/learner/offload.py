@@ -24,8 +24,8 @@ _PINNED = 1 << 20  # bytes, from which on it is worth it
 Find = Callable[[], Iterable[Tensor]]
 
 
-class Host:
-    """Host memory by size. It is kept, for pinning takes as long as copying, and used again."""
+class HostBuffers:
+    """HostBuffers memory by size. It is kept, for pinning takes as long as copying, and used again."""
 
     def __init__(self, allocate: Callable[[int], Tensor]) -> None:
         self._allocate, self._free = allocate, dict[int, list[Tensor]]()
@@ -59,22 +59,22 @@ class _Gone:
     copy: Tensor | None
 
 
-class Part:
+class Offloadable:
     """Storages that leave and come back together: those of the tensors that ``find`` gives when they leave.
 
     ``keep``: their contents matter; otherwise they come back as zeros.
     """
 
-    def __init__(self, find: Find, host: Host, device: torch.device, *, keep: bool = True) -> None:
+    def __init__(self, find: Find, host: HostBuffers, device: torch.device, *, keep: bool = True) -> None:
         self._find, self._host, self._device, self._keep = find, host, device, keep
         self._gone: dict[int, _Gone] = {}
 
     @property
-    def here(self) -> bool:
+    def loaded(self) -> bool:
         """Whether it is on the device, as it is in the beginning."""
         return not self._gone
 
-    def leave(self) -> None:
+    def offload(self) -> None:
         """Give up the device's memory. A part that has left stays away."""
         if self._gone:
             return
@@ -85,7 +85,7 @@ class Part:
             one.storage.resize_(0)
         self._gone = {one.storage._cdata: one for one in gone}
 
-    def come_back(self) -> None:
+    def reload(self) -> None:
         """Take the memory again; what was kept is in it."""
         for one in self._gone.values():
             one.storage.resize_(one.size)
@@ -126,44 +126,46 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-class Holding:
+class ModelMemory:
     """What one trained model holds (``states``, ``scratch`` and ``parameters`` of ``TrainedModel``), with the modules
     ``beside`` it that only it needs (a reference policy).
     """
 
     def __init__(
-        self, model: TrainedModel, host: Host, device: torch.device, beside: Sequence[torch.nn.Module] = ()
+        self, model: TrainedModel, host: HostBuffers, device: torch.device, beside: Sequence[torch.nn.Module] = ()
     ) -> None:
         self._model = model
-        self.states = Part(model.states, host, device)
-        self.scratch = Part(model.scratch, host, device, keep=False)
-        self.parameters = Part(lambda: model.parameters(*beside), host, device)
+        self.states = Offloadable(model.states, host, device)
+        self.scratch = Offloadable(model.scratch, host, device, keep=False)
+        self.parameters = Offloadable(lambda: model.parameters(*beside), host, device)
 
-    def come_back(self) -> None:
+    def reload(self) -> None:
         """All of it. Raises RuntimeError where there is no room."""
         for part in (self.parameters, self.states, self.scratch):
-            part.come_back()
+            part.reload()
 
-    def rest(self) -> None:
+    def keep_parameters(self) -> None:
         """Only the parameters stay."""
-        if self.parameters.here:
+        if self.parameters.loaded:
             self._model.free_gathered()
-        self.scratch.leave()
-        self.states.leave()
+        self.scratch.offload()
+        self.states.offload()
 
-    def leave(self) -> None:
+    def offload(self) -> None:
         """Nothing stays."""
-        self.rest()
-        self.parameters.leave()
+        self.keep_parameters()
+        self.parameters.offload()
 
 
-class Turns:
+class Residency:
     """Who of ``policy`` and ``critic`` is on a device that others need, too; without them here, they always are.
 
     Errors say what was going on.
     """
 
-    def __init__(self, device: torch.device, policy: Holding | None = None, critic: Holding | None = None) -> None:
+    def __init__(
+        self, device: torch.device, policy: ModelMemory | None = None, critic: ModelMemory | None = None
+    ) -> None:
         self._device, self._policy, self._critic = device, policy, critic
         self.free: dict[str, float] = {}
 
@@ -173,10 +175,10 @@ class Turns:
         if self._policy is None or self._critic is None:
             yield
             return
-        self._move("the policy leaves", self._policy.leave)
-        self._move("the critic comes back", self._critic.come_back)
+        self._move("the policy leaves", self._policy.offload)
+        self._move("the critic comes back", self._critic.reload)
         yield
-        self._move("the critic leaves", self._critic.leave)
+        self._move("the critic leaves", self._critic.offload)
         self._look("critic_left")
 
     @contextmanager
@@ -185,34 +187,34 @@ class Turns:
         if self._policy is None:
             yield
             return
-        self._alone(self._policy.come_back, "the policy comes back")
+        self._alone(self._policy.reload, "the policy comes back")
         yield
-        self._move("the policy's states leave", self._policy.rest)
+        self._move("the policy's states leave", self._policy.keep_parameters)
         self._look("states_left")
 
     def send(self) -> None:
         """The policy's parameters are here, and nothing else."""
         if self._policy is not None:
-            self._alone(self._policy.parameters.come_back, "the policy's parameters come back")
-            self._move("the policy's states leave", self._policy.rest)
+            self._alone(self._policy.parameters.reload, "the policy's parameters come back")
+            self._move("the policy's states leave", self._policy.keep_parameters)
 
     def sleep(self) -> None:
         """Nothing is here."""
         for holding in (self._policy, self._critic):
             if holding is not None:
-                self._move("the learner leaves", holding.leave)
+                self._move("the learner leaves", holding.offload)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """The policy's parameters are here. If they were not they leave again."""
-        if self._policy is None or self._policy.parameters.here:
+        if self._policy is None or self._policy.parameters.loaded:
             yield
             return
-        self._move("the policy's parameters come back", self._policy.parameters.come_back)
+        self._move("the policy's parameters come back", self._policy.parameters.reload)
         try:
             yield
         finally:
-            self._move("the policy leaves", self._policy.leave)
+            self._move("the policy leaves", self._policy.offload)
 
     @contextmanager
     def all_readable(self) -> Iterator[None]:
@@ -221,9 +223,9 @@ class Turns:
             for holding in (self._policy, self._critic):
                 if holding is not None:
                     stack.enter_context(holding.states.read_on_host())
-                    if not holding.parameters.here:
-                        self._move("parameters come back", holding.parameters.come_back)
-                        stack.callback(self._move, "parameters leave", holding.leave)
+                    if not holding.parameters.loaded:
+                        self._move("parameters come back", holding.parameters.reload)
+                        stack.callback(self._move, "parameters leave", holding.offload)
             yield
 
     @contextmanager
@@ -233,20 +235,20 @@ class Turns:
         """
         own, other = (self._critic, self._policy) if critic else (self._policy, self._critic)
         if other is not None:
-            self._move("the other one leaves", other.leave)
+            self._move("the other one leaves", other.offload)
         if own is not None:
-            self._move("all comes back", own.come_back)
+            self._move("all comes back", own.reload)
         yield
 
-    def told(self) -> dict[str, float]:
-        """Metrics: GiB of the device that nobody had in the moments since the last call."""
+    def pop_metrics(self) -> dict[str, float]:
+        """GiB of the device that nobody had in the moments since the last call."""
         free, self.free = self.free, {}
         return {f"memory/{moment}_free_gib": gib for moment, gib in free.items()}
 
-    def _alone(self, come_back: Callable[[], None], what: str) -> None:
+    def _alone(self, reload: Callable[[], None], what: str) -> None:
         if self._critic is not None:
-            self._move("the critic leaves", self._critic.leave)
-        self._move(what, come_back)
+            self._move("the critic leaves", self._critic.offload)
+        self._move(what, reload)
 
     def _move(self, what: str, move: Callable[[], None]) -> None:
         try:
@@ -270,10 +272,10 @@ def free_gib(device: torch.device, moment: str) -> float | None:
     return float(free)
 
 
-def take_turns(
+def residency_of(
     device: torch.device, policy: TrainedModel, critic: TrainedModel | None, reference: torch.nn.Module | None
-) -> Turns:
-    """The turns of a rank's policy, with its reference policy beside it, and of its critic."""
-    host, beside = Host(host_bytes), [reference] if reference is not None else []
-    own = Holding(policy, host, device, beside)
-    return Turns(device, own, Holding(critic, host, device) if critic is not None else None)
+) -> Residency:
+    """The residency of a rank's policy, with its reference policy beside it, and of its critic."""
+    host, beside = HostBuffers(host_bytes), [reference] if reference is not None else []
+    own = ModelMemory(policy, host, device, beside)
+    return Residency(device, own, ModelMemory(critic, host, device) if critic is not None else None)

@@ -20,19 +20,19 @@ MASK = 1 << 24
 """Entries of the largest mask that is ever made."""
 
 
-def causal(length: int) -> int:
+def causal_pairs(length: int) -> int:
     """Pairs of a sequence that attends to itself."""
     return length * (length + 1) // 2
 
 
-def alone(prompt: int, responses: Sequence[int]) -> int:
+def alone_pairs(prompt: int, responses: Sequence[int]) -> int:
     """Pairs of responses that each have a copy of their prompt: plain causal attention without padding."""
-    return sum(causal(prompt + response) for response in responses)
+    return sum(causal_pairs(prompt + response) for response in responses)
 
 
-def shared(prompt: int, responses: Sequence[int]) -> int:
+def shared_pairs(prompt: int, responses: Sequence[int]) -> int:
     """Pairs of responses behind one prompt."""
-    return causal(prompt) + sum(prompt * response + causal(response) for response in responses)
+    return causal_pairs(prompt) + sum(prompt * response + causal_pairs(response) for response in responses)
 
 
 def masked_pairs(prompts: Sequence[int], responses: Sequence[int]) -> int:

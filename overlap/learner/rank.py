@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 from overlap.errors import LearnerDiedError, OverlapError, RunDirError
-from overlap.learner.rendezvous import Meeting
+from overlap.learner.rendezvous import Rendezvous
 from overlap.learner.spec import RankSpec
 from overlap.process import (
     CANCEL,
@@ -30,7 +30,7 @@ from overlap.process import (
 
 _COLLECTIVE_S = 1800.0  # a rank that waits for another one this long never gets an answer (torch's default for gloo)
 _SHOWN = 2000  # characters of a traceback, from its end
-_meeting = Meeting()
+_rendezvous = Rendezvous()
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def _meet(spec: RankSpec) -> int:
     """Get ready for ranks on other machines; returns where they come together, if that is here."""
     if spec.placement.kind == "cpu":
         os.environ["OMP_NUM_THREADS"] = str(_threads(spec))
-    return _meeting.open(spec.seat)
+    return _rendezvous.open(spec.seat)
 
 
 def _threads(spec: RankSpec) -> int:
@@ -114,7 +114,7 @@ def _join(spec: RankSpec, device: Any) -> None:
             dist.barrier()  # nccl connects only here
             dist.distributed_c10d._set_pg_timeout(within)
 
-        _meeting.attend(spec, begin)
+        _rendezvous.attend(spec, begin)
     else:
         where = f"file://{spec.rendezvous}"
         dist.init_process_group(backend, init_method=where, rank=spec.rank, world_size=spec.world, timeout=within)

@@ -49,7 +49,7 @@ def who(seat: RankSeat) -> str:
     return f"learner rank {seat.rank} on {f'node {seat.node}' if seat.node else 'the machine of the run'}"
 
 
-class Meeting:
+class Rendezvous:
     """A rank's part in it; rank 0 opens it, and all attend."""
 
     def __init__(self) -> None:

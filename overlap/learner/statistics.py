@@ -35,7 +35,7 @@ _MEANS = (
 _COUNTS = ("responses", "masked_responses", "weights", "weights_squared", "landed", "landing_gap")
 _SUMS = (*_MEANS, *_COUNTS)
 _MAXIMA = ("ratio_max", "ratio_max_logdiff", "landing_gap_max")
-TOLD = (*_MEANS, *_MAXIMA, *_QUANTILES, "is_masked_responses_fraction", "is_effective_fraction", "landing_gap_mean")
+METRICS = (*_MEANS, *_MAXIMA, *_QUANTILES, "is_masked_responses_fraction", "is_effective_fraction", "landing_gap_mean")
 """Names of all that :meth:`Tally.told` tells; "kl" and "update_kl" only where they are summed."""
 
 
@@ -138,7 +138,7 @@ class Tally:
             dist.all_reduce(self.ratio_counts)
             dist.all_reduce(self.maxima, dist.ReduceOp.MAX)
 
-    def told(self, tokens: int) -> dict[str, float]:
+    def metrics(self, tokens: int) -> dict[str, float]:
         """Metrics of a step of ``tokens`` counted tokens. NaN: no token is of that kind.
 
         ``is_effective_fraction`` is the effective sample size of the weights over ``tokens`` (Kish 1965); 0 where all

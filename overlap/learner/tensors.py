@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from overlap.learner.attention import Layout
 from overlap.learner.correction import Sampled
-from overlap.learner.micro_batch import MicroBatch, Response, Row
+from overlap.learner.micro_batch import MicroBatch, PackedRow, Response
 from overlap.learner.pairs import fits_mask
 from overlap.learner.spans import RowSpan, Spans, make_spans
 
@@ -96,16 +96,16 @@ def _tensor(numbers: array[Any]) -> Tensor:
     return torch.frombuffer(numbers, dtype=torch.float32 if numbers.typecode == "f" else torch.int32)
 
 
-def _ids(row: Row) -> Tensor:
+def _ids(row: PackedRow) -> Tensor:
     return torch.cat([_tensor(row.prompt), *[_tensor(r.tokens)[:-1] for r in row.responses]]).long()
 
 
-def _positions(row: Row) -> Tensor:
+def _positions(row: PackedRow) -> Tensor:
     prompt = len(row.prompt)
     return torch.cat([torch.arange(prompt), *[torch.arange(prompt, prompt + len(r.tokens) - 1) for r in row.responses]])
 
 
-def _predictors(row: Row, start: int) -> list[Tensor]:
+def _predictors(row: PackedRow, start: int) -> list[Tensor]:
     """Places that predict the tokens of each response: a first token is predicted by the prompt's last one."""
     places: list[Tensor] = []
     prompt = response = start + len(row.prompt)
@@ -116,7 +116,9 @@ def _predictors(row: Row, start: int) -> list[Tensor]:
     return places
 
 
-def _layout(rows: Sequence[Row], starts: Sequence[int], filler: int, device: torch.device | str) -> Layout | Spans:
+def _layout(
+    rows: Sequence[PackedRow], starts: Sequence[int], filler: int, device: torch.device | str
+) -> Layout | Spans:
     """Under one mask what is small, on a CPU; a GPU has a kernel that takes all rows at once as they are. The filler is
     a prompt without responses.
     """
@@ -131,7 +133,7 @@ def _layout(rows: Sequence[Row], starts: Sequence[int], filler: int, device: tor
     return make_spans([_row_span(p, spans) for p, spans in zip(prompts, responses, strict=True)], device)
 
 
-def _responses(row: Row, start: int) -> list[range]:
+def _responses(row: PackedRow, start: int) -> list[range]:
     ends = list(accumulate((len(r.tokens) - 1 for r in row.responses), initial=start))
     return [range(a, b) for a, b in pairwise(ends)]
 

@@ -27,7 +27,7 @@ from overlap.learner.loss import LossConfig, TokenLoss, token_loss
 from overlap.learner.losses import policy_loss
 from overlap.learner.micro_batch import MicroBatch, MiniBatch, PromptGroup, SplitConfig, mini_batches
 from overlap.learner.model import Policy, checkpoint_layers, choose_attention, load_policy, plain
-from overlap.learner.offload import Turns, take_turns
+from overlap.learner.offload import Residency, residency_of
 from overlap.learner.optimizer import learning_rate, take_step
 from overlap.learner.sequence import SequenceGroup
 from overlap.learner.statistics import Tally
@@ -78,12 +78,12 @@ class RankTrainer:
         self.model = backend.train(model, optimizer)
         names = LossConfig.__dataclass_fields__
         self._loss = LossConfig(**{name: getattr(cfg.learn, name) for name in names})
-        self.turns = Turns(device)
+        self.residency = Residency(device)
 
-    def take_turns(self) -> Turns:
-        """Turns by which policy and critic leave the device for each other, and for an engine."""
+    def residency_of(self) -> Residency:
+        """Residency by which policy and critic leave the device for each other, and for an engine."""
         critic = self.critic.model if self.critic is not None else None
-        return take_turns(self.device, self.model, critic, self._reference)
+        return residency_of(self.device, self.model, critic, self._reference)
 
     def _load(self, path: Path) -> Policy:
         dtype, temperature = getattr(torch, self.cfg.model.dtype), self.cfg.rollout.temperature
@@ -118,13 +118,13 @@ class RankTrainer:
         told = {"tokens": float(tokens), "tokens_padded_share": sum(m.padding for m in minis) / len(minis)}
         advantages: Sequence[list[Tensor] | None] = [None] * len(minis)
         if self.critic is not None:
-            with self.turns.critic():
+            with self.residency.critic():
                 advantages, judged = self.critic.step(minis)
             told |= judged
         if not alone:
-            with self.turns.policy():
+            with self.residency.policy():
                 told |= self._learn(minis, advantages, tokens)
-        return told | self.turns.told()
+        return told | self.residency.pop_metrics()
 
     def _learn(
         self, minis: Sequence[MiniBatch], advantages: Sequence[list[Tensor] | None], tokens: int
@@ -138,7 +138,7 @@ class RankTrainer:
             norms.append(self._optimize())
             optimizer_s += time.monotonic() - stepped
         tally.reduce()
-        return tally.told(tokens) | {
+        return tally.metrics(tokens) | {
             "grad_norm": sum(norms) / len(norms),
             "lr": learning_rate(self.updates - 1, self.cfg.learn, self.total_updates),
             "forward_backward_s": time.monotonic() - began - optimizer_s,

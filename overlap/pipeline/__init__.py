@@ -8,26 +8,26 @@ Woken by  the end of any of them: all run in one task group, and the first failu
 from overlap.pipeline.advantage import estimator
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.control import Control, LoopState, OnSave
-from overlap.pipeline.dataset_filter import Intake, check_intake, take_in
+from overlap.pipeline.dataset_filter import PromptSplit, check_splits, filter_prompts
 from overlap.pipeline.flow import Pending
-from overlap.pipeline.learning import Doors, StepResult
+from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
 __all__ = [
     "Assembler",
+    "Components",
     "Control",
-    "Doors",
-    "Intake",
     "LoopState",
     "OnSave",
     "Pending",
     "Position",
+    "PromptSplit",
     "PromptStream",
     "StepResult",
-    "check_intake",
+    "check_splits",
     "estimator",
+    "filter_prompts",
     "overlapped",
     "serial",
-    "take_in",
 ]

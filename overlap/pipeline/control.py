@@ -11,8 +11,8 @@ from overlap.aio import race
 from overlap.core import Group, Scored
 
 if TYPE_CHECKING:
-    from overlap.pipeline.books import Books
     from overlap.pipeline.flow import Flow
+    from overlap.pipeline.tracker import GroupTracker
 
 PAUSED = "paused"
 SHOWN = 5
@@ -62,7 +62,7 @@ class Control:
         """A save was asked for, and is not made."""
         self._over = self._stands = False
         self._changed = asyncio.Event()
-        self._books: Books | None = None
+        self._tracker: GroupTracker | None = None
         self._flow: Flow | None = None
 
     def pause(self) -> None:
@@ -86,14 +86,14 @@ class Control:
         """By the loop, before anything else."""
         self._over = False
 
-    def attach(self, books: Books, flow: Flow) -> None:
+    def attach(self, tracker: GroupTracker, flow: Flow) -> None:
         """By the loop, when it may admit."""
-        self._books, self._flow = books, flow
+        self._tracker, self._flow = tracker, flow
         self._apply()
 
     def detach(self) -> None:
         """By the loop, however it ended."""
-        self._books = self._flow = None
+        self._tracker = self._flow = None
 
     @property
     def doing(self) -> str:
@@ -107,13 +107,13 @@ class Control:
 
     async def next_step(self) -> tuple[Group, ...] | None:
         """The loop's: the groups of the next step when it may be learned, None after the last. Saves when asked to."""
-        assert self._books is not None
-        steps = self._books.steps
+        assert self._tracker is not None
+        steps = self._tracker.steps
         while True:
             self._changed.clear()
             if self.saves:
                 if self.on_save is not None:
-                    await self.on_save(self._books.finished)
+                    await self.on_save(self._tracker.finished)
                 self.saves = False  # one that was asked for meanwhile is the same
             elif self.paused:
                 await self._stand()
@@ -132,9 +132,9 @@ class Control:
 
     def state(self) -> LoopState | None:
         """None until the loop runs."""
-        if self._books is None or self._flow is None:
+        if self._tracker is None or self._flow is None:
             return None
-        window, steps = self._books.window, self._books.steps.stats
+        window, steps = self._tracker.window, self._tracker.steps.stats
         return LoopState(
             generating=self._flow.depth("generate"),
             verifying=self._flow.depth("verify"),
@@ -149,9 +149,9 @@ class Control:
     def status(self) -> dict[str, Any]:
         """For a person: how full the loop is, and what has stood there for longest."""
         state, wishes = self.state(), {"paused": self.paused, "draining": self.draining, "saving": self.saves}
-        if state is None or self._books is None or self._flow is None:
+        if state is None or self._tracker is None or self._flow is None:
             return wishes
-        counts = self._books.assembler
+        counts = self._tracker.assembler
         return {
             **wishes,
             **{name: round(value, 3) for name, value in state.to_dict().items()},
@@ -163,7 +163,7 @@ class Control:
 
     def _apply(self) -> None:
         self._changed.set()
-        if self._books is not None:
-            self._books.window.hold(PAUSED, self.paused)
+        if self._tracker is not None:
+            self._tracker.window.hold(PAUSED, self.paused)
             if self.draining:
-                self._books.drain()
+                self._tracker.drain()

@@ -1,6 +1,6 @@
 """What a task's data gives: prompts that can be used, and rows that cannot, counted by reason.
 
-    task.prompts ──▶ [Prompt | LeftOut, ...] ──▶ Intake(prompts, left_out)
+    task.prompts ──▶ [Prompt | LeftOut, ...] ──▶ PromptSplit(prompts, left_out)
 
 One bad row never ends a run; too many do, for then the data is not what its owner thinks it is. A prompt that is too
 long is not bad: how long one may be is ``model.prompt_tokens``, the caller's own choice, so it is counted apart.
@@ -21,7 +21,7 @@ _SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class PromptSplit:
     """One split of a task's data: what is used, and every row that is not."""
 
     prompts: tuple[Prompt, ...] = ()
@@ -57,7 +57,7 @@ class Intake:
         return {"rows": self.rows, "left_out": reasons}
 
 
-def take_in(entries: Sequence[Prompt | LeftOut], prompt_tokens: int) -> Intake:
+def filter_prompts(entries: Sequence[Prompt | LeftOut], prompt_tokens: int) -> PromptSplit:
     """Sift what ``Task.prompts`` gave. ``prompt_tokens`` is the longest prompt, in tokens."""
     prompts: list[Prompt] = []
     left_out: list[LeftOut] = []
@@ -69,24 +69,24 @@ def take_in(entries: Sequence[Prompt | LeftOut], prompt_tokens: int) -> Intake:
             left_out.append(LeftOut(place, TOO_LONG, f"{length} tokens, model.prompt_tokens={prompt_tokens}"))
         else:
             prompts.append(entry)
-    return Intake(tuple(prompts), tuple(left_out))
+    return PromptSplit(tuple(prompts), tuple(left_out))
 
 
-def check_intake(intakes: Mapping[str, Intake], max_bad_share: float, train: str) -> None:
+def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train: str) -> None:
     """Raise ConfigError when a split has more bad rows than ``data.max_bad_share`` allows, or nothing to train on.
 
     One bad row alone never stops a run, unless the share is 0. Bad rows of "train" are a share of all rows, for a task
     may hold a part of the same file out. ``train`` is ``data.train``, for the message.
     """
-    everything = sum(intake.rows for intake in intakes.values())
-    for split, intake in intakes.items():
+    everything = sum(intake.rows for intake in splits.values())
+    for split, intake in splits.items():
         bad, rows = intake.bad, everything if split == "train" else intake.rows
         if bad > max_bad_share * rows and (bad > 1 or max_bad_share == 0):
             reasons = "; ".join(line for line in intake.lines() if TOO_LONG not in line)
             way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}. Mend the data, or allow more"
             raise ConfigError("data.max_bad_share", max_bad_share, way_out)
-    if "train" in intakes and not intakes["train"].prompts:
-        reasons = "; ".join(intakes["train"].lines()) or "it is empty"
+    if "train" in splits and not splits["train"].prompts:
+        reasons = "; ".join(splits["train"].lines()) or "it is empty"
         raise ConfigError("data.train", train, f"gives no prompt to train on: {reasons}")
 
 

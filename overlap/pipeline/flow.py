@@ -40,7 +40,7 @@ class Pending:
 
 
 @dataclass(slots=True, eq=False)
-class _Way:
+class _InFlight:
     request: Request
     since_s: float
     decoding_s: float | None = None
@@ -66,10 +66,10 @@ class Flow:
     ) -> None:
         """``deliver`` gets each result; ``sequences`` are decoded at once, the others wait for room in the engine."""
         self._generator, self._verifier, self._tasks, self._deliver = generator, verifier, tasks, deliver
-        self._ways: set[_Way] = set()
+        self._ways: set[_InFlight] = set()
         self._moved_s = now()
         self._room = sequences
-        self._queued: deque[_Way] = deque()
+        self._queued: deque[_InFlight] = deque()
         self.decoded_s: dict[str, float] = {}
         """Seconds of generation by sample, from when the engine had room for it; whoever reads it takes it out."""
 
@@ -86,7 +86,7 @@ class Flow:
 
     def send(self, request: Request) -> None:
         """Begin a sample."""
-        way = _Way(request, now())
+        way = _InFlight(request, now())
         self._ways.add(way)
         self._queued.append(way)
         self._make_room(0)
@@ -99,10 +99,10 @@ class Flow:
             self._queued.popleft().decoding_s = now()
             self._room -= 1
 
-    def _begin(self, way: _Way) -> None:
+    def _begin(self, way: _InFlight) -> None:
         way.task = self._tasks.create_task(self._go(way), name=way.request.id)
 
-    async def _go(self, way: _Way) -> None:
+    async def _go(self, way: _InFlight) -> None:
         if way.trajectory is None:
             with naming_stage("generate", way.request.id):
                 trajectory = await self._generator.generate(way.request)
@@ -115,7 +115,7 @@ class Flow:
         if way.task is asyncio.current_task():
             self._end(way, scored)
 
-    def _generated(self, way: _Way) -> None:
+    def _generated(self, way: _InFlight) -> None:
         if way.decoding_s is None:  # it had room before those that asked earlier
             self._queued.remove(way)
             way.decoding_s = way.since_s
@@ -123,7 +123,7 @@ class Flow:
         self.decoded_s[way.request.id] = way.since_s - way.decoding_s
         self._make_room(1)
 
-    def _end(self, way: _Way, scored: Scored) -> None:
+    def _end(self, way: _InFlight, scored: Scored) -> None:
         self._ways.discard(way)
         self._moved_s = now()
         self._deliver(scored)
@@ -151,18 +151,18 @@ class Flow:
                     self._give_up(way, stall_s) if given_up else self._again(way)
             self.touch()
 
-    def _again(self, way: _Way) -> None:
+    def _again(self, way: _InFlight) -> None:
         way.tries, way.since_s = way.tries + 1, now()
         self._begin(way)
 
-    def _give_up(self, way: _Way, stall_s: float) -> None:
+    def _give_up(self, way: _InFlight, stall_s: float) -> None:
         at, failure = now(), f"no end of {way.stage} within {stall_s:g} s, {way.tries} times"
         if way.trajectory is None:
             self._generated(way)
         trajectory = way.trajectory or Trajectory(way.request, (), (), "", "abort", (), way.since_s, at)
         self._end(way, Scored(trajectory, None, None, failure, at, at, at))
 
-    async def _end_tasks(self, ways: list[_Way]) -> None:
+    async def _end_tasks(self, ways: list[_InFlight]) -> None:
         tasks = [way.task for way in ways if way.task is not None]
         for task in tasks:
             task.cancel()

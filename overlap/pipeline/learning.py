@@ -25,7 +25,7 @@ B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Components:
     """The three parts that do the work."""
 
     generator: Generator
@@ -57,12 +57,12 @@ class StepResult:
 class Learning:
     """Steps and loads, one at a time. ``version`` is the policy version in the learner, and in the engine."""
 
-    def __init__(self, doors: Doors, cfg: Config, step: int, version: int) -> None:
-        self.doors, self.cfg, self.version = doors, cfg, version
+    def __init__(self, components: Components, cfg: Config, step: int, version: int) -> None:
+        self.components, self.cfg, self.version = components, cfg, version
         self._step = step
         self._empty: list[Group] = []
         self._turn = asyncio.Lock()
-        self._sharing = Sharing(doors.generator, doors.learner)
+        self._sharing = Sharing(components.generator, components.learner)
 
     async def learn(self, groups: tuple[Group, ...]) -> StepResult:
         """One step: the learner takes the kept groups, its new weights go back into the engine."""
@@ -80,9 +80,9 @@ class Learning:
         self._empty.clear()
         check_age(batch, self.cfg.rollout.max_staleness)
         with naming_stage("learn", step := f"step {batch.step}"):
-            if self.doors.learner.shares:
+            if self.components.learner.shares:
                 await self._sharing.to_learner("learn", step)
-            report = await self.doors.learner.step(batch)
+            report = await self.components.learner.step(batch)
         learned = now()
         loaded, gap = await self._serve(report.version, probe(batch))
         free = dict(self._sharing.free)
@@ -97,13 +97,13 @@ class Learning:
             with naming_stage("load", f"version {version}"), suppress(EngineLost):
                 if learners is None:
                     return loaded, await self.check_parity(sample)
-                return loaded, self._compare(await self.doors.generator.logprobs(token_ids), learners)
+                return loaded, self._compare(await self.components.generator.logprobs(token_ids), learners)
 
     async def check(self, sample: Trajectory) -> None:
         """``check_parity`` of what is loaded. Where a device is shared that is loaded anew, for the learner must
         compute its part before its parameters leave.
         """
-        if not self.doors.learner.shares:
+        if not self.components.learner.shares:
             await self.check_parity(sample)
             return
         async with self._turn:
@@ -112,20 +112,20 @@ class Learning:
     async def load(self) -> None:
         """Bring the learner's version into the engine."""
         async with self._turn:
-            if self.doors.learner.shares:
+            if self.components.learner.shares:
                 await self._sharing.to_nobody(self.version)
             await self._load(self.version)
 
     async def serve_again(self) -> None:
         """Without end: an engine that has come up again gets the weights that it lacks, between two steps."""
         while True:
-            await self.doors.generator.wants_weights()
+            await self.components.generator.wants_weights()
             await self.load()
 
     async def _load(self, version: int, token_ids: Sequence[int] | None = None) -> list[float] | None:
         """Where engine and learner share a device: the learner's log-probs of ``token_ids``, before it leaves."""
         found = None
-        if self.doors.learner.shares:
+        if self.components.learner.shares:
             found = await self._sharing.to_engine(version, partial(self._send, version), token_ids)
         else:
             with naming_stage("load", f"version {version}"):
@@ -134,7 +134,7 @@ class Learning:
         return found
 
     async def _send(self, version: int) -> None:
-        generator, learner = self.doors.generator, self.doors.learner
+        generator, learner = self.components.generator, self.components.learner
         update, loaded = await learner.publish(version), False
         try:
             await both(generator.load(update), learner.transmit(update))
@@ -145,7 +145,9 @@ class Learning:
     async def check_parity(self, sample: Trajectory) -> float:
         """Largest difference of engine and learner log-probs on a prompt and its response, nats: the worst engine's."""
         token_ids = self._of(sample)
-        ours, theirs = await both(self.doors.generator.logprobs(token_ids), self.doors.learner.logprobs(token_ids))
+        ours, theirs = await both(
+            self.components.generator.logprobs(token_ids), self.components.learner.logprobs(token_ids)
+        )
         return self._compare(ours, theirs)
 
     def _of(self, sample: Trajectory) -> tuple[int, ...]:

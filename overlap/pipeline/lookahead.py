@@ -31,7 +31,7 @@ TOLERANCE = 0.05
 """Part of a step that is not worth another one."""
 
 
-class Pace:
+class Lookahead:
     """Fed with finished steps; ``leases`` is what the window may have out. ``verifiers`` says how many there are now,
     where that is not for the configuration to say.
     """

@@ -24,12 +24,12 @@ from overlap.config import Config
 from overlap.core import Request, Scored
 from overlap.errors import EngineLost, naming_stage
 from overlap.pipeline.assemble import Assembler
-from overlap.pipeline.books import Books
 from overlap.pipeline.control import Control
 from overlap.pipeline.flow import Flow, Pending
-from overlap.pipeline.learning import Doors, Learning, StepResult
-from overlap.pipeline.lookahead import Pace
+from overlap.pipeline.learning import Components, Learning, StepResult
+from overlap.pipeline.lookahead import Lookahead
 from overlap.pipeline.prompts import PromptStream
+from overlap.pipeline.tracker import GroupTracker
 
 
 class HasId(Protocol):
@@ -67,7 +67,7 @@ BEGIN = Position()
 
 
 async def serial(
-    doors: Doors,
+    components: Components,
     cfg: Config,
     prompts: PromptStream,
     on_step: OnStep,
@@ -77,7 +77,7 @@ async def serial(
 ) -> None:
     """Generate all, then verify all, then learn, then load; step by step, one thing after the other."""
     assembler, admitted = Assembler(cfg, at.groups), at.groups
-    learning = Learning(doors, cfg, at.step, at.version)
+    learning = Learning(components, cfg, at.step, at.version)
     await _begin(learning, at, prompts, on_ready)
     for _ in range(at.step, cfg.run.steps):
         while (groups := assembler.next_step()) is None:
@@ -88,8 +88,8 @@ async def serial(
                 admitted += 1
             if not requests:
                 return  # no prompt is left
-            trajectories = await _all("generate", doors.generator.generate, requests)
-            for scored in await _all("verify", doors.verifier.score, trajectories):
+            trajectories = await _all("generate", components.generator.generate, requests)
+            for scored in await _all("verify", components.verifier.score, trajectories):
                 assembler.add(scored)
         result = await learning.learn(groups)
         if on_weights is not None:
@@ -99,7 +99,7 @@ async def serial(
 
 
 async def overlapped(
-    doors: Doors,
+    components: Components,
     cfg: Config,
     prompts: PromptStream,
     on_step: OnStep,
@@ -110,29 +110,30 @@ async def overlapped(
     on_stall: OnStall | None = None,
 ) -> None:
     """All stages at once, in one task group; ends after ``cfg.run.steps`` steps, or with the first error of a stage."""
-    learning = Learning(doors, cfg, at.step, at.version)
-    books = Books(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
-    control, pace = control or Control(), Pace(cfg, lambda: getattr(doors.verifier, "concurrency", cfg.verify.workers))
-    books.window.allowed = pace.leases
+    learning = Learning(components, cfg, at.step, at.version)
+    tracker = GroupTracker(cfg, prompts, cfg.run.steps - at.step, at.groups, at.carried)
+    control = control or Control()
+    lookahead = Lookahead(cfg, lambda: getattr(components.verifier, "concurrency", cfg.verify.workers))
+    tracker.window.allowed = lookahead.leases
     control.begin()
     try:
         with unwrapped():
             async with asyncio.TaskGroup() as tasks:
                 beside = [tasks.create_task(learning.serve_again(), name="serve again")]
                 await _begin(learning, at, prompts, on_ready)
-                flow = Flow(doors.generator, doors.verifier, tasks, books.add, cfg.rollout.sequences)
-                control.attach(books, flow)
-                tasks.create_task(books.admit(flow.send), name="admit")
+                flow = Flow(components.generator, components.verifier, tasks, tracker.add, cfg.rollout.sequences)
+                control.attach(tracker, flow)
+                tasks.create_task(tracker.admit(flow.send), name="admit")
                 beside.append(tasks.create_task(flow.watch(cfg.run.stall_s, on_stall or _silent), name="watch"))
                 while (groups := await control.next_step()) is not None:
                     result = await learning.learn(groups)
                     if on_weights is not None:
                         await on_weights(result)
-                    pace.note(result, flow.decoded_s)
-                    books.window.allowed = pace.leases
-                    books.land(groups)
+                    lookahead.note(result, flow.decoded_s)
+                    tracker.window.allowed = lookahead.leases
+                    tracker.land(groups)
                     flow.touch()
-                    await on_step(replace(result, loop=control.state(), carried=books.finished))
+                    await on_step(replace(result, loop=control.state(), carried=tracker.finished))
                 for task in beside:
                     task.cancel()
     finally:
@@ -154,7 +155,7 @@ async def _begin(learning: Learning, at: Position, prompts: PromptStream, on_rea
 
 async def _first_parity(learning: Learning, request: Request) -> None:
     while True:
-        sample = await learning.doors.generator.generate(request)
+        sample = await learning.components.generator.generate(request)
         with suppress(EngineLost):  # the next engine has its weights from ``serve_again``
             await learning.check(sample)
             return

@@ -9,7 +9,7 @@ that hold a lease (``assemble``). When a group is admitted at version v, fewer t
 groups_per_step`` groups before it hold one, so it is consumed by one of the next ``max_staleness + 1`` batches, when
 the learner is at most at version v + max_staleness.
 
-Fewer may be allowed out (``pace``), and admission may be held; neither can break the bound.
+Fewer may be allowed out (``lookahead``), and admission may be held; neither can break the bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from overlap.clock import now
 from overlap.config import Config
 
 
-class Window:
+class LeaseWindow:
     """Counts leases. Belongs to one event loop; nothing here waits except ``take``."""
 
     def __init__(self, cfg: Config, steps: int, first: int = 0) -> None:

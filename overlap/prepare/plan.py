@@ -173,7 +173,7 @@ def prompts_line(inputs: RunInputs) -> str:
 
 def left_out_lines(inputs: RunInputs) -> list[tuple[str, str]]:
     """A line per split and reason for the rows of the data that are not used."""
-    return [("left out", f"{split}: {line}") for split, intake in inputs.intakes.items() for line in intake.lines()]
+    return [("left out", f"{split}: {line}") for split, intake in inputs.splits.items() for line in intake.lines()]
 
 
 def evaluation_line(cfg: Config, problems: int) -> str:

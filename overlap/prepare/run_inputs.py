@@ -11,7 +11,7 @@ from overlap.config import Config
 from overlap.core import Prompt, Task
 from overlap.errors import ConfigError, blaming, one_line
 from overlap.evaluation import recall
-from overlap.pipeline import Intake, check_intake, estimator, take_in
+from overlap.pipeline import PromptSplit, check_splits, estimator, filter_prompts
 from overlap.placement import devices_here
 from overlap.prepare.seating import check_cluster
 from overlap.record import quiet
@@ -27,7 +27,7 @@ class RunInputs:
     tokenizer: Any
     train: tuple[Prompt, ...]
     heldout: tuple[Prompt, ...]
-    intakes: Mapping[str, Intake] = field(default_factory=dict)
+    splits: Mapping[str, PromptSplit] = field(default_factory=dict)
     """By split: what the task's data gave, with the rows that are left out."""
     references: str = ""
     """What is known of the training set's reference solutions; "" where it has none."""
@@ -55,18 +55,19 @@ def prepare(cfg: Config, task: Task | None, scratch: Path) -> RunInputs:
         check_rollout(cfg, task)
         if cfg.episode.reads:
             check_parsers(cfg)
-        intakes = {
-            split: take_in(task.prompts(tokenizer, split), cfg.model.prompt_tokens) for split in ("train", "heldout")
+        splits = {
+            split: filter_prompts(task.prompts(tokenizer, split), cfg.model.prompt_tokens)
+            for split in ("train", "heldout")
         }
-        for prompt in intakes["train"].prompts[:1]:
+        for prompt in splits["train"].prompts[:1]:
             check_agent(cfg, task, prompt, tokenizer)
-    check_intake(intakes, cfg.data.max_bad_share, cfg.data.train)
-    train, heldout = intakes["train"].prompts, intakes["heldout"].prompts
+    check_splits(splits, cfg.data.max_bad_share, cfg.data.train)
+    train, heldout = splits["train"].prompts, splits["heldout"].prompts
     if cfg.run.eval_every and not heldout:
         way_out = "there are no held-out prompts: name problems in data.heldout, or use run.eval_every=0"
         raise ConfigError("run.eval_every", cfg.run.eval_every, way_out)
     references = recall(checked_file(), task, train)
-    return RunInputs(cfg, task, policy, tokenizer, train, heldout, intakes, references, critic)
+    return RunInputs(cfg, task, policy, tokenizer, train, heldout, splits, references, critic)
 
 
 def checked_file() -> Path:

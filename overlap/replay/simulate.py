@@ -20,7 +20,7 @@ from overlap.clock import now, run_virtual
 from overlap.config import Config
 from overlap.core import Batch, Finish, Packed, Request, Trajectory, WeightUpdate
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
+from overlap.pipeline import Components, PromptStream, StepResult, overlapped
 from overlap.record import StepTiming, Tracer, check_out, judged, mean, merge_spans, result_timing
 from overlap.replay.durations import RecordedRun, SampleTimes, config_of_run, read_recorded_run
 
@@ -87,7 +87,7 @@ def replay(run: str, overrides: Sequence[str] = (), trace: Path | None = None) -
 def simulate(found: RecordedRun, cfg: Config) -> Simulation:
     """The loop by ``cfg`` with the durations of a run. Raises what the loop raises, as EmptyBatchesError."""
     generator = _Generator(found, cfg)
-    doors = Doors(generator, _Verifier(found, cfg), _Learner(found, cfg))
+    components = Components(generator, _Verifier(found, cfg), _Learner(found, cfg))
     began, results = [0.0], list[StepResult]()
 
     async def on_ready() -> None:
@@ -96,7 +96,7 @@ def simulate(found: RecordedRun, cfg: Config) -> Simulation:
     async def on_step(result: StepResult) -> None:
         results.append(result)
 
-    run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(1), 0), on_step, on_ready=on_ready))
+    run_virtual(overlapped(components, cfg, PromptStream(fake_prompts(1), 0), on_step, on_ready=on_ready))
     return Simulation(cfg, began[0], merge_spans(generator.spans), results)
 
 

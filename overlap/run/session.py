@@ -14,7 +14,7 @@ from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
 from overlap.evaluation import EvaluationHistory, Evaluator
-from overlap.pipeline import Doors, Pending, Position, PromptStream, StepResult, overlapped
+from overlap.pipeline import Components, Pending, Position, PromptStream, StepResult, overlapped
 from overlap.placement import Placement
 from overlap.prepare import RunInputs
 from overlap.process import Reaper
@@ -177,7 +177,7 @@ class TrainingSession:
         stack.callback(self.recorder.close)
         stack.callback(self.policy_saver.clean_up)
         progress.phase(f"starting {'engine, learner and verifier' if self.rollouts is None else 'the learner'}")
-        self.doors = await self.control.unless_stopped(self._open(stack, self.recorder), stopped)
+        self.components = await self.control.unless_stopped(self._open(stack, self.recorder), stopped)
         self.restarts.begun = True
         self.policy_saver.outcome = {}
         self._evaluator = self._evaluations(progress)
@@ -186,7 +186,7 @@ class TrainingSession:
             self.run,
             self.recorder,
             self._prompts,
-            self.doors.learner,
+            self.components.learner,
             self.course,
             lambda: self.seconds,
             at.step,
@@ -196,7 +196,7 @@ class TrainingSession:
             replayed=self.rollouts is not None,
         )
 
-    async def _open(self, stack: AsyncExitStack, recorder: Recorder) -> Doors:
+    async def _open(self, stack: AsyncExitStack, recorder: Recorder) -> Components:
         """Make the parts, start them side by side, and see to it that all are closed."""
         factory = PartFactory(
             self.inputs, self.placement, self.scratch, self.run.log, self.console.print, self.reaper.watch_pid
@@ -209,7 +209,7 @@ class TrainingSession:
         if self.resumed.folder is not None:
             await learner.restore(self.resumed.folder / LEARNER)
         sent: Learner = learner if self.rollouts is None else cast(Learner, UnpublishedLearner(learner))
-        return Doors(recorder.traffic.generator(generator), recorder.traffic.verifier(verifier), sent)
+        return Components(recorder.traffic.generator(generator), recorder.traffic.verifier(verifier), sent)
 
     def _sources(self, factory: PartFactory) -> tuple[Generator, Verifier]:
         """An engine and a verifier, or what a run has kept of theirs."""
@@ -219,9 +219,11 @@ class TrainingSession:
         return factory.with_episodes(engines, verifier), verifier
 
     def _evaluations(self, progress: Progress) -> Evaluator:
-        doors = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
+        components = self.generator, self.verifier  # not the counted ones: these samples are no part of a step
         p, run = self.inputs, self.run
-        return Evaluator(p.cfg, p.heldout, doors, self._save_policy, run.best, progress, self.course, run.failures.add)
+        return Evaluator(
+            p.cfg, p.heldout, components, self._save_policy, run.best, progress, self.course, run.failures.add
+        )
 
     async def _save_policy(self, path: Path) -> int:
         return await self.learner.save(path, kind="policy")
@@ -257,7 +259,7 @@ class TrainingSession:
         carried = await asyncio.to_thread(self.resumed.carried.scored, self._prompts.at, now())
         self.resumed = replace(self.resumed, carried=Carryover())  # tens of MB, which nobody needs any more
         await overlapped(
-            self.doors,
+            self.components,
             self.placement.counted(p.cfg),
             self._prompts,
             self._on_step,
@@ -363,7 +365,7 @@ class TrainingSession:
         p, solved = self.inputs, self._prompts.figures if self.recorder else {}
         return {
             "prompts": {"train": len(p.train), "heldout": len(p.heldout), **solved},
-            "data": {split: intake.to_json() for split, intake in p.intakes.items()},
+            "data": {split: intake.to_json() for split, intake in p.splits.items()},
             "policy": self.policy_saver.figures(),
             "restarts": self.restarts.lines,
             "engine_outages_s": self.outages,

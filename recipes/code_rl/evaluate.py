@@ -25,7 +25,7 @@ from overlap.config import Config, load_config
 from overlap.core import Prompt
 from overlap.errors import ConfigError
 from overlap.evaluation import AnswerFile, SamplingOptions, complete_answers
-from overlap.pipeline import Intake, check_intake, take_in
+from overlap.pipeline import PromptSplit, check_splits, filter_prompts
 from overlap.placement import devices_here
 from overlap.policy import DEFAULT_POLICY, policy_digest, resolve_policy
 from overlap.prepare import RunInputs, check_device, load_tokenizer
@@ -60,7 +60,7 @@ class Evaluation:
     ks: tuple[int, ...]
     out: Path | None
     limit: int | None
-    intakes: dict[str, Intake] = field(default_factory=dict)
+    splits: dict[str, PromptSplit] = field(default_factory=dict)
     read: tuple[EvaluationSet, ...] = ()
     file: AnswerFile | None = None
     seconds: float = 0.0
@@ -76,25 +76,25 @@ class Evaluation:
             task = EvaluationTask(code_task(cfg), self.read, self.limit)
             entries = {found.asked.name: task.of_set(tokenizer, found) for found in self.read}
         cfg = with_room(cfg, policy, [len(e.token_ids) for of in entries.values() for e in of if isinstance(e, Prompt)])
-        self.intakes = {name: take_in(of, cfg.model.prompt_tokens) for name, of in entries.items()}
-        for name, intake in self.intakes.items():
-            check_intake({name: intake}, cfg.data.max_bad_share, name)
+        self.splits = {name: filter_prompts(of, cfg.model.prompt_tokens) for name, of in entries.items()}
+        for name, intake in self.splits.items():
+            check_splits({name: intake}, cfg.data.max_bad_share, name)
             if not intake.prompts:
                 reasons = "; ".join(intake.lines()) or "it is empty"
                 raise ConfigError(f"--set {name}", "", f"gives no prompt to answer: {reasons}")
-        prompts = tuple(p for intake in self.intakes.values() for p in intake.prompts)
+        prompts = tuple(p for intake in self.splits.values() for p in intake.prompts)
         law = law_of(cfg, policy, self.draw)
         self.out = self.out or Path("runs") / f"eval-{_short_name(cfg.model.policy)}-{report.digest(law)[:6]}"
         path = self.out / "answers.jsonl"
         self.file = AnswerFile.read(path, law) if read_only else AnswerFile.open(path, law)
         # What an engine draws follows from its seed: one that goes on must not draw the same answers again.
         cfg = replace(cfg, run=replace(cfg.run, seed=cfg.run.seed + len(self.file.known)))
-        return RunInputs(cfg, task, policy, tokenizer, (), prompts, self.intakes)
+        return RunInputs(cfg, task, policy, tokenizer, (), prompts, self.splits)
 
     def wanted(self) -> tuple[str, ...]:
         """The doors that are needed: none where every answer is there, and judged."""
         assert self.file is not None
-        prompts = [p for intake in self.intakes.values() for p in intake.prompts]
+        prompts = [p for intake in self.splits.values() for p in intake.prompts]
         undrawn, unjudged = self.file.missing(prompts, self.draw.samples)
         return (*(("engine",) if undrawn else ()), *(("verifier",) if undrawn or unjudged else ()))
 
@@ -125,7 +125,7 @@ class Evaluation:
         """What ``evaluation.json`` holds."""
         assert self.file is not None
         sets = [
-            report.set_figures(found, self.intakes[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
+            report.set_figures(found, self.splits[found.asked.name], self.file, self.draw.samples, self.ks, self.limit)
             for found in self.read
         ]
         return report.evaluation(self.cfg.model.policy, self.file.settings, self.draw.samples, sets, self.seconds)
@@ -288,8 +288,8 @@ def _dry_run(asked: Evaluation) -> None:
     prompts = inputs.heldout
     assert asked.file is not None
     undrawn, unjudged = asked.file.missing(prompts, asked.draw.samples)
-    left_out = [f"left out  {name}: {line}" for name, intake in asked.intakes.items() for line in intake.lines()]
-    sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.intakes.items()]
+    left_out = [f"left out  {name}: {line}" for name, intake in asked.splits.items() for line in intake.lines()]
+    sets = [f"{name:<14} {len(intake.prompts)} problems" for name, intake in asked.splits.items()]
     print_output(
         *sets, *left_out, f"{undrawn} answers to draw, {unjudged} more to judge; to be kept in {asked.file.path}"
     )

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from overlap.evaluation import AnswerFile, PassRate
-from overlap.pipeline import Intake
+from overlap.pipeline import PromptSplit
 from overlap.record import hardware, versions
 from recipes.code_rl.evaluation_sets import EvaluationSet
 
@@ -22,7 +22,7 @@ def digest(law: Mapping[str, Any]) -> str:
 
 
 def set_figures(
-    found: EvaluationSet, intake: Intake, file: AnswerFile, samples: int, ks: Sequence[int], limit: int | None
+    found: EvaluationSet, intake: PromptSplit, file: AnswerFile, samples: int, ks: Sequence[int], limit: int | None
 ) -> dict[str, Any]:
     """Of one set: pass@k with 95 % intervals, what was left out, and the outcome of each problem."""
     rate = PassRate(tuple(file.tally(prompt, samples) for prompt in intake.prompts))

@@ -12,7 +12,7 @@ from _shared import argument_parser
 from overlap.clock import run_virtual
 from overlap.core import Request, Trajectory
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
+from overlap.pipeline import Components, PromptStream, StepResult, overlapped
 
 
 class Counted(FakeGenerator):
@@ -34,13 +34,13 @@ def driver_us(groups: int, samples: int, steps: int = 3) -> tuple[int, float]:
     sequences = f"rollout.max_sequences={2 * groups * samples}"
     cfg = fake_config(steps, "rollout.max_staleness=1", sequences, groups=groups, samples=samples)
     generator = Counted(seconds=lambda rng: 100.0 * rng.random())
-    doors = Doors(generator, FakeVerifier(), FakeLearner(seconds=lambda _: 100.0))
+    components = Components(generator, FakeVerifier(), FakeLearner(seconds=lambda _: 100.0))
 
     async def on_step(result: StepResult) -> None:
         pass
 
     began = time.process_time()
-    run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(groups), 0), on_step))
+    run_virtual(overlapped(components, cfg, PromptStream(fake_prompts(groups), 0), on_step))
     return generator.most, (time.process_time() - began) * 1e6 / (groups * samples * steps)
 
 

@@ -32,7 +32,7 @@ from overlap.core import (
     WeightUpdate,
 )
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
 from overlap.record import result_timing
 
 LOOPS: dict[str, Callable[..., Any]] = {"serial": serial, "overlapped": overlapped}
@@ -92,7 +92,9 @@ def ceiling(samples: list[Scored], workers: int) -> float:
     return best
 
 
-async def played(loop: Any, doors: Doors, cfg: Config, prompts: Sequence[Prompt], seed: int, workers: int) -> list[Row]:
+async def played(
+    loop: Any, components: Components, cfg: Config, prompts: Sequence[Prompt], seed: int, workers: int
+) -> list[Row]:
     """Return the rows of a loop's steps."""
     rows = []
 
@@ -105,7 +107,7 @@ async def played(loop: Any, doors: Doors, cfg: Config, prompts: Sequence[Prompt]
         best = (timing.generate_s + timing.reward_s - least) / min(timing.generate_s, timing.reward_s)
         rows.append(Row(wall, least, timing.reward_s, timing.exposed_reward_s, timing.overlap_efficiency, best))
 
-    await loop(doors, cfg, PromptStream(prompts, seed), on_step)
+    await loop(components, cfg, PromptStream(prompts, seed), on_step)
     return rows
 
 
@@ -115,8 +117,8 @@ def on_fakes(steps: int, rounds: int) -> list[str]:
         for name, loop in LOOPS.items():
             generator = FakeGenerator(seed=seed, seconds=long_tail)
             verifier = FakeVerifier(seed=seed, seconds=verify_time, workers=WORKERS)
-            doors = Doors(generator, verifier, FakeLearner(seconds=lambda _: 20.0))
-            rows = run_virtual(played(loop, doors, cfg, fake_prompts(GROUPS), seed, WORKERS))
+            components = Components(generator, verifier, FakeLearner(seconds=lambda _: 20.0))
+            rows = run_virtual(played(loop, components, cfg, fake_prompts(GROUPS), seed, WORKERS))
             found.setdefault(name, []).extend(rows)
     what = f"fakes, generation {GENERATE_S:g} s : reward {REWARD_S:g} s, {WORKERS} verifiers"
     return report(f"{what}, {cfg.samples_per_step} samples a step", found)
@@ -126,8 +128,8 @@ async def on_real_parts(parts: ServingParts, cfg: Config, rounds: int) -> list[s
     found = dict[str, list[Row]]()
     for seed in range(rounds + 1):
         for name, loop in LOOPS.items():
-            doors = Doors(Frozen(parts.generator), parts.verifier, Idle())  # type: ignore[arg-type]
-            rows = await played(loop, doors, cfg, parts.inputs.train, seed, cfg.verify.workers)
+            components = Components(Frozen(parts.generator), parts.verifier, Idle())  # type: ignore[arg-type]
+            rows = await played(loop, components, cfg, parts.inputs.train, seed, cfg.verify.workers)
             if seed:  # the engine's first batches are slow
                 found.setdefault(name, []).extend(rows)
     return report(f"real engine, {parts.inputs.cfg.samples_per_step} samples a step", found)

@@ -19,7 +19,7 @@ from _shared import argument_parser
 from overlap.clock import now, run_virtual
 from overlap.config import Config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
 
 LEARN_S, LOAD_S, RECOMPUTE_S = 120.0, 2.0, 0.02
 Landing = Literal["keep", "recompute", "drain"]
@@ -107,7 +107,7 @@ def measure(arm: Arm, steps: int, seed: int) -> Found:
     """Run an arm; the first third of the steps fills the pipeline."""
     generator = FakeGenerator(seed=seed, seconds=long_tail, landing=arm.landing, load_s=LOAD_S, recompute_s=RECOMPUTE_S)
     verifier = FakeVerifier(seed=seed, seconds=verify_time, workers=arm.workers)
-    doors = Doors(generator, verifier, FakeLearner(seconds=lambda _: LEARN_S))
+    components = Components(generator, verifier, FakeLearner(seconds=lambda _: LEARN_S))
     ends, means, most = list[float](), list[float](), list[int]()
 
     async def on_step(result: StepResult) -> None:
@@ -115,7 +115,7 @@ def measure(arm: Arm, steps: int, seed: int) -> Found:
         means.append(statistics.mean(result.batch.staleness))
         most.append(max(result.batch.staleness))
 
-    run_virtual(arm.loop(doors, config(arm, steps), PromptStream(fake_prompts(GROUPS), seed), on_step))
+    run_virtual(arm.loop(components, config(arm, steps), PromptStream(fake_prompts(GROUPS), seed), on_step))
     full = len(ends) // 3
     step_s = (ends[-1] - ends[full]) / (len(ends) - 1 - full)
     stages = replace(STAGES, reward_s=REWARD_S * WORKERS / arm.workers)

@@ -123,7 +123,7 @@ def test_no_problem_is_left_out_for_a_prompt_that_the_policy_has_room_for(tmp_pa
     asked = evaluate.evaluation_of(evaluate.evaluate_parser().parse([*words, "--out", str(tmp_path / "out")]))
     prepared = asked.prepare(tmp_path, read_only=True)  # this policy has a context of 2048 tokens
     assert [prompt.id for prompt in prepared.heldout] == ["own/add0", "own/add1"]
-    assert [row.reason for row in asked.intakes["own"].left_out] == ["prompt too long"]
+    assert [row.reason for row in asked.splits["own"].left_out] == ["prompt too long"]
     assert prepared.cfg.context_tokens == 2047
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from overlap.learner.micro_batch import MicroBatch, PromptGroup, Response, SplitConfig, mini_batches
-from overlap.learner.pairs import alone, causal, fits_mask, masked_pairs, shared
+from overlap.learner.pairs import alone_pairs, causal_pairs, fits_mask, masked_pairs, shared_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class AttentionCase:
     @property
     def plain_pairs(self) -> int:
         """Pairs of plain causal attention, each response behind a prompt of its own."""
-        return alone(self.prompt, [length - 1 for length in self.responses])
+        return alone_pairs(self.prompt, [length - 1 for length in self.responses])
 
     @property
     def pairs(self) -> int:
@@ -46,13 +46,13 @@ class AttentionCase:
 def computed_pairs(micro: MicroBatch) -> int:
     """Pairs that attention computes for a micro-batch on a CPU, per head and layer."""
     if not micro.packed:
-        return len(micro.rows) * causal(max(row.length for row in micro.rows))
+        return len(micro.rows) * causal_pairs(max(row.length for row in micro.rows))
     prompts = [len(row.prompt) for row in micro.rows]
     responses = [[len(r.tokens) - 1 for r in row.responses] for row in micro.rows]
     lengths = [length for row in responses for length in row]
     if fits_mask(prompts, lengths):
         return masked_pairs(prompts, lengths)
-    return sum(shared(prompt, row) for prompt, row in zip(prompts, responses, strict=True))
+    return sum(shared_pairs(prompt, row) for prompt, row in zip(prompts, responses, strict=True))
 
 
 def attention_seconds(case: AttentionCase, device: str = "cpu") -> tuple[float, float]:

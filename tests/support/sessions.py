@@ -1,4 +1,4 @@
-"""A session whose doors are the fakes: a whole run without an engine, a learner or a sandbox."""
+"""A session whose components are the fakes: a whole run without an engine, a learner or a sandbox."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Tokenizer:
 
 
 class Stage:
-    """Doors, a run directory and a console that a test can look at, and the session among them."""
+    """Components, a run directory and a console that a test can look at, and the session among them."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> None:
         small = ["rollout.groups_per_step=2", "rollout.samples_per_group=4", "run.eval_samples=0", "run.steps=5"]

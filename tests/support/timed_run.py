@@ -11,7 +11,7 @@ from typing import Any
 from overlap.clock import now, run_virtual
 from overlap.config import Config, load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped
+from overlap.pipeline import Components, PromptStream, StepResult, overlapped
 from overlap.record import Tracer, merge_spans, result_timing, to_json_types
 from overlap.record.metrics import step_row
 from overlap.record.ownership import write_config
@@ -57,7 +57,7 @@ def config(*overrides: str, workers: int = 2) -> Config:
 def timed(cfg: Config) -> tuple[list[StepResult], Engine, float]:
     """The steps of a run, its engine, and when it began."""
     engine, results, began = Engine(cfg), list[StepResult](), [0.0]
-    doors = Doors(
+    components = Components(
         engine, FakeVerifier(seconds=short, workers=cfg.verify.workers), FakeLearner(seconds=lambda _: LEARN_S)
     )
 
@@ -67,7 +67,7 @@ def timed(cfg: Config) -> tuple[list[StepResult], Engine, float]:
     async def on_ready() -> None:
         began[0] = now()
 
-    run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(8), 0), on_step, on_ready=on_ready))
+    run_virtual(overlapped(components, cfg, PromptStream(fake_prompts(8), 0), on_step, on_ready=on_ready))
     return results, engine, began[0]
 
 

@@ -22,7 +22,7 @@ from overlap.errors import RunDirError
 from overlap.evaluation.evaluate import PassRate, ProblemTally
 from overlap.evaluation.history import RECORD, EvaluationHistory, Evaluator, best_so_far, row
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline import Components, Position, PromptStream, StepResult, overlapped, serial
 from overlap.record import Console, Progress
 
 HELDOUT = tuple(fake_prompts(6))
@@ -67,10 +67,10 @@ class Run:
         self.results: list[StepResult] = []
         self.rows: dict[int, dict[str, float]] = {}
         progress = Progress(Console(self.text), cfg.run.steps)
-        doors = self.generator, self.verifier
+        components = self.generator, self.verifier
         save = kinds.get("save") or self.save
         self.evaluator = Evaluator(
-            cfg, HELDOUT, doors, save, self.best, progress, course or EvaluationHistory(), self.lost
+            cfg, HELDOUT, components, save, self.best, progress, course or EvaluationHistory(), self.lost
         )
         self.course = self.evaluator.course
 
@@ -88,7 +88,7 @@ class Run:
 
     async def __call__(self, loop: Callable[..., Awaitable[None]] = overlapped, at: Position | None = None) -> None:
         at = at or Position()
-        doors = Doors(self.generator, self.verifier, self.learner)
+        components = Components(self.generator, self.verifier, self.learner)
         prompts = PromptStream(fake_prompts(7), 0, at.groups)
 
         async def on_ready() -> None:
@@ -96,7 +96,7 @@ class Run:
 
         self.learner.version = at.version
         async with asyncio.timeout(20):
-            await loop(doors, self.cfg, prompts, self.on_step, at, on_ready, self.on_weights)
+            await loop(components, self.cfg, prompts, self.on_step, at, on_ready, self.on_weights)
             await self.evaluator.end(self.cfg.run.steps)
 
     @property

@@ -11,7 +11,7 @@ from overlap.config import Config, RolloutConfig, RunConfig
 from overlap.errors import ParityError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
 from overlap.generate import Engines
-from overlap.pipeline import Doors, PromptStream, overlapped
+from overlap.pipeline import Components, PromptStream, overlapped
 from overlap.pipeline.learning import Learning
 
 
@@ -37,8 +37,8 @@ def batches(generator, cfg=CFG):
         return None
 
     async def main():
-        doors = Doors(generator, FakeVerifier(seconds=lambda rng: rng.uniform(0, 2)), learner)
-        await overlapped(doors, cfg, PromptStream(fake_prompts(40), 0), on_step)
+        components = Components(generator, FakeVerifier(seconds=lambda rng: rng.uniform(0, 2)), learner)
+        await overlapped(components, cfg, PromptStream(fake_prompts(40), 0), on_step)
         await generator.close()
 
     run(main())
@@ -106,7 +106,7 @@ def test_an_engine_that_serves_other_weights_than_the_learner_is_found_whichever
         flock = Fakes(3)
 
         async def main(flock=flock, wrong=wrong):
-            learning = Learning(Doors(flock, FakeVerifier(), FakeLearner()), CFG, 0, 0)
+            learning = Learning(Components(flock, FakeVerifier(), FakeLearner()), CFG, 0, 0)
             await learning.load()
             sample = await flock.generate(request(0))
             assert await learning.check_parity(sample) == 0

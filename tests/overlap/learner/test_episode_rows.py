@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from overlap.core import Batch, Group, Prompt, Request, Scored, Trajectory, VersionSpan
-from overlap.learner.micro_batch import MicroBatch, PromptGroup, Row, SplitConfig, flatten, make_rows, mini_batches
+from overlap.learner.micro_batch import (
+    MicroBatch,
+    PackedRow,
+    PromptGroup,
+    SplitConfig,
+    flatten,
+    make_rows,
+    mini_batches,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -16,13 +24,13 @@ from overlap.learner.tensors import to_tensors  # noqa: E402
 
 PROMPT = Prompt("p", (1, 2, 3))
 MASK = b"\1\1\0\0\0\1\1"
-"""Two turns of two tokens, with three of somebody else's between."""
+"""Two residency of two tokens, with three of somebody else's between."""
 
 
 def episode(sample: int, **changes: object) -> Trajectory:
     spans = (VersionSpan(4, 0, 2), VersionSpan(5, 5, 7))
     ids, logprobs = (10, 11, 90, 91, 92, 12, 13), (-0.1, -0.2, 0.0, 0.0, 0.0, -0.3, -0.4)
-    made = Trajectory(Request(0, sample, PROMPT), ids, logprobs, "", "stop", spans, 0.0, 1.0, mask=MASK, turns=2)
+    made = Trajectory(Request(0, sample, PROMPT), ids, logprobs, "", "stop", spans, 0.0, 1.0, mask=MASK, residency=2)
     return replace(made, **changes)
 
 
@@ -56,7 +64,7 @@ def test_only_sampled_tokens_are_counted_and_a_fork_is_a_row_behind_its_own_prom
 
 def test_the_tensors_have_the_sampled_tokens_alone_each_where_it_is_predicted() -> None:
     response = group(episode(0), episode(1)).responses[0]
-    tensors = to_tensors(MicroBatch((Row(array("i", (1, 2, 3)), (response,)),)))
+    tensors = to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (response,)),)))
     assert tensors.ids.tolist() == [[1, 2, 3, 10, 11, 90, 91, 92, 12]]
     assert tensors.targets.tolist() == [10, 11, 12, 13]
     assert tensors.at.tolist() == [2, 3, 7, 8]
@@ -70,7 +78,7 @@ def test_a_mask_of_ones_is_as_none() -> None:
     ones = replace(plain, mask=bytes([1]) * 7)
     for row in (plain, ones):
         assert row.counted == 7
-    a, b = (to_tensors(MicroBatch((Row(array("i", (1, 2, 3)), (one,)),))) for one in (plain, ones))
+    a, b = (to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (one,)),))) for one in (plain, ones))
     assert torch.equal(a.at, b.at)
     assert torch.equal(a.targets, b.targets)
     assert torch.equal(a.sampled.engine, b.sampled.engine)
@@ -81,7 +89,7 @@ def test_an_episode_that_was_cut_off_bootstraps_behind_its_last_sampled_token_bu
     cut, fork, whole = found.responses
     assert [cut.counted, fork.counted, whole.counted] == [3, 2, 4]
     assert (cut.advantage, fork.advantage, whole.advantage) == (0.0, 0.0, 0.5)
-    tensors = to_tensors(MicroBatch((Row(array("i", (1, 2, 3)), (cut,)),)))
+    tensors = to_tensors(MicroBatch((PackedRow(array("i", (1, 2, 3)), (cut,)),)))
     assert tensors.targets.tolist() == [10, 11, 12]
     assert tensors.behind.tolist() == [8]
 

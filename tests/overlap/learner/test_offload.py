@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from overlap.errors import RunDirError  # noqa: E402
 from overlap.learner import offload  # noqa: E402
 from overlap.learner.commands import Commands  # noqa: E402
-from overlap.learner.offload import Holding, Host, Part, Turns  # noqa: E402
+from overlap.learner.offload import HostBuffers, ModelMemory, Offloadable, Residency  # noqa: E402
 from overlap.learner.zero.backend import ZeroModel  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -24,7 +24,7 @@ def host(made=None):
             made.append(size)
         return torch.empty(size, dtype=torch.uint8)
 
-    return Host(allocate)
+    return HostBuffers(allocate)
 
 
 def used(*tensors):
@@ -36,12 +36,12 @@ def test_bytes_are_freed_while_a_part_is_away_and_every_view_has_its_own_again()
     shards = [flat.narrow(0, 2, 3), flat.narrow(0, 5, 5).view(5, 1)]
     other = torch.full((3,), -1.5, dtype=torch.bfloat16)
     before = [t.clone() for t in (flat, *shards, other)]
-    part = Part(lambda: iter((*shards, other)), host(), CPU)
+    part = Offloadable(lambda: iter((*shards, other)), host(), CPU)
     assert used(flat, other) == 46
-    part.leave()
-    assert (used(flat, *shards, other), part.here) == (0, False)
-    part.come_back()
-    assert (used(flat, *shards, other), part.here) == (46, True)
+    part.offload()
+    assert (used(flat, *shards, other), part.loaded) == (0, False)
+    part.reload()
+    assert (used(flat, *shards, other), part.loaded) == (46, True)
     assert all(torch.equal(a, b) for a, b in zip((flat, *shards, other), before, strict=True))
     shards[1].fill_(7.0)
     assert flat.tolist() == [0, 1, 2, 3, 4, 7, 7, 7, 7, 7]
@@ -49,52 +49,52 @@ def test_bytes_are_freed_while_a_part_is_away_and_every_view_has_its_own_again()
 
 def test_leaving_or_coming_back_twice_changes_nothing():
     tensor = torch.arange(4.0)
-    part = Part(lambda: iter([tensor]), host(), CPU)
-    part.come_back()
-    part.leave()
-    part.leave()
-    part.come_back()
-    part.come_back()
+    part = Offloadable(lambda: iter([tensor]), host(), CPU)
+    part.reload()
+    part.offload()
+    part.offload()
+    part.reload()
+    part.reload()
     assert tensor.tolist() == [0, 1, 2, 3]
 
 
 def test_host_memory_is_used_again():
     made = []
     tensors = [torch.zeros(4), torch.zeros(4), torch.zeros(6)]
-    part = Part(lambda: iter(tensors), host(made), CPU)
+    part = Offloadable(lambda: iter(tensors), host(made), CPU)
     for _ in range(3):
-        part.leave()
-        part.come_back()
+        part.offload()
+        part.reload()
     assert made == [16, 16, 24]
 
 
 def test_what_holds_nothing_is_not_copied_and_comes_back_as_zeros():
     made, tensor = [], torch.ones(4)
-    part = Part(lambda: iter([tensor]), host(made), CPU, keep=False)
-    part.leave()
+    part = Offloadable(lambda: iter([tensor]), host(made), CPU, keep=False)
+    part.offload()
     assert used(tensor) == 0
-    part.come_back()
+    part.reload()
     assert (tensor.tolist(), made) == ([0.0] * 4, [])
 
 
 def test_what_is_not_on_the_device_stays_where_it_is():
     tensor = torch.ones(4)
-    part = Part(lambda: iter([tensor]), host(), torch.device("meta"))
-    part.leave()
+    part = Offloadable(lambda: iter([tensor]), host(), torch.device("meta"))
+    part.offload()
     assert tensor.tolist() == [1.0] * 4
 
 
 def test_what_is_away_can_be_read_on_the_host():
     weights, moment = torch.nn.Parameter(torch.arange(6.0)), torch.full((2, 3), 2.5, dtype=torch.bfloat16)
-    part = Part(lambda: iter((weights, moment, weights)), host(), CPU)
+    part = Offloadable(lambda: iter((weights, moment, weights)), host(), CPU)
     with part.read_on_host():
         assert weights.tolist() == [0, 1, 2, 3, 4, 5]
-    part.leave()
+    part.offload()
     with part.read_on_host():
         assert weights.tolist() == [0, 1, 2, 3, 4, 5]
         assert moment.tolist() == [[2.5] * 3] * 2
     assert used(weights, moment) == 0
-    part.come_back()
+    part.reload()
     assert weights.tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -132,88 +132,88 @@ PARAMETERS = NOTHING | {"parameters": 64}
 @pytest.fixture
 def both():
     policy, critic = Trained(), Trained()
-    turns = Turns(CPU, *(Holding(model, host(), CPU) for model in (policy, critic)))
-    return policy, critic, turns
+    residency = Residency(CPU, *(ModelMemory(model, host(), CPU) for model in (policy, critic)))
+    return policy, critic, residency
 
 
 def test_policy_and_critic_are_never_there_at_once_and_the_parameters_stay_for_the_engine(both):
-    policy, critic, turns = both
-    turns.sleep()
+    policy, critic, residency = both
+    residency.sleep()
     assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
-    with turns.critic():
+    with residency.critic():
         assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
     assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
-    with turns.policy():
+    with residency.policy():
         assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
     assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
-    turns.send()
+    residency.send()
     assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
-    turns.sleep()
-    with turns.reading():
+    residency.sleep()
+    with residency.reading():
         assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
     assert (policy.parts(), critic.parts()) == (NOTHING, NOTHING)
 
 
 def test_before_the_first_step_the_first_version_is_sent_without_the_rest(both):
-    policy, critic, turns = both
-    turns.send()
+    policy, critic, residency = both
+    residency.send()
     assert (policy.parts(), critic.parts()) == (PARAMETERS, NOTHING)
-    with turns.critic():  # whatever nobody has put to sleep makes room
+    with residency.critic():  # whatever nobody has put to sleep makes room
         assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
 
 
 def test_what_was_gathered_is_let_go_while_there_is_something_to_gather(both):
-    policy, _, turns = both
-    for count, move in ((1, turns.send), (2, turns.sleep), (2, turns.sleep)):
+    policy, _, residency = both
+    for count, move in ((1, residency.send), (2, residency.sleep), (2, residency.sleep)):
         move()
         assert policy.emptied == count
 
 
 def test_free_memory_is_told_of_the_moments_since_the_last_time(both, monkeypatch):
-    _, _, turns = both
+    _, _, residency = both
     monkeypatch.setattr(offload, "free_gib", lambda device, moment: float(len(moment)))
-    with turns.critic():
+    with residency.critic():
         pass
-    with turns.policy():
+    with residency.policy():
         pass
-    assert turns.told() == {"memory/critic_left_free_gib": 11.0, "memory/states_left_free_gib": 11.0}
-    assert turns.told() == {}
+    assert residency.pop_metrics() == {"memory/critic_left_free_gib": 11.0, "memory/states_left_free_gib": 11.0}
+    assert residency.pop_metrics() == {}
 
 
 def test_states_that_are_away_are_saved_from_the_host_and_restored_on_the_device_one_after_the_other(both):
-    policy, critic, turns = both
-    turns.sleep()
-    with turns.all_readable():
+    policy, critic, residency = both
+    residency.sleep()
+    with residency.all_readable():
         assert policy.master.numel() == len(policy.master.tolist())
         assert used(policy.gradients) == 0
     assert policy.parts() == NOTHING
-    with turns.restoring(critic=False):
+    with residency.restoring(critic=False):
         assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
-    with turns.restoring(critic=True):
+    with residency.restoring(critic=True):
         assert (policy.parts(), critic.parts()) == (NOTHING, ALL)
-    with turns.policy():
+    with residency.policy():
         assert (policy.parts(), critic.parts()) == (ALL, NOTHING)
 
 
 def test_without_holdings_every_turn_leaves_all_in_its_place():
-    turns, done = Turns(CPU), []
-    with turns.critic(), turns.policy(), turns.reading(), turns.all_readable():
-        done.append(turns.told())
-    turns.send()
-    turns.sleep()
-    with turns.restoring(critic=False), turns.restoring(critic=True):
+    residency, done = Residency(CPU), []
+    with residency.critic(), residency.policy(), residency.reading(), residency.all_readable():
+        done.append(residency.pop_metrics())
+    residency.send()
+    residency.sleep()
+    with residency.restoring(critic=False), residency.restoring(critic=True):
         assert done == [{}]
 
 
 def test_where_there_is_no_room_the_error_says_for_what(both, monkeypatch):
-    _, _, turns = both
-    turns.sleep()
+    _, _, residency = both
+    residency.sleep()
 
     def fails(self):
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(Holding, "come_back", fails)
-    with pytest.raises(RuntimeError, match="while the policy comes back: CUDA out of memory"), turns.policy():
+    monkeypatch.setattr(ModelMemory, "reload", fails)
+    with pytest.raises(RuntimeError, match="while the policy comes back: CUDA out of memory"), residency.policy():
         pass
 
 
@@ -228,8 +228,8 @@ def test_free_memory_is_told_of_a_gpu_alone(monkeypatch, capsys):
 def test_only_a_failure_to_write_lets_a_rank_go_on(both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind):
     """The others would wait for a rank that has no room for what it is to write."""
     commands = Commands.__new__(Commands)
-    _, _, turns = both
-    commands._turns, commands._version = turns, 4
+    _, _, residency = both
+    commands._residency, commands._version = residency, 4
 
     def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
@@ -238,8 +238,8 @@ def test_only_a_failure_to_write_lets_a_rank_go_on(both, tmp_path: Path, monkeyp
         monkeypatch.setattr(commands, name, full)
     with pytest.raises(RunDirError, match="No space left"):
         commands.save(tmp_path / "x", kind)
-    turns.sleep()
-    monkeypatch.setattr(Part, "come_back", lambda self: out_of_memory())
+    residency.sleep()
+    monkeypatch.setattr(Offloadable, "reload", lambda self: out_of_memory())
     with pytest.raises(RuntimeError, match=r"while .*come back: out of memory") as died:
         commands.save(tmp_path / "x", kind)
     assert not isinstance(died.value, RunDirError)

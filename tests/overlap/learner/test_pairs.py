@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, make_rows, mini_batches, row_cost
-from overlap.learner.pairs import MASK, SMALL, alone, causal, fits_mask, masked_pairs, shared
+from overlap.learner.pairs import MASK, SMALL, alone_pairs, causal_pairs, fits_mask, masked_pairs, shared_pairs
 
 K = 1024
 LONG = [K // 2, K, 4 * K]  # prompts
@@ -28,14 +28,16 @@ LENGTHS = [K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K]  # responses
     ],
 )
 def test_pairs_by_layout(prompt, responses, each_alone, behind_one, under_a_mask):
-    assert alone(prompt, responses) == each_alone
-    assert shared(prompt, responses) == behind_one
+    assert alone_pairs(prompt, responses) == each_alone
+    assert shared_pairs(prompt, responses) == behind_one
     assert masked_pairs([prompt], responses) == under_a_mask
 
 
 @given(st.integers(1, 5000), st.lists(st.integers(0, 40000), min_size=1, max_size=16))
 def test_a_shared_prompt_is_never_more_pairs(prompt, responses):
-    assert shared(prompt, responses) == alone(prompt, responses) - (len(responses) - 1) * causal(prompt)
+    assert shared_pairs(prompt, responses) == alone_pairs(prompt, responses) - (len(responses) - 1) * causal_pairs(
+        prompt
+    )
 
 
 @pytest.mark.parametrize(("prompt", "length"), [*product(LONG, LENGTHS)])
@@ -80,7 +82,7 @@ def test_the_kernels_compute_no_more_pairs_than_plain_causal_attention(prompt, l
     for lengths in ([length] * 8, [length * n // 8 for n in range(1, 9)]):
         (mini,) = mini_batches([long_group(prompt, lengths)], SplitConfig(1, 1, budget, 64, share))
         computed = sum(kernel_pairs(micro) for micro in mini.ranks[0])
-        assert computed <= 1.02 * alone(prompt, [n - 1 for n in lengths])
+        assert computed <= 1.02 * alone_pairs(prompt, [n - 1 for n in lengths])
 
 
 def kernel_pairs(micro) -> int:
@@ -100,7 +102,7 @@ def kernel_pairs(micro) -> int:
                 return func(*args, **(kwargs or {}))
             query, key, is_causal = args[0], args[1], args[4] if len(args) > 4 else False
             assert (kwargs or {}).get("attn_mask") is None
-            counted.append(len(query) * (causal(query.shape[2]) if is_causal else query.shape[2] * key.shape[2]))
+            counted.append(len(query) * (causal_pairs(query.shape[2]) if is_causal else query.shape[2] * key.shape[2]))
             return torch.zeros_like(query), query.new_zeros(query.shape[:3])
 
     tensors = to_tensors(micro)

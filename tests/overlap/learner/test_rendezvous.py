@@ -15,7 +15,7 @@ from overlap.config import Config
 from overlap.errors import LearnerDiedError, LearnerError
 from overlap.learner import rendezvous
 from overlap.learner.processes import RankLife, RankProcesses, far_environment
-from overlap.learner.rendezvous import Meeting, interface_of, interfaces
+from overlap.learner.rendezvous import Rendezvous, interface_of, interfaces
 from overlap.learner.spec import RankSpec
 from overlap.placement import Placement, RankSeat
 from overlap.process import PackedCall, Peer, decode_message
@@ -55,12 +55,12 @@ def test_both_libraries_take_that_interface_unless_the_owner_of_the_node_named_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=ib1")
-    assert Meeting().open(RankSeat(1, 1, address=HERE)) == 0
+    assert Rendezvous().open(RankSeat(1, 1, address=HERE)) == 0
     assert (os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]) == ("lo", "=ib1")
 
 
 def test_all_who_attend_share_what_the_process_group_begins_with() -> None:
-    first, second = Meeting(), Meeting()
+    first, second = Rendezvous(), Rendezvous()
     mine, other = specs("n1", "n2", port=first.open(RankSeat(0, 1, address=HERE)))
     said: dict[int, Any] = {}
 
@@ -79,7 +79,7 @@ def test_all_who_attend_share_what_the_process_group_begins_with() -> None:
 
 def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
-    waits = Meeting()
+    waits = Rendezvous()
     mine, _ = specs("n1", "n2", port=waits.open(RankSeat(0, 1, address=HERE)))
     said = rf"do not meet within 0\.2 s: learner rank 1 on node n2 \({HERE}\) did not come to {HERE}:{mine.port} \("
     with pytest.raises(LearnerDiedError, match=said):
@@ -90,7 +90,7 @@ def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_wi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
-    host = Meeting()
+    host = Rendezvous()
     port = host.open(RankSeat(0, 1, address=HERE))
     alone = specs("n1", port=port)[0]
 
@@ -101,7 +101,7 @@ def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_wi
         host.attend(alone, firewall)
     unreachable = specs("n1", "", port=1)[1]
     with pytest.raises(LearnerDiedError, match=rf"rank 1 on the machine of the run .* cannot reach rank 0 at {HERE}:1"):
-        Meeting().attend(unreachable, firewall)
+        Rendezvous().attend(unreachable, firewall)
 
 
 def test_what_depends_on_a_ranks_own_machine_is_not_told_by_the_driver() -> None:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from overlap.config import Config  # noqa: E402
 from overlap.errors import ConfigError  # noqa: E402
 from overlap.learner.attention import packed_attention  # noqa: E402
-from overlap.learner.micro_batch import MicroBatch, Response, Row  # noqa: E402
+from overlap.learner.micro_batch import MicroBatch, PackedRow, Response  # noqa: E402
 from overlap.learner.model import plain  # noqa: E402
 from overlap.learner.sequence import SequenceGroup, join, part  # noqa: E402
 from overlap.learner.tensors import to_tensors  # noqa: E402
@@ -20,7 +20,7 @@ from overlap.learner.zero.backend import ZeroBackend  # noqa: E402
 
 def row(prompt, *lengths):
     responses = (Response(array("i", range(1, n + 1)), array("f", [-1.0] * n), 1.0) for n in lengths)
-    return Row(array("i", range(1, prompt + 1)), tuple(responses))
+    return PackedRow(array("i", range(1, prompt + 1)), tuple(responses))
 
 
 ROWS = {"shared": (row(4, 3, 5), row(2, 6)), "lone": (row(5, 7),), "several": (row(3, 2), row(2, 9), row(1, 1))}

@@ -15,7 +15,7 @@ from overlap.learner.loss import LossConfig, token_loss  # noqa: E402
 from overlap.learner.losses import LOSSES  # noqa: E402
 from overlap.learner.micro_batch import PromptGroup, Response, SplitConfig, mini_batches  # noqa: E402
 from overlap.learner.statistics import (  # noqa: E402
-    TOLD,
+    METRICS,
     Tally,
     k3,
     ratio_histogram,
@@ -72,7 +72,7 @@ def told(groups, split, cfg):
         whole.ratio_counts += mine.ratio_counts
         whole.maxima = whole.maxima.maximum(mine.maxima)
         whole.seen |= mine.seen
-    return whole.told(mini.counted)
+    return whole.metrics(mini.counted)
 
 
 @pytest.mark.parametrize("name", CORRECTIONS)
@@ -84,7 +84,7 @@ def test_no_split_changes_what_is_told(name, kind):
     )
     groups = some_groups()
     first, *others = (told(groups, split, cfg) for split in SPLITS)
-    assert first.keys() == set(TOLD) - ({"update_kl"} if kind == "pg" else set())
+    assert first.keys() == set(METRICS) - ({"update_kl"} if kind == "pg" else set())
     assert first["clip_fraction"] > 0 or kind == "pg"
     for other in others:
         assert other == pytest.approx(first, rel=1e-6)
@@ -161,7 +161,7 @@ def test_a_response_counts_as_masked_when_one_of_its_tokens_is():
     tally = Tally()
     for found in token_loss(engine + torch.tensor([0.0, 0.9, 0.1]), sampled, LossConfig(correction="mis")).statistics:
         tally.add(found)
-    metrics = tally.told(3)
+    metrics = tally.metrics(3)
     assert metrics["is_masked_fraction"] == pytest.approx(1 / 3)
     assert metrics["is_masked_responses_fraction"] == 0.5
     assert metrics["is_effective_fraction"] == pytest.approx((1 + math.exp(0.1)) ** 2 / (3 * (1 + math.exp(0.2))))
@@ -180,7 +180,7 @@ def test_only_tokens_behind_a_load_measure_how_it_landed():
     tally = Tally()
     for found in token_loss(before, sampled, LossConfig()).statistics:
         tally.add(found)
-    assert (tally.told(6)["landing_gap_mean"], tally.told(6)["landing_gap_max"]) == (0.375, 0.5)
+    assert (tally.metrics(6)["landing_gap_mean"], tally.metrics(6)["landing_gap_max"]) == (0.375, 0.5)
 
 
 def test_a_step_without_a_load_in_flight_says_nothing_of_its_landing():

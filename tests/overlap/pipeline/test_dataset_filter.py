@@ -6,21 +6,23 @@ import pytest
 
 from overlap.core import LeftOut, Prompt
 from overlap.errors import ConfigError
-from overlap.pipeline import Intake, check_intake, take_in
+from overlap.pipeline import PromptSplit, check_splits, filter_prompts
 
 
 def prompt(id: str, tokens: int = 3) -> Prompt:
     return Prompt(id, (1,) * tokens, place=f"rows.jsonl:{id}")
 
 
-def rows(good: int, bad: int, too_long: int = 0) -> Intake:
+def rows(good: int, bad: int, too_long: int = 0) -> PromptSplit:
     entries = [prompt(str(i)) for i in range(good)]
     entries += [prompt(f"long{i}", 99) for i in range(too_long)]
-    return take_in([*entries, *(LeftOut(f"rows.jsonl:{i}", "malformed", "'x': is no row") for i in range(bad))], 10)
+    return filter_prompts(
+        [*entries, *(LeftOut(f"rows.jsonl:{i}", "malformed", "'x': is no row") for i in range(bad))], 10
+    )
 
 
 def test_prompts_that_are_too_long_are_left_out_with_their_place_and_length() -> None:
-    intake = take_in([prompt("1"), prompt("2", 11), prompt("3", 10)], 10)
+    intake = filter_prompts([prompt("1"), prompt("2", 11), prompt("3", 10)], 10)
     assert [p.id for p in intake.prompts] == ["1", "3"]
     assert intake.left_out == (LeftOut("rows.jsonl:2", "prompt too long", "11 tokens, model.prompt_tokens=10"),)
     assert (intake.rows, intake.bad) == (3, 0)
@@ -32,7 +34,7 @@ def test_reasons_are_counted_the_most_frequent_first_and_each_shows_its_first_ro
         LeftOut("a:2", "malformed", "1: must be text"),
         LeftOut("a:9", "malformed", "2: no"),
     ]
-    intake = take_in([prompt("1"), *odd], 10)
+    intake = filter_prompts([prompt("1"), *odd], 10)
     assert intake.lines() == ["2 malformed, first a:2: 1: must be text", "1 no tests, first a:1"]
     assert intake.to_json() == {
         "rows": 4,
@@ -47,7 +49,7 @@ def test_reasons_are_counted_the_most_frequent_first_and_each_shows_its_first_ro
     ("good", "bad", "share"), [(1, 1, 0.05), (19, 1, 0.05), (38, 2, 0.05), (5, 5, 0.5), (0 + 1, 9, 1.0)]
 )
 def test_a_few_bad_rows_end_no_run(good: int, bad: int, share: float) -> None:
-    check_intake({"train": rows(good, bad)}, share, "rows.jsonl")
+    check_splits({"train": rows(good, bad)}, share, "rows.jsonl")
 
 
 @pytest.mark.parametrize(("good", "bad", "share"), [(18, 2, 0.05), (99, 1, 0.0), (4, 6, 0.5)])
@@ -55,25 +57,25 @@ def test_too_many_bad_rows_are_refused_with_their_counts(good: int, bad: int, sh
     with pytest.raises(
         ConfigError, match=rf"{bad} of {good + bad} rows cannot be used \(train\): {bad} malformed, first"
     ) as e:
-        check_intake({"train": rows(good, bad)}, share, "rows.jsonl")
+        check_splits({"train": rows(good, bad)}, share, "rows.jsonl")
     assert e.value.field == "data.max_bad_share"
 
 
 def test_long_prompts_are_no_bad_rows_however_many() -> None:
-    check_intake({"train": rows(1, 0, too_long=50)}, 0.0, "rows.jsonl")
+    check_splits({"train": rows(1, 0, too_long=50)}, 0.0, "rows.jsonl")
 
 
 def test_bad_rows_of_a_file_that_gives_both_splits_are_a_share_of_the_whole_file() -> None:
-    check_intake({"train": rows(36, 2), "heldout": rows(4, 0)}, 0.05, "rows.jsonl")
+    check_splits({"train": rows(36, 2), "heldout": rows(4, 0)}, 0.05, "rows.jsonl")
 
 
 def test_held_out_rows_are_looked_at_too() -> None:
     with pytest.raises(ConfigError, match=r"5 of 10 rows cannot be used \(heldout\)"):
-        check_intake({"train": rows(5, 0), "heldout": rows(5, 5)}, 0.05, "rows.jsonl")
+        check_splits({"train": rows(5, 0), "heldout": rows(5, 5)}, 0.05, "rows.jsonl")
 
 
-@pytest.mark.parametrize("intake", [Intake(), rows(0, 0, too_long=3)])
-def test_nothing_to_train_on_is_refused(intake: Intake) -> None:
+@pytest.mark.parametrize("intake", [PromptSplit(), rows(0, 0, too_long=3)])
+def test_nothing_to_train_on_is_refused(intake: PromptSplit) -> None:
     with pytest.raises(ConfigError, match="gives no prompt to train on") as caught:
-        check_intake({"train": intake}, 1.0, "rows.jsonl")
+        check_splits({"train": intake}, 1.0, "rows.jsonl")
     assert caught.value.field == "data.train"

@@ -11,7 +11,7 @@ from overlap.clock import run_virtual
 from overlap.config import LearnConfig, load_config
 from overlap.errors import ConfigError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline import Components, PromptStream, StepResult, overlapped, serial
 from overlap.pipeline.advantage import complete, estimate
 from overlap.pipeline.group import overlong_punishment
 from overlap.record.metrics import punishment_row
@@ -118,8 +118,8 @@ def test_a_run_punishes_by_its_limit_and_tells_rewards_as_the_task_gave_them(loo
     async def on_step(result: StepResult) -> None:
         results.append(result)
 
-    doors = Doors(FakeGenerator(seed=2), FakeVerifier(seed=2), FakeLearner())
-    run_virtual(loop(doors, cfg, PromptStream(fake_prompts(5), 0), on_step))
+    components = Components(FakeGenerator(seed=2), FakeVerifier(seed=2), FakeLearner())
+    run_virtual(loop(components, cfg, PromptStream(fake_prompts(5), 0), on_step))
     for group in (g for r in results for g in (*r.batch.groups, *r.batch.dropped)):
         shaped = [s.reward + overlong_punishment(len(s.trajectory.token_ids), 16, 8) for s in group.samples]
         centre = math.fsum(shaped) / 4

@@ -13,7 +13,7 @@ from overlap.config import Config, load_config
 from overlap.core import Batch, Request, Scored, StepReport, Trajectory, WeightUpdate
 from overlap.errors import EmptyBatchesError, EngineError, LearnerError, ParityError, StageError, StaleBatchError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline.learning import Doors, StepResult, check_age
+from overlap.pipeline.learning import Components, StepResult, check_age
 from overlap.pipeline.loop import Position, overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 
@@ -29,12 +29,12 @@ def jitter(rng: random.Random) -> float:
     return rng.random() * 0.004
 
 
-def doors(**kinds: object) -> Doors:
+def components(**kinds: object) -> Components:
     made = {"generator": FakeGenerator(), "verifier": FakeVerifier(), "learner": FakeLearner()} | kinds
-    return Doors(**made)  # type: ignore[arg-type]
+    return Components(**made)  # type: ignore[arg-type]
 
 
-async def run(loop, cfg: Config, d: Doors, prompts: int = 7) -> list[StepResult]:
+async def run(loop, cfg: Config, d: Components, prompts: int = 7) -> list[StepResult]:
     results: list[StepResult] = []
 
     async def on_step(result: StepResult) -> None:
@@ -68,7 +68,7 @@ def test_serial_and_overlapped_give_identical_batches(refill: int) -> None:
             "generator": FakeGenerator(seed=3, seconds=jitter),
             "verifier": FakeVerifier(seed=3, seconds=jitter, solved=0.3, failed=0.05),
         }
-        found.append([essence(r.batch) for r in run_virtual(run(loop, cfg, doors(**kinds)))])
+        found.append([essence(r.batch) for r in run_virtual(run(loop, cfg, components(**kinds)))])
     assert found[0] == found[1]
     assert len(found[0]) == 5
 
@@ -87,7 +87,7 @@ def test_loops_give_identical_batches_whatever_a_reward_is_held_against(advantag
             "generator": FakeGenerator(seed=3, seconds=jitter),
             "verifier": FakeVerifier(seed=3, seconds=jitter, solved=0.3, failed=0.3),
         }
-        results = run_virtual(run(loop, cfg, doors(**kinds)))
+        results = run_virtual(run(loop, cfg, components(**kinds)))
         found.append([essence(r.batch) for r in results])
         steps = [r.batch for r in results]
     assert found[0] == found[1]
@@ -100,7 +100,7 @@ def test_loops_give_identical_batches_whatever_a_reward_is_held_against(advantag
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_critic_learns_from_steps_whose_rewards_are_all_equal(loop) -> None:
     cfg = config(**{"learn.advantage": "gae", "rollout.refill_groups": 4})
-    results = run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.0))))
+    results = run_virtual(run(loop, cfg, components(verifier=FakeVerifier(solved=0.0))))
     assert [len(r.batch.groups) for r in results] == [4] * 5
     assert not any(r.batch.dropped for r in results)
 
@@ -109,12 +109,12 @@ def test_a_critic_learns_from_steps_whose_rewards_are_all_equal(loop) -> None:
 def test_steps_of_equal_rewards_have_no_global_advantage_and_stop_the_run(loop) -> None:
     cfg = config(**{"learn.advantage": "global"})
     with pytest.raises(EmptyBatchesError, match="too hard"):
-        run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.0))))
+        run_virtual(run(loop, cfg, components(verifier=FakeVerifier(solved=0.0))))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
-    results = run_virtual(run(loop, config(), doors(generator=FakeGenerator(seconds=jitter))))
+    results = run_virtual(run(loop, config(), components(generator=FakeGenerator(seconds=jitter))))
     assert [r.batch.version for r in results] == [0, 1, 2, 3, 4]
     assert all(set(r.batch.staleness) == {0} for r in results)
 
@@ -123,7 +123,7 @@ def test_on_policy_batches_hold_only_the_newest_version(loop) -> None:
 def test_stale_batches_stay_within_the_bound_and_reach_it(staleness: int) -> None:
     cfg = config(**{"rollout.max_staleness": staleness, "run.steps": 8})
     kinds = {"generator": FakeGenerator(seconds=jitter), "learner": FakeLearner(seconds=lambda _: 0.001)}
-    results = run_virtual(run(overlapped, cfg, doors(**kinds)))
+    results = run_virtual(run(overlapped, cfg, components(**kinds)))
     assert max(age for r in results for age in r.batch.staleness) == staleness
 
 
@@ -132,13 +132,13 @@ def test_stale_runs_give_the_same_samples_as_the_serial_loop() -> None:
     for loop, staleness in [(serial, 0), (overlapped, 2)]:
         cfg = config(**{"rollout.max_staleness": staleness})
         kinds = {"generator": FakeGenerator(seed=1, seconds=jitter), "verifier": FakeVerifier(seed=1, seconds=jitter)}
-        found.append([essence(r.batch) for r in run_virtual(run(loop, cfg, doors(**kinds)))])
+        found.append([essence(r.batch) for r in run_virtual(run(loop, cfg, components(**kinds)))])
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_every_version_is_published_loaded_and_retired_once(loop) -> None:
-    d = doors()
+    d = components()
     run_virtual(run(loop, config(), d))
     assert d.generator.loads == d.learner.published == d.learner.retired == [0, 1, 2, 3, 4, 5]
 
@@ -146,7 +146,7 @@ def test_every_version_is_published_loaded_and_retired_once(loop) -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_refill_replaces_dropped_groups_until_the_step_is_full(loop) -> None:
     cfg = config(**{"rollout.refill_groups": 40})
-    results = run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=0.15))))
+    results = run_virtual(run(loop, cfg, components(verifier=FakeVerifier(solved=0.15))))
     assert all(len(r.batch.groups) == 4 for r in results)
     assert sum(len(r.batch.dropped) for r in results) > 0
 
@@ -157,12 +157,12 @@ def test_refill_replaces_dropped_groups_until_the_step_is_full(loop) -> None:
 def test_steps_without_anything_to_learn_stop_the_run_and_say_why(loop, refill: int, solved: float, hint: str) -> None:
     cfg = config(**{"rollout.refill_groups": refill, "run.steps": 10})
     with pytest.raises(EmptyBatchesError, match=hint):
-        run_virtual(run(loop, cfg, doors(verifier=FakeVerifier(solved=solved))))
+        run_virtual(run(loop, cfg, components(verifier=FakeVerifier(solved=solved))))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_samples_that_cannot_be_scored_are_masked_and_never_score_zero(loop) -> None:
-    results = run_virtual(run(loop, config(), doors(verifier=FakeVerifier(failed=0.3))))
+    results = run_virtual(run(loop, config(), components(verifier=FakeVerifier(failed=0.3))))
     masked = [
         (s.reward, a) for r in results for g in r.batch.groups for s, a in zip(g.samples, g.advantages, strict=True)
     ]
@@ -202,7 +202,7 @@ class DyingLearner(FakeLearner):
 )
 def test_a_stage_that_dies_names_itself_and_the_sample(loop, kind: dict, cause: type, where: str) -> None:
     with pytest.raises(StageError, match=where) as caught:
-        run_virtual(run(loop, config(), doors(**{name: make() for name, make in kind.items()})))
+        run_virtual(run(loop, config(), components(**{name: make() for name, make in kind.items()})))
     assert isinstance(caught.value.__cause__, cause)
 
 
@@ -217,7 +217,7 @@ class ForgetfulGenerator(FakeGenerator):
 @pytest.mark.parametrize("loop", LOOPS)
 def test_an_engine_that_did_not_take_the_weights_stops_the_run(loop) -> None:
     with pytest.raises(StageError) as caught:
-        run_virtual(run(loop, config(), doors(generator=ForgetfulGenerator())))
+        run_virtual(run(loop, config(), components(generator=ForgetfulGenerator())))
     assert isinstance(caught.value.__cause__, ParityError)
 
 
@@ -230,7 +230,7 @@ class NoTransmit(FakeLearner):
 def test_a_failed_transfer_is_retired_all_the_same(loop) -> None:
     learner = NoTransmit()
     with pytest.raises(StageError, match="link down"):
-        run_virtual(run(loop, config(), doors(learner=learner)))
+        run_virtual(run(loop, config(), components(learner=learner)))
     assert learner.retired == learner.published
 
 
@@ -240,7 +240,7 @@ def test_verification_starts_while_other_samples_still_generate() -> None:
         "generator": FakeGenerator(seconds=lambda rng: 0.002 + 0.05 * rng.random()),
         "verifier": FakeVerifier(seconds=lambda _: 0.001),
     }
-    for result in run_virtual(run(overlapped, config(), doors(**kinds))):
+    for result in run_virtual(run(overlapped, config(), components(**kinds))):
         spans.extend(result.batch.samples)
         spans.extend(s for g in result.batch.dropped for s in g.samples)
     last_token = max(s.trajectory.finished_s for s in spans if s.trajectory.request.group < 4)
@@ -259,7 +259,7 @@ def test_cancelling_the_run_cancels_every_request() -> None:
 
     async def start_and_cancel() -> None:
         generator.full = asyncio.Event()
-        task = asyncio.create_task(run(overlapped, config(), doors(generator=generator)))
+        task = asyncio.create_task(run(overlapped, config(), components(generator=generator)))
         await asyncio.wait_for(generator.full.wait(), 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -273,19 +273,19 @@ def test_cancelling_the_run_cancels_every_request() -> None:
 def test_nothing_is_admitted_beyond_the_last_step() -> None:
     generator = FakeGenerator()
     cfg = config(**{"rollout.max_staleness": 3, "run.steps": 3})
-    run_virtual(run(overlapped, cfg, doors(generator=generator)))
+    run_virtual(run(overlapped, cfg, components(generator=generator)))
     assert generator.running == 0
     prompts = PromptStream(fake_prompts(7), 0)
 
     async def on_step(_: StepResult) -> None:
         return None
 
-    asyncio.run(overlapped(doors(), cfg, prompts, on_step))
+    asyncio.run(overlapped(components(), cfg, prompts, on_step))
     assert prompts.position == 3 * 4
 
 
 def test_a_batch_older_than_promised_is_refused() -> None:
-    results = run_virtual(run(serial, config(), doors()))
+    results = run_virtual(run(serial, config(), components()))
     with pytest.raises(StaleBatchError, match="max_staleness=1"):
         check_age(replace(results[0].batch, version=2), max_staleness=1)
 
@@ -293,7 +293,7 @@ def test_a_batch_older_than_promised_is_refused() -> None:
 def test_the_learner_never_receives_an_empty_batch() -> None:
     learner = FakeLearner()
     cfg = config(**{"rollout.groups_per_step": 1, "run.steps": 12})
-    results = run_virtual(run(overlapped, cfg, doors(verifier=FakeVerifier(solved=0.6), learner=learner)))
+    results = run_virtual(run(overlapped, cfg, components(verifier=FakeVerifier(solved=0.6), learner=learner)))
     assert len(results) == 12
     assert any(r.report is None for r in results)
     assert all(b.groups for b in learner.batches)
@@ -302,8 +302,8 @@ def test_the_learner_never_receives_an_empty_batch() -> None:
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("refill", [0, 2, 8])
 def test_a_resumed_run_goes_on_with_the_batches_of_the_unbroken_one(loop, refill: int) -> None:
-    def fresh() -> Doors:
-        return doors(generator=FakeGenerator(seed=5), verifier=FakeVerifier(seed=5, solved=0.3))
+    def fresh() -> Components:
+        return components(generator=FakeGenerator(seed=5), verifier=FakeVerifier(seed=5, solved=0.3))
 
     cfg = config(**{"rollout.refill_groups": refill})
     whole = [r.batch for r in run_virtual(run(loop, cfg, fresh()))]
@@ -330,7 +330,7 @@ def test_what_is_to_be_done_first_happens_before_anything_is_admitted() -> None:
         return None
 
     prompts = PromptStream(fake_prompts(3), 0)
-    asyncio.run(overlapped(doors(generator=generator), config(), prompts, on_step, on_ready=on_ready))
+    asyncio.run(overlapped(components(generator=generator), config(), prompts, on_step, on_ready=on_ready))
     assert seen == [(0, 0)]
 
 
@@ -338,13 +338,13 @@ def test_a_run_that_was_cut_in_the_middle_generates_only_what_it_lacks() -> None
     """Results that no step had taken are carried over: with them the batches are those of the unbroken run."""
     cfg = config(**{"rollout.max_staleness": 2, "rollout.refill_groups": 1})
 
-    def fresh(first: int = 0) -> Doors:
+    def fresh(first: int = 0) -> Components:
         kinds = {
             "generator": FakeGenerator(seed=5, seconds=jitter),
             "verifier": FakeVerifier(seed=5, seconds=jitter, solved=0.3),
             "learner": FakeLearner(seconds=lambda _: 0.004, first_version=first),
         }
-        return doors(**kinds)
+        return components(**kinds)
 
     whole = run_virtual(run(overlapped, cfg, fresh()))
     for cut in range(1, 5):

@@ -11,7 +11,7 @@ import pytest
 from overlap.clock import now, run_virtual
 from overlap.config import load_config
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, PromptStream, StepResult, lookahead, overlapped
+from overlap.pipeline import Components, PromptStream, StepResult, lookahead, overlapped
 
 GENERATE_S, REWARD_S, LEARN_S = 180.0, 140.0, 120.0
 GROUPS, SAMPLES, WORKERS, STEPS = 16, 8, 8, 36
@@ -46,7 +46,7 @@ def measured(staleness: int, learn_s: float = LEARN_S, *, elsewhere: bool = Fals
         ],
     )
     object.__setattr__(cfg.verify, "workers", 1 if elsewhere else WORKERS)  # more than this machine may have cores
-    doors = Doors(
+    components = Components(
         FakeGenerator(seconds=long_tail),
         (Elsewhere if elsewhere else FakeVerifier)(seconds=verify_time, workers=WORKERS),
         FakeLearner(seconds=lambda _: learn_s),
@@ -57,7 +57,7 @@ def measured(staleness: int, learn_s: float = LEARN_S, *, elsewhere: bool = Fals
         ends.append(now())
         ages.append(statistics.mean(result.batch.staleness))
 
-    run_virtual(overlapped(doors, cfg, PromptStream(fake_prompts(GROUPS), 0), on_step))
+    run_virtual(overlapped(components, cfg, PromptStream(fake_prompts(GROUPS), 0), on_step))
     full = STEPS // 3
     return (ends[-1] - ends[full]) / (STEPS - 1 - full), statistics.mean(ages[full:])
 
@@ -83,7 +83,7 @@ def test_samples_are_no_older_than_the_throughput_needs(learn_s: float, monkeypa
     seconds, age = measured(4, learn_s)
     least = math.inf
     for steps in range(1, 6):
-        monkeypatch.setattr(lookahead.Pace, "leases", property(lambda _, steps=steps: steps * GROUPS))
+        monkeypatch.setattr(lookahead.Lookahead, "leases", property(lambda _, steps=steps: steps * GROUPS))
         fixed_seconds, fixed_age = measured(4, learn_s)
         if fixed_seconds <= 1.01 * seconds:
             least = min(least, fixed_age)

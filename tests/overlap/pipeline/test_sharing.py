@@ -12,7 +12,7 @@ from overlap.config import Config, load_config
 from overlap.core import WeightUpdate
 from overlap.errors import EngineError, LearnerError, StageError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline.learning import Doors, StepResult
+from overlap.pipeline.learning import Components, StepResult
 from overlap.pipeline.loop import overlapped, serial
 from overlap.pipeline.prompts import PromptStream
 from overlap.record.metrics import memory_row
@@ -125,9 +125,9 @@ async def run(loop, device: Device, learner: SharingLearner | None = None) -> tu
         results.append(result)
 
     learner = learner or SharingLearner(device)
-    doors = Doors(SharingEngine(device), FakeVerifier(), learner)
+    components = Components(SharingEngine(device), FakeVerifier(), learner)
     cfg = config()
-    await loop(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
+    await loop(components, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
     return results, learner
 
 
@@ -199,11 +199,11 @@ def test_weights_that_did_not_arrive_are_retired_as_such() -> None:
     async def main() -> None:
         learner = SharingLearner(device)
         found.append(learner)
-        doors, cfg = Doors(SharingEngine(device), FakeVerifier(), learner), config()
+        components, cfg = Components(SharingEngine(device), FakeVerifier(), learner), config()
 
         async def on_step(result: StepResult) -> None: ...
 
-        await serial(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
+        await serial(components, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
 
     with pytest.raises(StageError):
         run_virtual(main())
@@ -235,8 +235,8 @@ def test_without_a_shared_device_nobody_sleeps() -> None:
         async def on_step(result: StepResult) -> None:
             assert memory_row(result) == {}
 
-        doors = Doors(Engine(), FakeVerifier(), Watched())
-        await overlapped(doors, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
+        components = Components(Engine(), FakeVerifier(), Watched())
+        await overlapped(components, cfg, PromptStream(fake_prompts(7), cfg.run.seed), on_step)
 
     run_virtual(main())
     assert seen == []

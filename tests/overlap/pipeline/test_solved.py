@@ -12,7 +12,7 @@ from overlap.config import Config, LearnConfig, load_config
 from overlap.core import Group, Prompt, Request, Scored, Trajectory
 from overlap.errors import EmptyBatchesError
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Doors, Position, PromptStream, StepResult, overlapped, serial
+from overlap.pipeline import Components, Position, PromptStream, StepResult, overlapped, serial
 from overlap.pipeline.group import make_group
 from overlap.pipeline.solved import Solved, groups_behind, solves
 
@@ -39,7 +39,7 @@ class Improving(FakeVerifier):
         return 1.0 if request.group >= 3 * number and request.sample else float(rng.random() < 0.5)
 
 
-def doors(seed: int = 0, version: int = 0, spread: float = 0.01, **verifier: int) -> Doors:
+def components(seed: int = 0, version: int = 0, spread: float = 0.01, **verifier: int) -> Components:
     """The same samples for every ``seed``, which takes its own time over them."""
 
     def some_s(rng: random.Random) -> float:
@@ -47,11 +47,11 @@ def doors(seed: int = 0, version: int = 0, spread: float = 0.01, **verifier: int
 
     generator = FakeGenerator(seconds=some_s, slots=8)
     learner = FakeLearner(seconds=lambda rng: 0.02, first_version=version)
-    return Doors(generator, Improving(seconds=some_s, **verifier), learner)
+    return Components(generator, Improving(seconds=some_s, **verifier), learner)
 
 
 def run(
-    loop, cfg: Config, d: Doors, at: Position | None = None, known: dict | None = None
+    loop, cfg: Config, d: Components, at: Position | None = None, known: dict | None = None
 ) -> tuple[list[StepResult], list[dict], PromptStream]:
     """Results, what was solved after each, and the stream."""
     results, solved, at = list[StepResult](), list[dict[str, int]](), at or Position()
@@ -135,8 +135,8 @@ def test_the_prompts_that_stay_keep_their_order() -> None:
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_the_prompts_are_the_same_whatever_took_how_long(staleness: int, refill: int) -> None:
     cfg = config(**{"rollout.max_staleness": staleness, "rollout.refill_groups": refill})
-    found = [run(serial, cfg, doors())]
-    found += [run(overlapped, cfg, doors(seed, spread=spread)) for seed in range(4) for spread in (0.001, 0.1)]
+    found = [run(serial, cfg, components())]
+    found += [run(overlapped, cfg, components(seed, spread=spread)) for seed in range(4) for spread in (0.001, 0.1)]
     batches = [[essence(r.batch) for r in results] for results, _, _ in found]
     assert all(other == batches[0] for other in batches)
     assert len(batches[0]) == STEPS
@@ -147,7 +147,7 @@ def test_the_prompts_are_the_same_whatever_took_how_long(staleness: int, refill:
 @pytest.mark.parametrize("staleness", [0, 2])
 def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: int) -> None:
     cfg = config(**{"rollout.max_staleness": staleness})
-    results, solved, _ = run(overlapped, cfg, doors())
+    results, solved, _ = run(overlapped, cfg, components())
     for prompt, by in solved[-1].items():
         later = [g.id for g in taken(results) if g.prompt.id == prompt and g.id > by]
         assert all(number < by + groups_behind(cfg) + COUNT for number in later)
@@ -159,12 +159,12 @@ def test_a_prompt_comes_no_more_when_the_groups_behind_it_are_past(staleness: in
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_prompts(staleness: int, refill: int) -> None:
     cfg = config(**{"rollout.max_staleness": staleness, "rollout.refill_groups": refill})
-    whole, solved, _ = run(overlapped, cfg, doors())
+    whole, solved, _ = run(overlapped, cfg, components())
     for cut in range(1, STEPS):
         before = whole[cut - 1]
         version = before.report.version if before.report else before.batch.version
         at = Position(cut, version, len(taken(whole[:cut])), before.carried)
-        again, after, _ = run(overlapped, cfg, doors(seed=cut, version=version), at, solved[cut - 1])
+        again, after, _ = run(overlapped, cfg, components(seed=cut, version=version), at, solved[cut - 1])
         assert [essence(r.batch) for r in again] == [essence(r.batch) for r in whole[cut:]]
         assert after == solved[cut:]
 
@@ -173,12 +173,12 @@ def test_a_run_that_was_cut_anywhere_goes_on_with_the_same_prompts(staleness: in
 @pytest.mark.parametrize("loop", [serial, overlapped])
 def test_a_run_ends_when_all_prompts_are_solved(loop, staleness: int) -> None:
     cfg = config(**{"rollout.max_staleness": staleness, "run.steps": 500})
-    results, solved, prompts = run(loop, cfg, doors(never=0))
+    results, solved, prompts = run(loop, cfg, components(never=0))
     assert prompts.ended
     assert len(results) < 100
     assert len(solved[-1]) == COUNT
     again, _, stream = run(
-        loop, cfg, doors(version=results[-1].batch.version + 1, never=0), _end_of(results), solved[-1]
+        loop, cfg, components(version=results[-1].batch.version + 1, never=0), _end_of(results), solved[-1]
     )
     assert (again, stream.ended) == ([], True)
 
@@ -197,9 +197,9 @@ def test_solved_prompts_are_not_what_makes_a_run_hopeless() -> None:
             return 1.0 if request.prompt.id != "p0" else float(request.sample % 2)
 
     made = config(**{"run.steps": 12})
-    assert len(run(overlapped, made, Doors(FakeGenerator(), Easy(), FakeLearner()))[0]) == 12
+    assert len(run(overlapped, made, Components(FakeGenerator(), Easy(), FakeLearner()))[0]) == 12
     with pytest.raises(EmptyBatchesError, match="too hard"):
-        run(overlapped, made, Doors(FakeGenerator(), FakeVerifier(solved=0.0), FakeLearner()))
+        run(overlapped, made, Components(FakeGenerator(), FakeVerifier(solved=0.0), FakeLearner()))
 
 
 def test_the_number_of_groups_that_count_is_more_than_can_be_on_their_way() -> None:

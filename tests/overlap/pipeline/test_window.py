@@ -7,15 +7,15 @@ import asyncio
 import pytest
 
 from overlap.config import load_config
-from overlap.pipeline.window import Window
+from overlap.pipeline.window import LeaseWindow
 
 
-def window_of(groups: int, staleness: int, steps: int = 100, first: int = 0) -> Window:
+def window_of(groups: int, staleness: int, steps: int = 100, first: int = 0) -> LeaseWindow:
     cfg = load_config(None, [f"rollout.groups_per_step={groups}", f"rollout.max_staleness={staleness}"])
-    return Window(cfg, steps, first)
+    return LeaseWindow(cfg, steps, first)
 
 
-async def taken(window: Window) -> int | None:
+async def taken(window: LeaseWindow) -> int | None:
     """A lease if one is free at once, else -1."""
     task = asyncio.create_task(window.take())
     for _ in range(3):
@@ -26,7 +26,7 @@ async def taken(window: Window) -> int | None:
     return -1
 
 
-async def take_all(window: Window) -> list[int]:
+async def take_all(window: LeaseWindow) -> list[int]:
     groups = []
     while (group := await taken(window)) not in (-1, None):
         groups.append(group)

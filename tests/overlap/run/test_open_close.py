@@ -1,4 +1,4 @@
-"""Doors are opened side by side and closed in reverse order, whatever happens between."""
+"""Components are opened side by side and closed in reverse order, whatever happens between."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Reaper:
 
 
 class Scene:
-    """Two doors, what was done to them, what was said, and which processes are watched."""
+    """Two components, what was done to them, what was said, and which processes are watched."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -65,8 +65,8 @@ class Scene:
 
     async def play(self) -> None:
         async with asyncio.timeout(30), AsyncExitStack() as stack:
-            doors: dict[str, opening.Component] = {"verifier": self.verifier, "engine": self.engine}
-            await open_components(doors, stack, self.reaper, self.said.append)
+            components: dict[str, opening.Component] = {"verifier": self.verifier, "engine": self.engine}
+            await open_components(components, stack, self.reaper, self.said.append)
             self.events.append("work")
 
 
@@ -122,8 +122,8 @@ def test_a_door_starts_when_what_it_waits_for_is_done() -> None:
             made.events.append("asleep")
 
         async with AsyncExitStack() as stack:
-            doors: dict[str, opening.Component] = {"learner": made.engine, "engine": made.verifier}
-            await open_components(doors, stack, made.reaper, made.said.append, {"learner": asleep})
+            components: dict[str, opening.Component] = {"learner": made.engine, "engine": made.verifier}
+            await open_components(components, stack, made.reaper, made.said.append, {"learner": asleep})
         return made
 
     assert asyncio.run(run()).events[:3] == ["start verifier", "asleep", "start engine"]

@@ -23,7 +23,7 @@ Deaths = Callable[[int, Batch], bool]
 
 
 class Troupe:
-    """Doors that are made anew for each attempt, as the real ones are; learners die as told."""
+    """Components that are made anew for each attempt, as the real ones are; learners die as told."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, dies: Deaths, *overrides: str) -> None:
         self.stage = Stage(folder, monkeypatch, "run.save_every=2", "rollout.max_staleness=1", *overrides)

@@ -94,7 +94,7 @@ def staged(folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> St
     calm = Calm()
     made.generator, made.verifier, made.learner = Asked(calm, slots=16), Judge(calm), Patient(calm)
     monkeypatch.setattr(
-        "overlap.pipeline.lookahead.Pace.leases", made.cfg.leases
+        "overlap.pipeline.lookahead.Lookahead.leases", made.cfg.leases
     )  # all that there are, whatever it costs
     return made
 

@@ -13,8 +13,8 @@ from overlap.clock import run_virtual
 from overlap.config import Config, load_config
 from overlap.core import Request, Scored, Trajectory
 from overlap.fakes import FakeGenerator, FakeLearner, FakeVerifier, fake_prompts
-from overlap.pipeline import Control, Doors, Pending, PromptStream, StepResult, overlapped
-from overlap.pipeline.books import Books
+from overlap.pipeline import Components, Control, Pending, PromptStream, StepResult, overlapped
+from overlap.pipeline.tracker import GroupTracker
 
 HANG = 10_000.0
 
@@ -35,7 +35,7 @@ class Faulty(FakeGenerator):
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[Config, Doors]:
+def runs(draw: st.DrawFn) -> tuple[Config, Components]:
     cfg = load_config(
         None,
         [
@@ -59,10 +59,10 @@ def runs(draw: st.DrawFn) -> tuple[Config, Doors]:
         failed=draw(st.sampled_from([0.0, 0.2])),
     )
     learning = draw(st.sampled_from([0.0, 0.5, 20.0]))
-    return cfg, Doors(generator, verifier, FakeLearner(seconds=lambda _: learning))
+    return cfg, Components(generator, verifier, FakeLearner(seconds=lambda _: learning))
 
 
-def check(cfg: Config, doors: Doors, results: list[StepResult], position: int) -> None:
+def check(cfg: Config, components: Components, results: list[StepResult], position: int) -> None:
     k, groups_per_step = cfg.rollout.max_staleness, cfg.rollout.groups_per_step
     seen = [g for r in results for g in sorted((*r.batch.groups, *r.batch.dropped), key=lambda g: g.id)]
     assert [g.id for g in seen] == list(range(len(seen))), "every group once, in order of admission"
@@ -74,13 +74,13 @@ def check(cfg: Config, doors: Doors, results: list[StepResult], position: int) -
         dropped = min(cfg.rollout.refill_groups, len(r.batch.dropped))
         assert len(r.batch.groups) + len(r.batch.dropped) == groups_per_step + dropped
     assert position == len(seen), "no prompt was let in that no step took"
-    assert doors.generator.running == 0  # type: ignore[attr-defined]
+    assert components.generator.running == 0  # type: ignore[attr-defined]
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(runs())
-def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config, Doors]) -> None:
-    cfg, doors = made
+def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config, Components]) -> None:
+    cfg, components = made
     results, stalls = list[StepResult](), list[Pending]()
     prompts = PromptStream(fake_prompts(5), 0)
 
@@ -94,7 +94,7 @@ def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config,
 
     async def main() -> None:
         async with asyncio.timeout(10_000_000):
-            await overlapped(doors, cfg, prompts, on_step, on_stall=on_stall)
+            await overlapped(components, cfg, prompts, on_step, on_stall=on_stall)
 
     from overlap.errors import EmptyBatchesError
 
@@ -103,7 +103,7 @@ def test_every_sample_has_one_result_and_no_token_is_too_old(made: tuple[Config,
     except EmptyBatchesError:
         return  # nothing to learn from, three times in a row: told, and the end
     assert len(results) == cfg.run.steps
-    check(cfg, doors, results, prompts.position)
+    check(cfg, components, results, prompts.position)
     lost = {s.id: s.failure for r in results for s in r.batch.all_samples}
     assert {p.id for p in stalls} == {name for name, failure in lost.items() if failure.startswith("no end of")}
 
@@ -131,9 +131,9 @@ def test_what_hangs_is_begun_again_once_and_then_fails_by_name() -> None:
         results.append(result)
 
     async def main() -> None:
-        doors = Doors(FakeGenerator(), verifier, FakeLearner())
+        components = Components(FakeGenerator(), verifier, FakeLearner())
         await overlapped(
-            doors,
+            components,
             cfg,
             PromptStream(fake_prompts(3), 0),
             on_step,
@@ -160,8 +160,12 @@ class Steered:
         self.prompts = PromptStream(fake_prompts(3), 0)
 
     async def run(self) -> None:
-        doors = Doors(FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0))
-        await overlapped(doors, small("rollout.max_staleness=1"), self.prompts, self._on_step, control=self.control)
+        components = Components(
+            FakeGenerator(seconds=lambda _: 1.0), FakeVerifier(), FakeLearner(seconds=lambda _: 1.0)
+        )
+        await overlapped(
+            components, small("rollout.max_staleness=1"), self.prompts, self._on_step, control=self.control
+        )
 
     async def _on_step(self, result: StepResult) -> None:
         self.seen.append(result.batch.step)
@@ -208,16 +212,16 @@ def test_results_that_no_step_has_taken_are_told_wherever_they_wait() -> None:
         return Scored(Trajectory(request, (1,), (-1.0,), "", "stop", (), 0.0, 0.0), float(sample))
 
     async def main() -> list[str]:
-        books = Books(cfg, stream, 4, 0, (scored(3, 0), scored(1, 1)))
+        tracker = GroupTracker(cfg, stream, 4, 0, (scored(3, 0), scored(1, 1)))
         sent: list[Request] = []
-        admitting = asyncio.create_task(books.admit(sent.append))
+        admitting = asyncio.create_task(tracker.admit(sent.append))
         await asyncio.sleep(0)
         assert [request.id for request in sent] == ["g0s0", "g0s1", "g1s0"]
         for request in sent[:2]:
-            books.add(scored(request.group, request.sample))
-        assert len(books.steps) == 1
+            tracker.add(scored(request.group, request.sample))
+        assert len(tracker.steps) == 1
         admitting.cancel()
-        return [each.id for each in books.finished]
+        return [each.id for each in tracker.finished]
 
     stream = PromptStream(fake_prompts(5), 0)
     assert run_virtual(main()) == ["g0s0", "g0s1", "g1s1", "g3s0"]

@@ -1,4 +1,4 @@
-"""The books of a run: which groups are admitted, which samples have a result, which steps are complete.
+"""The tracker of a run: which groups are admitted, which samples have a result, which steps are complete.
 
 prompts ──▶ admit ──▶ requests ─ ─ ─ ▶ results ──▶ add ──▶ groups ──▶ steps
               ▲ lease                                                   │
@@ -14,10 +14,10 @@ from overlap.core import Group, Request, Scored
 from overlap.pipeline.assemble import Assembler
 from overlap.pipeline.channel import Channel
 from overlap.pipeline.prompts import PromptStream
-from overlap.pipeline.window import Window
+from overlap.pipeline.window import LeaseWindow
 
 
-class Books:
+class GroupTracker:
     """Belongs to one event loop. ``carried`` are results that an earlier session had and no step took."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Books:
         for scored in carried:
             request = scored.trajectory.request
             self._carried.setdefault(request.group, {})[request.sample] = scored
-        self.window = Window(cfg, steps, first)
+        self.window = LeaseWindow(cfg, steps, first)
         self.assembler = Assembler(cfg, first)
         self.steps = Channel[tuple[Group, ...]]("steps")
 
