@@ -7,6 +7,8 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from overlap.errors import ConfigError, OverlapError
@@ -52,6 +54,11 @@ def import_function(field: str, path: str, like: type) -> Any:
     return found
 
 
-def refuse_result(field: str, path: str, fault: str, like: type) -> ConfigError:
-    """The error for a function of the user's that raised, or returned what is of no use."""
-    return ConfigError(field, path, f"{fault}: mend the function, see {like.__module__}.{like.__name__}")
+@contextmanager
+def trying(field: str, path: str, like: type) -> Iterator[None]:
+    """Raise what a function of the user's raised, or what is wrong with its result, as a ConfigError for ``field``."""
+    try:
+        yield
+    except Exception as error:
+        fault = f"cannot be used ({type(error).__name__}: {error})"
+        raise ConfigError(field, path, f"{fault}; mend it, see {like.__module__}.{like.__name__}") from error

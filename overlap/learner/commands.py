@@ -105,7 +105,7 @@ class Commands:
         with readable():
             try:
                 write(folder)
-            except (OSError, RuntimeError) as exc:  # torch's writer residency a full disk into a RuntimeError
+            except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
                 reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())
                 raise RunDirError(f"{folder.parent}: the learner's {kind} cannot be written: {reason}") from exc
         return self._version

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from overlap.config import import_function, refuse_result
+from overlap.config import import_function, trying
 
 FIELD = "learn.correction"
 LOG_RATIO_MAX = 20.0
@@ -177,25 +177,25 @@ def correction(name: str) -> CorrectionEntry:
         return CORRECTIONS[name]
     entry = CorrectionEntry(import_function(FIELD, name, TokenCorrection))
     anchor, sampled = some_tokens()
-    try:
+    with trying(FIELD, name, TokenCorrection):
         found = entry(anchor, sampled)
-    except Exception as error:  # whatever the user's function raises
-        fault = f"raised {type(error).__name__} for 3 tokens of 2 responses: {error}"
-        raise refuse_result(FIELD, name, fault, TokenCorrection) from error
-    if not isinstance(found, Weights):
-        raise refuse_result(FIELD, name, f"returned {type(found).__name__} and not Weights", TokenCorrection)
-    if not all(is_column(part, anchor) for part in (found.values, found.capped, found.masked)):
-        raise refuse_result(FIELD, name, "returned Weights of other shapes than [T]", TokenCorrection)
+        check_column("Weights.values", found.values, anchor)
+        check_column("Weights.capped", found.capped, anchor, torch.bool)
+        check_column("Weights.masked", found.masked, anchor, torch.bool)
     return entry
 
 
 def some_tokens() -> tuple[Tensor, Sampled]:
-    """Log-probs [3] with a gradient, of two responses, to try a function of the user's on."""
+    """Log-probs [3] with a gradient, of two responses, on which a function of the user's is tried."""
     new = torch.tensor([-0.5, -1.0, -0.1], requires_grad=True)
     owners = torch.tensor([0, 0, 1])
     return new, Sampled(new.detach() - 0.1, torch.tensor([1.0, 1.0, -1.0]), owners, owners == 1, 2)
 
 
-def is_column(found: Any, tokens: Tensor) -> bool:
-    """Whether that is a tensor with an entry for each of the tokens."""
-    return isinstance(found, Tensor) and found.shape == tokens.shape
+def check_column(what: str, found: object, tokens: Tensor, dtype: torch.dtype | None = None) -> None:
+    """Raise TypeError or ValueError for what is no tensor with an entry for each of the tokens."""
+    if not isinstance(found, Tensor):
+        raise TypeError(f"{what}: {type(found).__name__}, and not a tensor")
+    if found.shape != tokens.shape or (dtype is not None and found.dtype != dtype):
+        wanted = f"[{len(tokens)}]" + (f" of {dtype}" if dtype is not None else "")
+        raise ValueError(f"{what}: {list(found.shape)} of {found.dtype}, and not {wanted}")

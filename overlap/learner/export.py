@@ -45,7 +45,7 @@ def export_policy(state: Path, cfg: Config, policy: Path, folder: Path) -> int:
         copy_beside(policy, folder)
         if adapters:
             save_adapter(adapters, policy, folder / FOLDER)
-    except (OSError, RuntimeError) as exc:  # torch's writer residency a full disk into a RuntimeError
+    except (OSError, RuntimeError) as exc:  # torch's writer turns a full disk into a RuntimeError
         reason = getattr(exc, "strerror", None) or " ".join(str(exc).split())[:200]
         raise RunDirError(f"{folder}: cannot be written: {reason}; free disk space or choose another place") from exc
     return version

@@ -21,8 +21,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from overlap.config import import_function, refuse_result
-from overlap.learner.correction import Sampled, is_column, ratios, some_tokens
+from overlap.config import import_function, trying
+from overlap.learner.correction import Sampled, check_column, ratios, some_tokens
 
 FIELD = "learn.loss"
 
@@ -123,14 +123,10 @@ def policy_loss(name: str) -> LossEntry:
         return LOSSES[name]
     entry = LossEntry(import_function(FIELD, name, PolicyLoss))
     new, sampled = some_tokens()
-    try:
-        found = entry(new, new.detach(), sampled)
-    except Exception as error:  # whatever the user's function raises
-        fault = f"raised {type(error).__name__} for 3 tokens of 2 responses: {error}"
-        raise refuse_result(FIELD, name, fault, PolicyLoss) from error
-    if not (isinstance(found, tuple) and len(found) == 2 and all(is_column(part, new) for part in found)):
-        raise refuse_result(FIELD, name, "did not return two tensors [T]", PolicyLoss)
-    if found[1].dtype != torch.bool or not found[0].requires_grad:
-        fault = "returned losses without a gradient" if found[1].dtype == torch.bool else "did not return a bool [T]"
-        raise refuse_result(FIELD, name, fault, PolicyLoss)
+    with trying(FIELD, name, PolicyLoss):
+        losses, decided = entry(new, new.detach(), sampled)
+        check_column("losses", losses, new)
+        check_column("what a clip decided", decided, new, torch.bool)
+        if not losses.requires_grad:
+            raise ValueError("losses have no gradient")
     return entry

@@ -1,11 +1,13 @@
-"""What a rank holds on its device leaves for host memory while others need the room, and comes back.
+"""Moves what a rank holds on its device to host memory and back, so that policy, critic and engine can share a GPU.
 
-    learning    critic: all ─▶ gone       policy: all ─▶ parameters (the engine is to get them)
-    generating  critic: gone              policy: gone
+    phase       critic                     policy
+    learning    loaded, then offloaded     loaded, then its parameters alone, which the engine gets
+    generating  offloaded                  offloaded
 
-Whole storages move, not tensors: the bytes go into a buffer of the host, and the storage's own memory is given up.
-Every tensor stays the view of its storage that it was. So the views that a backend keeps (flat partitions, their
-fragments, the shards of parameters) need not be known here."""
+Whole storages move, not tensors: their bytes are copied to a buffer of the host, and the storage's memory is freed.
+Every tensor stays the same view of its storage. So the views that a backend keeps (flat partitions, their fragments,
+the shards of parameters) need not be known here.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ Find = Callable[[], Iterable[Tensor]]
 
 
 class HostBuffers:
-    """HostBuffers memory by size. It is kept, for pinning takes as long as copying, and used again."""
+    """Buffers of host memory, by size. They are kept and used again, for pinning takes as long as copying."""
 
     def __init__(self, allocate: Callable[[int], Tensor]) -> None:
         self._allocate, self._free = allocate, dict[int, list[Tensor]]()
@@ -60,9 +62,9 @@ class _Gone:
 
 
 class Offloadable:
-    """Storages that leave and come back together: those of the tensors that ``find`` gives when they leave.
+    """Storages that are offloaded together: those of the tensors that ``find`` yields at that moment.
 
-    ``keep``: their contents matter; otherwise they come back as zeros.
+    ``keep``: their contents matter; otherwise they are zeros when they are loaded again.
     """
 
     def __init__(self, find: Find, host: HostBuffers, device: torch.device, *, keep: bool = True) -> None:
@@ -71,11 +73,11 @@ class Offloadable:
 
     @property
     def loaded(self) -> bool:
-        """Whether it is on the device, as it is in the beginning."""
+        """Whether the storages are on the device, as in the beginning."""
         return not self._gone
 
     def offload(self) -> None:
-        """Give up the device's memory. A part that has left stays away."""
+        """Free the device's memory; nothing happens where it is free already."""
         if self._gone:
             return
         found = {s._cdata: s for s in (t.untyped_storage() for t in self._find() if t.device == self._device)}
@@ -86,7 +88,7 @@ class Offloadable:
         self._gone = {one.storage._cdata: one for one in gone}
 
     def reload(self) -> None:
-        """Take the memory again; what was kept is in it."""
+        """Allocate the memory again, with the contents that were kept."""
         for one in self._gone.values():
             one.storage.resize_(one.size)
             if one.copy is None:
@@ -101,7 +103,7 @@ class Offloadable:
 
     @contextmanager
     def read_on_host(self) -> Iterator[None]:
-        """The tensors of ``find`` are those copies of the host for the time being, for somebody who only reads them."""
+        """Within it, the tensors of ``find`` that are offloaded are their copies on the host, to be read only."""
         with ExitStack() as stack:
             for tensor in self._find() if self._gone else ():
                 gone = self._gone.get(tensor.untyped_storage()._cdata)
@@ -127,8 +129,8 @@ def _bytes(storage: torch.UntypedStorage) -> Tensor:
 
 
 class ModelMemory:
-    """What one trained model holds (``states``, ``scratch`` and ``parameters`` of ``TrainedModel``), with the modules
-    ``beside`` it that only it needs (a reference policy).
+    """The memory of one trained model: ``states``, ``scratch`` and ``parameters`` of ``TrainedModel``, the latter with
+    those of modules ``beside`` it (a reference policy).
     """
 
     def __init__(
@@ -140,27 +142,27 @@ class ModelMemory:
         self.parameters = Offloadable(lambda: model.parameters(*beside), host, device)
 
     def reload(self) -> None:
-        """All of it. Raises RuntimeError where there is no room."""
+        """Load everything. Raises RuntimeError where the device has too little memory."""
         for part in (self.parameters, self.states, self.scratch):
             part.reload()
 
     def keep_parameters(self) -> None:
-        """Only the parameters stay."""
+        """Offload everything but the parameters."""
         if self.parameters.loaded:
             self._model.free_gathered()
         self.scratch.offload()
         self.states.offload()
 
     def offload(self) -> None:
-        """Nothing stays."""
+        """Offload everything."""
         self.keep_parameters()
         self.parameters.offload()
 
 
 class Residency:
-    """Who of ``policy`` and ``critic`` is on a device that others need, too; without them here, they always are.
+    """Which of ``policy`` and ``critic`` is on a shared device, phase by phase. Without them nothing moves.
 
-    Errors say what was going on.
+    A RuntimeError says in which move the device had too little memory.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class Residency:
 
     @contextmanager
     def critic(self) -> Iterator[None]:
-        """The critic learns, and leaves."""
+        """Load the critic, and offload it in the end."""
         if self._policy is None or self._critic is None:
             yield
             return
@@ -183,7 +185,7 @@ class Residency:
 
     @contextmanager
     def policy(self) -> Iterator[None]:
-        """The policy learns, and its parameters stay."""
+        """Load the policy, and offload all but its parameters in the end."""
         if self._policy is None:
             yield
             return
@@ -193,20 +195,20 @@ class Residency:
         self._look("states_left")
 
     def send(self) -> None:
-        """The policy's parameters are here, and nothing else."""
+        """Load the policy's parameters, and offload everything else."""
         if self._policy is not None:
             self._alone(self._policy.parameters.reload, "the policy's parameters come back")
             self._move("the policy's states leave", self._policy.keep_parameters)
 
     def sleep(self) -> None:
-        """Nothing is here."""
-        for holding in (self._policy, self._critic):
-            if holding is not None:
-                self._move("the learner leaves", holding.offload)
+        """Offload everything."""
+        for memory in (self._policy, self._critic):
+            if memory is not None:
+                self._move("the learner leaves", memory.offload)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """The policy's parameters are here. If they were not they leave again."""
+        """Load the policy's parameters; in the end they are where they were."""
         if self._policy is None or self._policy.parameters.loaded:
             yield
             return
@@ -218,20 +220,20 @@ class Residency:
 
     @contextmanager
     def all_readable(self) -> Iterator[None]:
-        """All states can be read, wherever they are, and the parameters are here."""
+        """Make all states readable, on the device or on the host, and load the parameters."""
         with ExitStack() as stack:
-            for holding in (self._policy, self._critic):
-                if holding is not None:
-                    stack.enter_context(holding.states.read_on_host())
-                    if not holding.parameters.loaded:
-                        self._move("parameters come back", holding.parameters.reload)
-                        stack.callback(self._move, "parameters leave", holding.offload)
+            for memory in (self._policy, self._critic):
+                if memory is not None:
+                    stack.enter_context(memory.states.read_on_host())
+                    if not memory.parameters.loaded:
+                        self._move("parameters come back", memory.parameters.reload)
+                        stack.callback(self._move, "parameters leave", memory.offload)
             yield
 
     @contextmanager
     def restoring(self, *, critic: bool) -> Iterator[None]:
-        """All of the critic, or of the policy, is here to be written to, and nothing of the other: together they may
-        be more than there is. It leaves in its turn.
+        """Load the critic, or the policy, to be written to, and offload the other: the device may have no room for
+        both.
         """
         own, other = (self._critic, self._policy) if critic else (self._policy, self._critic)
         if other is not None:
@@ -241,7 +243,7 @@ class Residency:
         yield
 
     def pop_metrics(self) -> dict[str, float]:
-        """GiB of the device that nobody had in the moments since the last call."""
+        """Metrics: free GiB of the device at the moments since the last call."""
         free, self.free = self.free, {}
         return {f"memory/{moment}_free_gib": gib for moment, gib in free.items()}
 
@@ -264,7 +266,7 @@ class Residency:
 
 
 def free_gib(device: torch.device, moment: str) -> float | None:
-    """GiB of the device that no process has, told to the log; None where it has no memory of its own."""
+    """Free GiB of the device, which are also logged; None on a CPU."""
     if device.type != "cuda":
         return None
     free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
@@ -275,7 +277,7 @@ def free_gib(device: torch.device, moment: str) -> float | None:
 def residency_of(
     device: torch.device, policy: TrainedModel, critic: TrainedModel | None, reference: torch.nn.Module | None
 ) -> Residency:
-    """The residency of a rank's policy, with its reference policy beside it, and of its critic."""
+    """For a rank's policy, with its reference policy, and its critic."""
     host, beside = HostBuffers(host_bytes), [reference] if reference is not None else []
     own = ModelMemory(policy, host, device, beside)
     return Residency(device, own, ModelMemory(critic, host, device) if critic is not None else None)

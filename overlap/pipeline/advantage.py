@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
-from overlap.config import LearnConfig, import_function, refuse_result
+from overlap.config import LearnConfig, import_function, trying
 from overlap.core import Group
 
 FIELD = "learn.advantage"
@@ -107,14 +107,10 @@ def _checked(compare: GroupAdvantage, rewards: Sequence[float], learn: LearnConf
     """Its advantages. Raises ConfigError where they cannot be used."""
     if ":" not in learn.advantage:
         return compare(rewards, learn)
-    try:
+    with trying(FIELD, learn.advantage, GroupAdvantage):
         made = [float(advantage) for advantage in compare(rewards, learn)]
-    except Exception as error:  # whatever the user's function raises
-        fault = f"raised {type(error).__name__} for rewards={list(rewards)}: {error}"
-        raise refuse_result(FIELD, learn.advantage, fault, GroupAdvantage) from error
-    if len(made) != len(rewards) or not all(map(math.isfinite, made)):
-        fault = f"returned {made} for rewards={list(rewards)}, and not a finite number for each"
-        raise refuse_result(FIELD, learn.advantage, fault, GroupAdvantage)
+        if len(made) != len(rewards) or not all(map(math.isfinite, made)):
+            raise ValueError(f"{made} for rewards={list(rewards)}, and not a finite number for each")
     return made
 
 

@@ -198,8 +198,8 @@ def test_a_function_of_the_user_is_a_correction_like_the_others(tmp_path, monkey
     found = correction("corrections_of_mine:my_correction")(old, sampled, 0.1).values.tolist()
     assert found == [float(abs(o - engine) <= 0.1) for rows in made for o, _, engine, _ in rows]
     for name, says in (
-        ("tensor", "returned Tensor and not Weights"),
-        ("half", r"other shapes than \[T\]"),
+        ("tensor", r"cannot be used \(TypeError: Weights.values: .*, and not a tensor\)"),
+        ("half", r"cannot be used \(ValueError: Weights.values: \[1\] of torch.float32, and not \[3\]\)"),
         ("none", r"cannot be called with 3 arguments .*write `def none\(anchor, sampled, bound\)`"),
     ):
         with pytest.raises(ConfigError, match=rf"^learn\.correction='corrections_of_mine:{name}': .*{says}"):

@@ -24,13 +24,13 @@ from overlap.learner.tensors import to_tensors  # noqa: E402
 
 PROMPT = Prompt("p", (1, 2, 3))
 MASK = b"\1\1\0\0\0\1\1"
-"""Two residency of two tokens, with three of somebody else's between."""
+"""Two turns of two tokens, with three of somebody else's between."""
 
 
 def episode(sample: int, **changes: object) -> Trajectory:
     spans = (VersionSpan(4, 0, 2), VersionSpan(5, 5, 7))
     ids, logprobs = (10, 11, 90, 91, 92, 12, 13), (-0.1, -0.2, 0.0, 0.0, 0.0, -0.3, -0.4)
-    made = Trajectory(Request(0, sample, PROMPT), ids, logprobs, "", "stop", spans, 0.0, 1.0, mask=MASK, residency=2)
+    made = Trajectory(Request(0, sample, PROMPT), ids, logprobs, "", "stop", spans, 0.0, 1.0, mask=MASK, turns=2)
     return replace(made, **changes)
 
 

@@ -212,10 +212,10 @@ def test_a_function_of_the_user_is_a_loss_like_the_others(mine):
     ("name", "says"),
     [
         ("five", r"cannot be called with 5 arguments \(too many .*write `def five\(new, anchor, sampled, low, high\)`"),
-        ("raises", "raised AttributeError for 3 tokens of 2 responses: .*nothing"),
-        ("scalar", "did not return two tensors"),
-        ("half", "did not return two tensors"),
-        ("frozen", "returned losses without a gradient"),
+        ("raises", r"cannot be used \(AttributeError: .*nothing"),
+        ("scalar", r"cannot be used \(TypeError: "),
+        ("half", r"cannot be used \(ValueError: losses: \[2\] of torch.float32, and not \[3\]\)"),
+        ("frozen", r"cannot be used \(ValueError: losses have no gradient\)"),
     ],
 )
 def test_a_loss_of_the_user_that_cannot_be_used_is_refused_in_one_line(mine, name, says):
