@@ -152,13 +152,6 @@ class StageError(OverlapError, RuntimeError):
         self.stage, self.sample = stage, sample
 
 
-def first_error(error: BaseException) -> BaseException:
-    """The error that brought a task group down, its first leaf: the others are its consequences."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def error_reason(error: BaseException, limit: int = 200) -> str:
     """Why it failed, in one line: what the operating system says, or else the text of the error."""
     return getattr(error, "strerror", None) or one_line(error, limit)

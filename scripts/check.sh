@@ -18,6 +18,7 @@ check types "$bin/mypy" overlap sandbox recipes
 check imports "$bin/lint-imports"
 check doors "$bin/python" scripts/checks/doors.py
 check sizes "$bin/python" scripts/checks/sizes.py
+check names "$bin/python" scripts/checks/names.py
 check docs env NO_MKDOCS_2_WARNING=1 "$bin/mkdocs" build --strict --quiet
 
 if [ ${#failed[@]} = 0 ]; then echo 'check: all clean'; else echo "check: ${failed[*]} failed" >&2; exit 1; fi

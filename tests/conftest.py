@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -62,9 +61,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if revision := config.getoption("--changed"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         files = sorted({item.path for item in wide})
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
         changed = packages_changed_since(revision, ROOT)
-        chosen = files_within(config.getoption("--budget"), files, changed, known.get("wide", {}), head, ROOT)
+        chosen = files_within(config.getoption("--budget"), files, changed, known.get("wide", {}), revision, ROOT)
         left_out = {item for item in items if item not in wide or _file_of(item.nodeid) not in chosen}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

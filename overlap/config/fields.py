@@ -74,9 +74,7 @@ class VerifyConfig(Section):
     def __post_init__(self) -> None:
         check_section(self.section, self)
         cores = os.cpu_count() or 1
-        way_out = (
-            f"this machine has {cores} cores, and more workers make time limits depend on luck: use {cores} or less"
-        )
+        way_out = f"this machine has {cores} cores, and more workers make time limits unreliable: use {cores} or less"
         require(self.workers <= cores, "verify.workers", self.workers, way_out)
 
 
@@ -148,48 +146,27 @@ class Config:
 
     def __post_init__(self) -> None:
         """Rules between sections; what concerns one alone is checked where it stands."""
-        r, le, context = self.rollout, self.learn, self.context_tokens
-        tokens, one = self.episode.tokens, self.model.response_tokens
-        require(
-            not tokens or tokens >= one,
-            "episode.tokens",
-            tokens,
-            f"one response may have {one}: use that or more, or 0",
-        )
-        require(
-            self.run.device != "cpu" or r.weight_backend in ("auto", "shm"),
-            "rollout.weight_backend",
-            r.weight_backend,
-            "ipc and nccl need CUDA: use shm or auto with run.device=cpu",
-        )
+        r, le, context, one = self.rollout, self.learn, self.context_tokens, self.model.response_tokens
+        tokens, steps, gae, groups = self.episode.tokens, self.run.steps, le.advantage == "gae", r.groups_per_step
+        way_out = f"one response may have {one}: use that or more, or 0"
+        require(not tokens or tokens >= one, "episode.tokens", tokens, way_out)
+        no_gpu = self.run.device == "cpu" and r.weight_backend not in ("auto", "shm")
+        way_out = "ipc and nccl need CUDA: use shm or auto with run.device=cpu"
+        require(not no_gpu, "rollout.weight_backend", r.weight_backend, way_out)
         check_sharing(r.weight_backend, r.max_staleness)
-        way_out = (
-            "a group needs 2 or more samples to have an advantage; one is enough with learn.advantage=gae or global"
-        )
+        way_out = "a group needs 2 or more samples to have an advantage; 1 is enough with learn.advantage=gae or global"
         require(r.samples_per_group > 1 or not le.within_groups, "rollout.samples_per_group", 1, way_out)
-        if le.advantage != "gae":
-            for name, value in self.critic.given():
-                require(False, name, value, "there is a critic with learn.advantage=gae alone")
-        alone, way_out = (
-            self.critic.warmup_steps,
-            f"the policy would learn in none of run.steps={self.run.steps}: use less",
-        )
-        require(alone < self.run.steps, "critic.warmup_steps", alone, way_out)
-        require(
-            le.updates_per_step <= r.groups_per_step,
-            "learn.updates_per_step",
-            le.updates_per_step,
-            f"a mini-batch holds whole groups: use at most rollout.groups_per_step={r.groups_per_step}",
-        )
-        require(
-            le.micro_batch_tokens >= context,
-            "learn.micro_batch_tokens",
-            le.micro_batch_tokens,
-            f"one sequence has up to {context} tokens (prompt and response, section model): use {context} or more",
-        )
-        way_out = f"a response has up to model.response_tokens={self.model.response_tokens}: use less than that"
-        require(le.overlong_tokens < self.model.response_tokens, "learn.overlong_tokens", le.overlong_tokens, way_out)
-        bounded = le.advantage == "gae" and self.critic.bounded
+        for name, value in () if gae else self.critic.given():
+            require(False, name, value, "there is a critic with learn.advantage=gae alone")
+        alone, way_out = self.critic.warmup_steps, f"the policy would learn in none of run.steps={steps}: use less"
+        require(alone < steps, "critic.warmup_steps", alone, way_out)
+        way_out = f"a mini-batch holds whole groups: use at most rollout.groups_per_step={groups}"
+        require(le.updates_per_step <= groups, "learn.updates_per_step", le.updates_per_step, way_out)
+        way_out = f"one sequence has up to {context} tokens (prompt and response, section model): use {context} or more"
+        require(le.micro_batch_tokens >= context, "learn.micro_batch_tokens", le.micro_batch_tokens, way_out)
+        way_out = f"a response has up to model.response_tokens={one}: use less than that"
+        require(le.overlong_tokens < one, "learn.overlong_tokens", le.overlong_tokens, way_out)
+        bounded = gae and self.critic.bounded
         way_out = "it takes rewards below 0, where no bounded value lies: use critic.bounded=false, or 0"
         require(not (le.overlong_tokens and bounded), "learn.overlong_tokens", le.overlong_tokens, way_out)
         drop, way_out = self.data.drop_solved, "one sample says too little of a prompt: use 0, or 2 or more samples"

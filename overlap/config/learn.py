@@ -107,12 +107,8 @@ class LearnConfig(Section):
         way_out = f"ranks that share a sequence come in whole groups: use a divisor of learn.ranks={self.ranks}"
         require(self.ranks % self.sequence_parallel == 0, "learn.sequence_parallel", self.sequence_parallel, way_out)
         way_out = "the critic reads whole sequences: use 1, or another learn.advantage than gae"
-        require(
-            self.sequence_parallel == 1 or self.advantage != "gae",
-            "learn.sequence_parallel",
-            self.sequence_parallel,
-            way_out,
-        )
+        whole = self.sequence_parallel == 1 or self.advantage != "gae"
+        require(whole, "learn.sequence_parallel", self.sequence_parallel, way_out)
         how, loss = self.correction, self.loss
         self._check_bound()
         group, way_out = self.advantage == "leave_one_out", "RLOO divides by nothing: use null, or another advantage"
@@ -185,7 +181,5 @@ class CriticConfig(Section):
 
     def __post_init__(self) -> None:
         check_section(self.section, self)
-        way_out = (
-            f"critic.alpha={self.alpha:g} makes it of each response's length: leave it at 1, or use critic.alpha=0"
-        )
+        way_out = f"critic.alpha={self.alpha:g} sets it by each response's length: leave it at 1, or use critic.alpha=0"
         require(not self.alpha or self.lambda_policy == 1, "critic.lambda_policy", self.lambda_policy, way_out)

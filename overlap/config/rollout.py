@@ -89,8 +89,6 @@ def check_sharing(backend: str, max_staleness: int) -> None:
 
     For a backend that "auto" may turn out to be, too: the placement asks once it knows the machine.
     """
-    way_out = (
-        "the engine sleeps while the learner has its GPUs (weight_backend=ipc), so no sample is made ahead: use 0, "
-    )
-    way_out += "or weight_backend=nccl with rollout.tensor_parallel * rollout.replicas + learn.ranks GPUs"
+    way_out = "the engine sleeps while the learner has its GPUs (weight_backend=ipc), so no sample is made ahead: use "
+    way_out += "0, or weight_backend=nccl with rollout.tensor_parallel * rollout.replicas + learn.ranks GPUs"
     require(max_staleness == 0 or backend != "ipc", "rollout.max_staleness", max_staleness, way_out)

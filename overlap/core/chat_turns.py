@@ -1,4 +1,4 @@
-"""What is known of turns: of one, what it says to whoever asked; of all of an episode, what they took."""
+"""What an answer says to its client, and what the turns of an episode took."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What an answer says to whoever asked, as a model's parsers read it. ``calls`` are names and arguments (JSON text)
-    of tools. ``failed``: the parser could make nothing of it, and ``text`` is all of it.
+    """An answer as the model's parsers read it. ``calls`` are names and arguments (JSON text) of tools. ``failed``: the
+    parser could not read the answer, and ``text`` is all of it.
     """
 
     text: str

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class TaskInterface(Protocol):
-    """What is learned: prompts and a reward. Any object with these members is one; what each of them owes stands at
+    """What is learned: prompts and a reward. Any object with these members is one; each is described at
     :class:`overlap.task.Task`, the base class with defaults.
     """
 
@@ -43,7 +43,7 @@ class TaskInterface(Protocol):
 
 
 class Generator(Protocol):
-    """The engine door. Constructing it starts nothing; the first await of ``start`` does."""
+    """The engine, as the pipeline uses it. Constructing it starts nothing; the first await of ``start`` does."""
 
     async def start(self) -> None:
         """Bring the engine up. Its gate stays shut until a version is loaded."""
@@ -87,7 +87,7 @@ class Generator(Protocol):
 
 
 class Verifier(Protocol):
-    """The sandbox door."""
+    """The judge of answers, as the pipeline uses it."""
 
     async def start(self) -> None: ...
 
@@ -101,7 +101,7 @@ class Verifier(Protocol):
 
 
 class Learner(Protocol):
-    """The trainer door. All of its methods run elsewhere: awaiting them never holds up the caller's loop."""
+    """The learner, as the pipeline uses it. Its methods run elsewhere: awaiting them never blocks the caller's loop."""
 
     shares: bool
     """Learner and engine share devices, so that one sleeps while the other works; known when it has started."""

@@ -1,4 +1,4 @@
-"""What a door owes that has no process and so cannot die: the part of the protocols in ``core`` that is about life."""
+"""Base classes for parts of a run without a process of their own: the methods of the protocols on start and end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from overlap.core.chat_turns import Spoken
 
 
 class Processless:
-    """To derive from; belongs to the event loop that awaits it."""
+    """A part without a process, to derive from. It belongs to the event loop that awaits it."""
 
     def __init__(self) -> None:
         self._closed = asyncio.Event()
@@ -31,17 +31,17 @@ class Processless:
 
 
 class ProcesslessEngine(Processless):
-    """A generator door without an engine: it holds no memory, and loses no weights."""
+    """A generator without an engine: it holds no device memory and loses no weights."""
 
     async def parse(self, text: str, token_ids: Sequence[int], tools: str) -> Spoken:
         """It has no parsers."""
         return Spoken(text)
 
     async def sleep(self) -> None:
-        """There is no memory to give."""
+        """It has no device memory to give."""
 
     async def wake(self, part: str) -> None:
-        """Nor to take back."""
+        """It has no device memory to take back."""
 
     async def wants_weights(self) -> None:
         """Never: waits until it is cancelled."""

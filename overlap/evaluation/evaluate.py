@@ -14,9 +14,10 @@ from dataclasses import asdict, dataclass
 from math import comb, fsum
 from typing import Any, Protocol
 
+from overlap.aio import unwrapped
 from overlap.config import RunConfig
 from overlap.core import Generator, Prompt, Request, Scored, Trajectory, Verifier
-from overlap.errors import ConfigError, StageError, first_error, naming_stage
+from overlap.errors import ConfigError, StageError, naming_stage
 from overlap.evaluation.intervals import change_interval, rate_interval
 from overlap.record import mean, solved
 
@@ -148,14 +149,13 @@ async def answers(
             on_scored(scored)
         return scored
 
-    try:
-        async with asyncio.timeout(stall_s) as limit, asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(one(request)) for request in requests]
-    except TimeoutError as error:
-        cause = TimeoutError(f"nothing for {stall_s:g} s, {len(requests) - ended} pending")
-        raise StageError("evaluate", "", cause) from error
-    except BaseExceptionGroup as group:
-        raise (first := first_error(group)) from first.__cause__
+    with unwrapped():
+        try:
+            async with asyncio.timeout(stall_s) as limit, asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(one(request)) for request in requests]
+        except TimeoutError as error:
+            cause = TimeoutError(f"nothing for {stall_s:g} s, {len(requests) - ended} pending")
+            raise StageError("evaluate", "", cause) from error
     return [task.result() for task in running]
 
 

@@ -14,8 +14,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from overlap.aio import unwrapped
 from overlap.core import Generator, Part, Request, Spoken, Trajectory, WeightUpdate
-from overlap.errors import EngineError, EngineLost, first_error
+from overlap.errors import EngineError, EngineLost
 from overlap.generate.chunk_broadcast import broadcast_chunks
 from overlap.generate.restart import RESTARTS, EngineChanges, EngineSlot, RestartPolicy
 from overlap.generate.routing import EngineRouting, idlest
@@ -282,13 +283,11 @@ class Engines:
             except EngineLost as error:
                 return error
 
-        try:
+        with unwrapped():
             async with asyncio.TaskGroup() as tasks:
                 end = tasks.create_task(self.wait_dead())
                 results = await asyncio.gather(*(tasks.create_task(one(slot)) for slot in slots))
                 end.cancel()
-        except BaseExceptionGroup as errors:
-            raise (error := first_error(errors)) from error.__cause__
         return dict(zip(slots, results, strict=True))
 
 

@@ -352,13 +352,8 @@ def _on_machine(run: PlannedRun, seats: Seats, phase: Phase) -> Iterator[Use]:
     if phase == "critic" and run.critic is None:
         return
     if run.engine:
-        token = token_bytes(run.policy, run.width)
-        cache = kv_cache_bytes(
-            token,
-            run.cfg.context_tokens,
-            run.cfg.rollout.max_sequences,
-            seats.host // max(1, len(seats.engines)),
-        )
+        token, each = token_bytes(run.policy, run.width), seats.host // max(1, len(seats.engines))
+        cache = kv_cache_bytes(token, run.cfg.context_tokens, run.cfg.rollout.max_sequences, each)
         items = {"own": ENGINE_OWN, "engine weights": run.width * run.policy.parameters, "KV cache": cache}
         for number in range(len(seats.engines)):
             yield Use(f"engine {number}", MACHINE, phase, items)

@@ -151,9 +151,8 @@ def _on_cpu(cfg: Config, devices: Devices, engine: bool, learner: bool) -> Place
     if replicas > 1:
         if replicas * parallel > len(devices.cores):
             way_out = f"each engine needs {parallel} core(s) of its own, and here are {len(devices.cores)}: use "
-            raise ConfigError(
-                "rollout.replicas", replicas, way_out + f"{max(1, len(devices.cores) // parallel)} or less"
-            )
+            most = max(1, len(devices.cores) // parallel)
+            raise ConfigError("rollout.replicas", replicas, f"{way_out}{most} or less")
         workers = spread_cores(devices.cores, replicas * parallel)
         bound = [workers[e * parallel : (e + 1) * parallel] for e in range(replicas)]
     return Placement(
@@ -189,19 +188,15 @@ def _replicas(cfg: Config, count: int, backend: Backend, shared: bool, learner: 
     if learner and not shared:
         room = count - cfg.learn.ranks
     elif backend == "ipc" and not replicas:
-        room = max(
-            min(count, cfg.learn.ranks), min(count, parallel)
-        )  # where ranks have the weights, but for one engine
+        room = min(count, max(cfg.learn.ranks, parallel))  # GPUs whose ranks have the weights, but for one engine
     if replicas * parallel > room or parallel > room:
         field = "rollout.replicas" if replicas > 1 else "rollout.tensor_parallel"
         way_out = f"{max(1, replicas)} engine(s) of {parallel} GPU(s) need {max(1, replicas) * parallel}, and "
         way_out += f"{room} of {count} can be theirs: use less"
         raise ConfigError(field, replicas if replicas > 1 else parallel, way_out)
     if not replicas and room % parallel:
-        way_out = (
-            f"it does not divide the {room} GPUs that rollout.replicas=0 gives to engines: use a divisor, or name "
-        )
-        raise ConfigError("rollout.tensor_parallel", parallel, way_out + f"rollout.replicas={room // parallel}")
+        way_out = f"it does not divide the {room} GPUs that rollout.replicas=0 gives to engines: use a divisor, or"
+        raise ConfigError("rollout.tensor_parallel", parallel, f"{way_out} rollout.replicas={room // parallel}")
     return replicas or room // parallel
 
 
@@ -216,8 +211,7 @@ def _check_ranks(cfg: Config, count: int, backend: Backend, shared: bool, replic
 
 
 def _rank_alone(cfg: Config, devices: Devices) -> Placement:
-    count = len(devices.names)
-    _check_ranks(cfg, count, "shm", True, 0)
+    _check_ranks(cfg, len(devices.names), "shm", True, 0)
     return Placement("cuda", ranks=rank_seats(cfg, devices, 0))
 
 
@@ -240,12 +234,8 @@ def check_environment(placement: Placement, environ: Mapping[str, str]) -> None:
     for name in _ALLOCATORS if placement.sleeps else ():
         value = environ.get(name, "")
         if "expandable_segments:true" in value.replace(" ", "").lower():
-            way_out = (
-                "engine and learner share GPUs, and memory of expandable segments can neither sleep nor be handed "
-            )
-            way_out += (
-                "over (ipc): leave expandable_segments out, or use rollout.weight_backend=nccl on GPUs of their own"
-            )
+            way_out = "engine and learner share GPUs (ipc), where memory of expandable segments cannot be used: "
+            way_out += "leave expandable_segments out, or use rollout.weight_backend=nccl on GPUs of their own"
             raise ConfigError(name, value, way_out)
     if len(placement.engines) > 1 and placement.kind == "cpu" and environ.get(_BIND, "auto") != "auto":
         way_out = "several engines are bound to cores of their own: unset it, and bound the whole run with taskset"

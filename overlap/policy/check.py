@@ -1,11 +1,14 @@
-"""What a checkpoint directory must hold before anything is started on it: files that are whole, a model that is known.
+"""What a checkpoint directory must hold before anything is started on it: files that are whole, a model that is known;
+and a digest, equal wherever the checkpoint lies.
 
 Engine and learner would find the same faults, but minutes later, in other words, and one of them at a time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ _WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_PIECES, _PIECE = 256, 4096
+_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
 _READ = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 """Attributes of a text model's configuration that the room of the engine and the plan's figures lean on."""
 
@@ -28,10 +33,8 @@ def check_checkpoint(path: Path, given: str) -> Path:
     if not path.is_dir():
         raise ConfigError(FIELD, given, "no such directory: give the directory of a Hugging Face checkpoint")
     if (path / "adapter_config.json").is_file() and not (path / "config.json").is_file():
-        way_out = (
-            f"{path} has adapters alone (peft): merge them into their model (merge_and_unload), or give the folder "
-        )
-        way_out += "of a policy that a run has saved, which holds both"
+        way_out = f"{path} has adapters alone (peft): merge them into their model (merge_and_unload), or give the "
+        way_out += "folder of a policy that a run has saved, which holds both"
         raise ConfigError(FIELD, given, way_out)
     for what, names in (("config", ("config.json",)), ("weights", _WEIGHTS), ("tokenizer", _TOKENIZERS)):
         if not any((path / name).is_file() for name in names):
@@ -91,3 +94,29 @@ def _shard_fault(file: Path) -> str:
     if not ends or 8 + length + max(ends) != size:
         return f"is not whole ({size} bytes)"
     return ""
+
+
+def policy_digest(policy: Path) -> str:
+    """Hex digest of the files of a checkpoint: names, sizes, and ``_PIECES`` pieces at even steps of each.
+
+    Another training step changes nearly all weights, so it is not needed to read all of them. Raises ConfigError.
+    """
+    digest = hashlib.sha256()
+    try:
+        for file in sorted(path for path in policy.iterdir() if path.suffix in _SUFFIXES):
+            with file.open("rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                digest.update(f"{file.name}:{size};".encode())
+                for at in _starts(size):
+                    opened.seek(at)
+                    digest.update(opened.read(_PIECE))
+    except OSError as error:
+        raise ConfigError(FIELD, str(policy), f"cannot be read ({error.strerror}); give another policy") from error
+    return digest.hexdigest()[:16]
+
+
+def _starts(size: int) -> list[int]:
+    """Where the pieces begin; they cover a small file whole."""
+    if size <= _PIECES * _PIECE:
+        return list(range(0, size, _PIECE))
+    return [piece * (size - _PIECE) // (_PIECES - 1) for piece in range(_PIECES)]

@@ -91,10 +91,8 @@ def _from_hub(hub_id: str, patterns: Sequence[str] = _WANTED) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=list(patterns), etag_timeout=10))
     except LocalEntryNotFoundError as error:
         enough = " (its config.json is enough)" if list(patterns) == ["config.json"] else ""
-        way_out = (
-            "there is no such directory, it is not in the local cache, and the hub cannot be reached: download it "
-        )
-        way_out += f"first, or give a directory{enough}"
+        way_out = "there is no such directory, it is not in the local cache, and the hub cannot be reached: "
+        way_out += f"download it first, or give a directory{enough}"
         raise ConfigError(FIELD, hub_id, way_out) from error
     except (HfHubHTTPError, HFValidationError) as error:
         reason = str(error).strip().splitlines()[0]

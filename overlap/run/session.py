@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from overlap.aio import race
 from overlap.clock import now
 from overlap.core import Generator, Learner, Prompt, Scored, Verifier
 from overlap.errors import LearnerDiedError, OverlapError
@@ -239,7 +240,7 @@ class TrainingSession:
         watchers = [asyncio.create_task(part.wait_dead()) for part in (self.generator, self.learner)]
         watchers.append(asyncio.create_task(self.control.wait_stopped()))
         try:
-            await asyncio.wait([main, *watchers], return_when=asyncio.FIRST_COMPLETED)
+            await race(main, *watchers)
             if not main.done() and not self.control.stopped:
                 await asyncio.wait([main], timeout=2.0)  # its own error names the stage and the sample
             for task in (main, *watchers):

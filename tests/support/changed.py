@@ -25,7 +25,8 @@ def files_within(
 ) -> set[str]:
     """Of the test ``files`` that belong to the change, as many as take ``budget_s`` together by ``seconds``.
 
-    The order is random by ``seed`` (a commit), so that over several changes each file gets its turn.
+    The order is random by ``seed`` (the revision before the change), so that over several changes each file gets its
+    turn, and a change that is mended meets the same files again.
     """
     packages = [re.escape(name) for name in changed if "/" not in name]
     names = re.compile(rf"\b({'|'.join(packages)})\b") if packages else None

@@ -123,13 +123,6 @@ def test_a_field_takes_a_second_value_and_keeps_it_on_its_way_through_the_run_di
     assert told == [name]
 
 
-def test_a_config_survives_the_way_through_its_dict() -> None:
-    cfg = load_config(None, ["learn.lr=2e-5", "rollout.stop=['```', x]"])
-    assert config_from_dict(cfg.to_dict()) == cfg
-    assert cfg.learn.lr == 2e-5
-    assert cfg.rollout.stop == ("```", "x")
-
-
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text("learn:\n  lr: 1e-4\nrun:\n  steps: 7\n")
@@ -143,11 +136,8 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("learn.lrr=1", "did you mean learn.lr"),
         ("lerm.lr=1", "did you mean learn"),
         ("learn.lr=fast", "finite number"),
-        ("learn.lr=.nan", "finite number"),
         ("learn.lr=0", "above 0"),
-        ("run.steps=0", "1 or more"),
         ("run.steps=1.5", "whole number"),
-        ("run.steps=true", "whole number"),
         ("learn.zero_stage=4", "one of 1, 2, 3"),
         ("rollout.samples_per_group=1", "2 or more samples"),
         ("rollout.stop=['']", "non-empty strings"),
@@ -157,12 +147,8 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         ("learn.sequence_parallel=2", "divisor of learn.ranks=1"),
         ("learn.clip_low=1.5", "below 1"),
         ("learn.overlong_tokens=-1", "0 or more"),
-        ("data.drop_solved=-0.1", "0 or more"),
         ("learn.zero_stage=true", "one of 1, 2, 3"),
         ("rollout.gpu_memory=0", "above 0 and at most 1"),
-        ("rollout.gpu_memory=1.5", "above 0 and at most 1"),
-        ("run.keep_last=0", "1 or more"),
-        ("run.seed=-1", "0 or more"),
         ("learn=3", "section.field=value"),
         ("steps", "section.field=value"),
     ],
@@ -178,16 +164,12 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["run.device=cpu", "rollout.weight_backend=ipc"], "use shm"),
         (["learn.correction_bound=0"], r"learn\.correction_bound=0.*: use a number above 0"),
         (["learn.correction=mis", "learn.correction_bound=1"], "mis masks what is over it: use a number above 1"),
-        (["learn.correction=seq_mis", "learn.correction_bound=0.5"], "seq_mis masks what is over it"),
         (["learn.correction=none", "learn.correction_bound=2"], "bounds nothing: use null"),
         (["learn.correction=dppo", "learn.loss=pg", "learn.correction_bound=2"], "a share above 0 and at most 1"),
         (["learn.advantage=leave_one_out", "learn.normalize_advantages=true"], "RLOO divides by nothing: use null"),
         (["learn.correction=decoupled", "learn.loss=pg"], r"use learn\.loss=ppo"),
         (["learn.correction=dppo"], r"learn\.loss='ppo': .*use learn\.loss=pg"),
-        (["learn.correction=dppo", "learn.loss=cispo"], r"learn\.loss='cispo': .*use learn\.loss=pg"),
-        (["learn.correction=dppo", "learn.loss=gspo"], r"learn\.loss='gspo': .*use learn\.loss=pg"),
         (["learn.loss=gspo", "learn.clip_high=0.28"], r"learn\.clip_high=0\.28: .* response: use null"),
-        (["learn.loss=gspo", "learn.clip_low=0.2"], r"learn\.clip_low=0\.2: .*less than 0\.1"),
         (["learn.correction=none", "learn.loss=pg", "learn.updates_per_step=2"], "after the first"),
         (["learn.advantage=gae", "learn.ranks=2", "learn.sequence_parallel=2"], "reads whole sequences"),
         (["learn.correction=cispo"], "use one of tis, mis, seq_mis, decoupled, dppo, none"),
@@ -204,7 +186,6 @@ def test_bad_input_is_refused_with_the_way_out(override: str, message: str) -> N
         (["learn.truncated=bootstrap"], r"use mask or zero, or learn\.advantage=gae"),
         (["rollout.samples_per_group=1", "learn.advantage=leave_one_out"], "2 or more samples"),
         (["critic.lr=1e-4"], r"critic\.lr=0\.0001: there is a critic with learn\.advantage=gae alone"),
-        (["critic.policy=x", "learn.advantage=global"], r"critic\.policy='x': .*gae alone"),
         (["learn.advantage=gae", "critic.alpha=0.05", "critic.lambda_policy=0.95"], r"use critic\.alpha=0"),
         (["learn.advantage=gae", "critic.lambda_policy=1.1"], "from 0 and at most 1"),
         (["learn.advantage=gae", "critic.warmup_steps=5", "run.steps=5"], r"none of run\.steps=5: use less"),
@@ -223,29 +204,18 @@ def test_impossible_combinations_are_refused_with_the_way_out(overrides: list[st
         ["rollout.max_staleness=4", "learn.correction=decoupled", "learn.correction_bound=5"],
         ["rollout.max_staleness=4", "learn.correction=dppo", "learn.loss=pg", "learn.correction_bound=0.1"],
         ["learn.correction=none", "learn.updates_per_step=2"],
-        ["learn.correction=none", "learn.loss=pg"],
         ["learn.loss=cispo", "learn.clip_high=0.28", "learn.updates_per_step=4"],
         ["learn.loss=gspo", "learn.clip_low=1e-3", "learn.updates_per_step=4"],
         ["learn.loss=cispo", "learn.correction=decoupled", "learn.updates_per_step=4"],
         ["learn.loss=gspo", "learn.correction=seq_mis", "learn.updates_per_step=4"],
-        ["learn.loss=gspo", "learn.correction=none", "learn.updates_per_step=4"],
         ["rollout.max_staleness=1", "learn.correction=none"],
-    ],
-)
-def test_every_correction_has_a_configuration(overrides: list[str]) -> None:
-    load_config(None, overrides)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
         ["learn.advantage=gae", "rollout.samples_per_group=1", "learn.truncated=bootstrap", "critic.alpha=0.05"],
         ["learn.advantage=gae", "critic.bounded=false", "learn.normalize_advantages=true", "critic.lambda_policy=0.95"],
         ["learn.advantage=global", "rollout.samples_per_group=1", "learn.truncated=zero"],
         ["learn.advantage=leave_one_out", "rollout.samples_per_group=2"],
     ],
 )
-def test_every_advantage_has_a_configuration(overrides: list[str]) -> None:
+def test_every_correction_and_every_advantage_has_a_configuration(overrides: list[str]) -> None:
     load_config(None, overrides)
 
 
@@ -280,9 +250,6 @@ def test_a_file_that_is_no_config_is_one_clear_error(tmp_path: Path, text: str) 
     file.write_text(text)
     with pytest.raises(ConfigError):
         load_config(file)
-
-
-def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path / "no.yaml")
 

@@ -58,7 +58,6 @@ def refused(cfg: Config, nodes: list[NodeDevices], **parts: bool) -> str:
 TABLE = [
     # GPUs of each node, tensor_parallel, replicas, ranks, weight_backend → backend, engines' (node, devices), ranks'
     ((1, 1), 1, 1, 1, "auto", "nccl", [("n1", [0])], [0]),
-    ((1, 1), 1, 0, 1, "auto", "nccl", [("n1", [0])], [0]),
     ((1, 1), 1, 0, 1, "shm", "shm", [("n1", [0])], [0]),
     ((1, 2, 4), 2, 0, 1, "auto", "nccl", [("n2", [0, 1]), ("n2", [2, 3]), ("n1", [0, 1])], [0]),
     ((4, 4), 2, 0, 2, "auto", "nccl", [("n1", [0, 1]), ("n1", [2, 3]), ("", [0, 1])], [2, 3]),
@@ -70,14 +69,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("counts", "parallel", "replicas", "ranks", "wanted", "backend", "engines", "learner"), TABLE)
 def test_engines_fill_the_gpus_of_other_nodes_then_what_the_learner_leaves(
-    counts: tuple[int, ...],
-    parallel: int,
-    replicas: int,
-    ranks: int,
-    wanted: str,
-    backend: str,
-    engines: list[tuple[str, list[int]]],
-    learner: list[int],
+    counts, parallel, replicas, ranks, wanted, backend, engines, learner
 ) -> None:
     placed = place_over(config(parallel, replicas, ranks, wanted), gpus(*counts))
     assert (placed.kind, placed.backend, placed.address) == ("cuda", backend, "10.0.0.0")

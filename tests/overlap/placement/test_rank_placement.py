@@ -52,7 +52,6 @@ ON_CPUS = [
     ((4, 4, 4), 1, 2, [""], ["n1", "n2"]),
     ((4, 2, 8), 1, 2, [""], ["n2", "n1"]),
     ((4, 4), 1, 2, [""], ["", "n1"]),
-    ((4, 4), 1, 1, [""], [""]),
     ((4, 4, 4), 2, 2, ["n1", "n2"], ["", "n1"]),
     ((4, 4), 1, 5, [""], ["", "", "n1", "n1", "n1"]),
     ((4,), 1, 2, [""], ["", ""]),
@@ -97,12 +96,7 @@ ON_GPUS = [
 
 @pytest.mark.parametrize(("counts", "parallel", "replicas", "ranks", "engines", "learner"), ON_GPUS)
 def test_on_gpus_ranks_sit_where_there_are_enough_and_engines_on_the_others(
-    counts: tuple[int, ...],
-    parallel: int,
-    replicas: int,
-    ranks: int,
-    engines: list[tuple[str, list[int]]],
-    learner: list[tuple[str, int]],
+    counts, parallel, replicas, ranks, engines, learner
 ) -> None:
     placed = place_over(config(ranks, replicas, parallel), gpus(*counts))
     assert [(seat.node, list(seat.devices)) for seat in placed.engines] == engines

@@ -214,37 +214,19 @@ def test_a_cached_policy_is_found_where_nothing_can_be_written(tmp_path: Path, c
     assert not list(policies_dir(tmp_path).glob(".*.lock"))
 
 
-def flip_one_byte(entry: Path) -> None:
-    weights = entry / "model.safetensors"
-    weights.write_bytes(b"W" + weights.read_bytes()[1:])
-
-
-def cut_short(entry: Path) -> None:
-    os.truncate(entry / "model.safetensors", 3)
-
-
-def lose_a_file(entry: Path) -> None:
-    (entry / "config.json").unlink()
-
-
-def lose_the_manifest(entry: Path) -> None:
-    (entry / "manifest.json").unlink()
-
-
-def garble_the_manifest(entry: Path) -> None:
-    (entry / "manifest.json").write_text('{"config.json": [2')
-
-
-def empty_the_manifest(entry: Path) -> None:
-    (entry / "manifest.json").write_text("{}")
-
-
-BREAKS = [flip_one_byte, cut_short, lose_a_file, lose_the_manifest, garble_the_manifest, empty_the_manifest]
+BREAKS: list[Callable[[Path], object]] = [
+    lambda entry: (entry / "model.safetensors").write_bytes(b"W" + (entry / "model.safetensors").read_bytes()[1:]),
+    lambda entry: os.truncate(entry / "model.safetensors", 3),
+    lambda entry: (entry / "config.json").unlink(),
+    lambda entry: (entry / "manifest.json").unlink(),
+    lambda entry: (entry / "manifest.json").write_text('{"config.json": [2'),
+    lambda entry: (entry / "manifest.json").write_text("{}"),
+]
 
 
 @pytest.mark.parametrize("break_it", BREAKS)
 def test_a_broken_entry_is_made_anew_and_said_in_one_line(
-    break_it: Callable[[Path], None], tmp_path: Path, conversions: list[Path], caplog: pytest.LogCaptureFixture
+    break_it: Callable[[Path], object], tmp_path: Path, conversions: list[Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     entry = resolve_policy(DEFAULT_POLICY, tmp_path)
     break_it(entry)

@@ -136,23 +136,6 @@ def test_a_start_that_the_system_refuses_leaves_no_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
 
 
-def test_a_process_for_which_no_descriptor_is_left_ends_the_life_with_the_limit(
-    life: ChildProcesses, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full() -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    async def main() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(socket, "socketpair", full)
-            with pytest.raises(EngineError, match=r"the process cannot be started: Too many open files; .*`ulimit -a`"):
-                await Peer.start(life, "the process", "answering", {})
-        assert life.over
-        await life.close()
-
-    run(main())
-
-
 def test_closing_kills_also_what_was_stopped_or_left_its_parent_and_removes_what_was_shared(
     life: ChildProcesses,
 ) -> None:

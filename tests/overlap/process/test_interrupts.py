@@ -68,8 +68,15 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("work", WORKS)
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("work", "number", "code"),
+    [
+        ("plain", signal.SIGINT, 130),
+        ("a loop that runs", signal.SIGINT, 130),
+        ("plain", signal.SIGTERM, 143),
+        ("plain", signal.SIGHUP, 129),
+    ],
+)
 def test_the_first_signal_cancels_and_is_told_after_everything_was_closed(work: str, number: int, code: int) -> None:
     process = start(work)
     process.send_signal(number)

@@ -104,7 +104,7 @@ def test_a_detached_one_says_what_it_found() -> None:
     assert reaper.close() == Swept()
 
 
-def test_a_forked_child_that_holds_the_pipe_does_not_keep_the_warden_waiting() -> None:
+def test_a_forked_child_that_holds_the_pipe_does_not_keep_the_reaper_waiting() -> None:
     run = driver("""
 child = subprocess.Popen(["sleep", "600"])
 reaper.watch_pid(child.pid)
@@ -187,7 +187,7 @@ def test_a_file_that_has_taken_the_place_of_a_watched_one_stays(tmp_path: Path) 
     assert {path.name for path in tmp_path.iterdir()} == {"newer", "changed"}
 
 
-def test_a_late_warden_leaves_the_socket_of_the_run_that_came_after(tmp_path: Path) -> None:
+def test_a_late_reaper_leaves_the_socket_of_the_run_that_came_after(tmp_path: Path) -> None:
     run = driver(f"""
 import socket
 path = Path({str(tmp_path / "ctl")!r})
@@ -209,14 +209,7 @@ input()
     run.communicate()
 
 
-def test_a_pid_that_was_used_again_is_not_killed(bystander: Pid) -> None:
-    reaper = Reaper(MINE).start()
-    reaper._send(f"+pid {bystander.pid} {bystander.start - 1}")
-    assert reaper.close() == Swept()
-    assert process_tree.alive(bystander)
-
-
-def test_signals_of_the_terminal_do_not_reach_the_warden() -> None:
+def test_signals_of_the_terminal_do_not_reach_the_reaper() -> None:
     child = sleeper(env={})
     reaper = Reaper(MINE).start()
     reaper.watch_pid(child.pid)
@@ -237,7 +230,7 @@ def _ignores(pid: int, number: int) -> bool:
     return bool(mask >> (number - 1) & 1)
 
 
-def test_a_killed_warden_is_stood_in_for_at_the_close(tmp_path: Path) -> None:
+def test_a_killed_reaper_is_stood_in_for_at_the_close(tmp_path: Path) -> None:
     reaper = Reaper(MINE).start()
     child = sleeper(env={RUN: MINE})
     assert reaper.pid
@@ -307,14 +300,7 @@ def test_names_of_any_bytes_are_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_open_warden_leaves_this_process_as_it_is() -> None:
-    before = dict(os.environ)
-    with Reaper("ovl-here") as reaper:
-        assert dict(os.environ) == before
-        assert reaper.pid
-
-
-def test_a_warden_is_closed_twice_or_before_its_start_and_started_once() -> None:
+def test_a_reaper_is_closed_twice_or_before_its_start_and_started_once() -> None:
     reaper = Reaper(MINE)
     assert reaper.close() == Swept()
     with reaper:

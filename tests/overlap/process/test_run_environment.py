@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import errno
 import os
 import subprocess
 import threading
@@ -43,27 +42,10 @@ def storm() -> Iterator[None]:
         thread.join()
 
 
-def failures(starts: int, own: bool) -> int:
-    errors = []
-    for _ in range(starts):
-        try:
-            subprocess.run(["/bin/true"], env=child_environment() if own else None, check=True)
-        except OSError as error:
-            errors.append(error.errno)
-    assert set(errors) <= {errno.EFAULT}
-    return len(errors)
-
-
 def test_a_start_with_an_environment_of_its_own_never_fails_while_another_thread_changes_ours() -> None:
     with storm():
-        assert failures(STARTS, own=True) == 0
-
-
-def test_a_start_that_inherits_the_environment_fails_while_another_thread_changes_it() -> None:
-    """The fault that the others guard against."""
-    with storm():
-        if not any(failures(STARTS, own=False) for _ in range(10)):
-            pytest.skip("does not show in this Python: its starts copy the process, and the environment with it")
+        for _ in range(STARTS):  # without an environment of its own, some of them fail with EFAULT
+            subprocess.run(["/bin/true"], env=child_environment(), check=True)
 
 
 def test_every_start_in_the_engine_passes_an_environment() -> None:
@@ -78,7 +60,7 @@ def test_every_start_in_the_engine_passes_an_environment() -> None:
                 changes.append(where)
     assert without == []
     actors = ("overlap/cluster/ray_hosts.py", "overlap/cluster/ray_members.py")
-    ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", LOADING)
+    ranks = ("overlap/learner/rank.py", "overlap/learner/rendezvous.py", "overlap/learner/zero/", LOADING)
     own = ("overlap/generate/bind_to_parent.py", "overlap/generate/engine.py", *ranks, *actors)
     told = "overlap/cluster/ray_cluster.py"  # Ray reads the driver's own, and no child of ours is told
     assert [where for where in changes if not where.startswith((*own, told))] == []  # processes of their own

@@ -202,7 +202,6 @@ def test_calls_of_tools_are_known_again_by_their_name_and_arguments_whatever_the
         results = [{"role": "tool", "tool_call_id": f"other{n}", "content": "ok"} for n in range(2)]
         await own.say([user("one"), said("", tool_calls=echo), *results], tools=tools)
         assert len(own.branches()) == 1
-        assert len(own.branches()) == 1
         check_books(voice.sampled, own, 2)
 
     play(work())
@@ -290,7 +289,7 @@ def test_messages_that_cannot_be_read_are_refused_with_their_place(messages: lis
         play(chat(Voice()).say(messages))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(12))
 def test_whatever_a_harness_does_ids_are_what_the_engine_saw_and_each_token_is_trained_once(seed: int) -> None:
     rng = random.Random(seed)
 

@@ -125,14 +125,6 @@ def test_an_error_of_the_task_names_it_its_prompt_and_the_line() -> None:
         one(rollout)
 
 
-def test_an_answer_that_is_no_text_is_an_error_of_the_task() -> None:
-    async def rollout(prompt: Any, chat: Chat, sandbox: EpisodeSandbox) -> Any:
-        return 7
-
-    with pytest.raises(RolloutError, match=r"Mine.rollout gave int for prompt 'p9'; it must give the answer, text"):
-        one(rollout)
-
-
 def test_a_fault_of_the_engine_is_the_engines() -> None:
     class Broken(Voice):
         async def generate(self, request: Request) -> Trajectory:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import signal
 import subprocess
 import time
 from dataclasses import replace
@@ -17,7 +16,6 @@ from verifying import Judged, StandIn, Worked, config, gone, judgement, opened, 
 from overlap.core import Prompt
 from overlap.errors import ConfigError, DataError, VerifierError
 from overlap.task import Task
-from overlap.verify.guarded_pool import job_limit_s
 from overlap.verify.verifier import SandboxVerifier
 from sandbox.core import Case, Judgement, Problem, Program, Verdict
 from sandbox.errors import (
@@ -29,7 +27,6 @@ from sandbox.errors import (
     ToolchainMissing,
     WorkerDied,
 )
-from sandbox.pool import longest_s
 
 # What programs did.
 
@@ -134,28 +131,6 @@ def test_a_pool_that_does_not_open_is_tried_again() -> None:
         assert (pool.opened, pool.closed) == (2, 1)
 
     asyncio.run(run())
-
-
-def test_a_sandbox_that_answers_nobody_is_killed_and_its_samples_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("overlap.verify.guarded_pool.job_limit_s", lambda problem: 0.05)
-    hung = subprocess.Popen(["sleep", "600"])
-
-    async def answer(program: Program) -> Judgement:
-        if hung.poll() is None:
-            await asyncio.to_thread(hung.wait)
-            raise WorkerDied("the supervisor died")
-        return judgement()
-
-    async def run() -> None:
-        pool = StandIn(answer)
-        pool.children = (hung.pid,)
-        verifier = SandboxVerifier(config(), Judged(), pool=lambda: pool, judge_once=False)
-        scored = await asyncio.gather(*(verifier.score(trajectory("x", k)) for k in range(3)))
-        assert [s.reward for s in scored] == [1.0] * 3
-        await verifier.close()
-
-    asyncio.run(run())
-    assert hung.returncode == -signal.SIGKILL
 
 
 def test_cancelling_a_sample_cancels_its_job_and_leaves_the_others() -> None:
@@ -314,12 +289,6 @@ def test_a_pool_that_does_not_close_is_killed(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(run())
     assert gone(stuck.pid)
     stuck.wait()
-
-
-def test_a_job_is_waited_for_as_long_as_the_sandbox_itself_waits() -> None:
-    plain = Problem("p", "stdio", (Case("", "1"),))
-    many = replace(plain, compare="checker", checker=Program("1"), convention="kattis", passes=7)
-    assert all(job_limit_s(problem) > longest_s(problem) for problem in (plain, many))
 
 
 # A problem whose checker fails.

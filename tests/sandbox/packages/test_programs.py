@@ -30,7 +30,7 @@ def test_a_language_is_known_by_the_endings_of_most_files() -> None:
         ({"a_py": "#!/usr/bin/env python2\n"}, "", "Python 2"),
         ({"a_py": "", "b_java": ""}, "", "java and python"),
         ({"a_py": ""}, "haskell", "'haskell'"),
-        ({"README": ""}, "", "no language"),
+        ({"README": ""}, "", "no supported language"),
     ],
 )
 def test_a_language_that_is_not_here_is_named(files: dict[str, str], code: str, word: str) -> None:
