@@ -71,7 +71,7 @@ class ProcessLearner:
     async def start(self) -> None:
         """Start the ranks and load the policy. Raises LearnerError."""
         if self._ranks is not None:
-            raise LearnerError("the learner was started before; make a new one")
+            raise LearnerError("the learner was already started; create a new one")
         placement = self._placement or place_here(self._cfg)
         life = RankLife(self._scratch, self._log)
         spec = RankSpec(
@@ -224,7 +224,7 @@ def check_bounds(groups: Sequence[PromptGroup]) -> None:
     """Raise ConfigError for a reward that no bounded value can reach."""
     rewards = [response.advantage for group in groups for response in group.responses]
     if worst := [reward for reward in rewards if not 0.0 <= reward <= 1.0]:
-        way_out = f"a sample's reward is {worst[0]:g}, beyond the values' 0 to 1: use critic.bounded=false"
+        way_out = f"a sample's reward is {worst[0]:g}, outside the critic's range 0 to 1: use critic.bounded=false"
         raise ConfigError("critic.bounded", True, way_out)
 
 

@@ -80,7 +80,7 @@ def _targets(policy: Any, rank: int) -> list[str]:
     ]
     if others or not linear:
         found = f"{others[0]} is no linear layer" if others else "it has no linear layers"
-        way_out = f"adapters go beside linear layers, and in {type(policy).__name__} {found}: use 0, or a family like"
+        way_out = f"LoRA adapts linear layers, and in {type(policy).__name__} {found}: use 0, or a family like"
         raise ConfigError("learn.lora_rank", rank, f"{way_out} Llama or Qwen")
     return sorted({name.rpartition(".")[2] for name in linear})
 

@@ -97,7 +97,7 @@ def checkpoint_layers(model: Policy, learn: LearnConfig) -> bool:
     if not model.policy.supports_gradient_checkpointing:
         if learn.checkpointing == "auto":
             return False
-        way_out = f"{type(model.policy).__name__} cannot compute its layers again: use auto or never"
+        way_out = f"{type(model.policy).__name__} does not support gradient checkpointing: use auto or never"
         raise ConfigError("learn.checkpointing", learn.checkpointing, way_out)
     how = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is random without dropout
     model.policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
@@ -126,15 +126,19 @@ def _load(path: Path, dtype: torch.dtype, backend: TrainBackend | None) -> Any:
             reason = "its files have tensors of other sizes than its config.json means, the log names them"
         raise ConfigError("model.policy", str(path), f"cannot be loaded ({type(error).__name__}: {reason})") from error
     if missing := sorted(found["missing_keys"]):
-        way_out = f"{len(missing)} tensors are not in its files, {missing[0]} for one: save or download it anew"
+        way_out = f"{len(missing)} tensors are missing from its files, such as {missing[0]}: save or download it again"
         raise ConfigError("model.policy", str(path), way_out)
     if strays := _strays(policy, found["unexpected_keys"]):
-        way_out = f"its layers have no place for {len(strays)} tensors of its files, {strays[0]} for one: its"
-        raise ConfigError("model.policy", str(path), f"{way_out} config.json is of another model, download it anew")
+        way_out = f"{len(strays)} tensors of its files belong to no layer, such as {strays[0]}: its"
+        raise ConfigError(
+            "model.policy", str(path), f"{way_out} config.json describes another model, download it again"
+        )
     head, tied = policy.get_output_embeddings(), getattr(policy.config.get_text_config(), "tie_word_embeddings", False)
     if tied and head is not None and head.weight is not policy.get_input_embeddings().weight:
-        way_out = "its files have an output layer that is not its embedding, and its config.json ties the two"
-        raise ConfigError("model.policy", str(path), f"{way_out}: the engine would, set tie_word_embeddings to false")
+        way_out = "its files have an output layer that differs from its embedding, but its config.json ties the two"
+        raise ConfigError(
+            "model.policy", str(path), f"{way_out}, as the engine would do: set tie_word_embeddings to false"
+        )
     return policy
 
 
@@ -181,7 +185,7 @@ def choose_attention(model: Policy, device: torch.device) -> bool:
     except (AttributeError, TypeError, ValueError, NotImplementedError) as error:
         raise _unfit(model.policy, f"cannot be read from hidden states ({error})") from error
     if not (alone - by_logits).abs().mean() <= bound:  # nan, too
-        raise _unfit(model.policy, "changes its logits after the output layer")
+        raise _unfit(model.policy, "changes its logits after the output layer, which the learner does not")
     if not _attends_fully(model.policy.config.get_text_config()):
         return False
     model.policy.set_attn_implementation(NAME)

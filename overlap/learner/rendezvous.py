@@ -90,10 +90,10 @@ class Rendezvous:
                 self._store = _reach(first.address, spec.port)
         self._store.set(f"here {seat.rank}", b"")
         for other in spec.placement.ranks[1:] if not seat.rank else ():
-            with failing(f"{who(other)} ({other.address}) did not come to {where}"):
+            with failing(f"{who(other)} ({other.address}) did not connect to {where}"):
                 self._store.wait([f"here {other.rank}"], timedelta(seconds=MEET_S))
         told = ", ".join(f"rank {one.rank} at {one.address}" for one in spec.placement.ranks if one != seat)
-        with failing(f"{who(seat)} ({seat.address}) cannot speak with {told}: see that no firewall is between"):
+        with failing(f"{who(seat)} ({seat.address}) cannot connect to {told}: check for a firewall between them"):
             begin(self._store, timedelta(seconds=MEET_S))
 
 
@@ -110,4 +110,4 @@ def failing(said: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         why = " ".join(str(error).split())[:200]
-        raise LearnerDiedError(f"the ranks do not meet within {MEET_S:g} s: {said} ({why})") from error
+        raise LearnerDiedError(f"the ranks did not connect within {MEET_S:g} s: {said} ({why})") from error

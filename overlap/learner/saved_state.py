@@ -64,15 +64,17 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
         rank, base = int(found.get("lora_rank", 0)), str(found.get("base", ""))
         state = LearnerState(version, updates, ranks, stage, critic_updates=critic, lora_rank=rank, base=base)
     except (OSError, ValueError, KeyError, TypeError) as exc:
-        raise ConfigError("checkpoint", str(folder), f"holds no learner state ({exc}); choose another one") from exc
+        raise ConfigError(
+            "checkpoint", str(folder), f"has no learner state that can be read ({exc}); choose another one"
+        ) from exc
     if found.get("dtype") != cfg.model.dtype:
-        way_out = f"was written with model.dtype={found.get('dtype')}: go on with that, this run has {cfg.model.dtype}"
+        way_out = f"was written with model.dtype={found.get('dtype')}: resume with that, this run has {cfg.model.dtype}"
         raise ConfigError("checkpoint", str(folder), way_out)
     if state.lora_rank != cfg.learn.lora_rank:
-        way_out = f"was written with learn.lora_rank={state.lora_rank}: go on with that, this run has"
+        way_out = f"was written with learn.lora_rank={state.lora_rank}: resume with that, this run has"
         raise ConfigError("checkpoint", str(folder), f"{way_out} {cfg.learn.lora_rank}")
     if (cfg.learn.advantage == "gae") != (critic is not None):
-        has = "has a critic: go on with" if critic is not None else "has no critic: go on without"
+        has = "has a critic: resume with" if critic is not None else "has no critic: resume without"
         raise ConfigError("checkpoint", str(folder), f"{has} learn.advantage=gae, this run has {cfg.learn.advantage}")
     return state
 
@@ -80,5 +82,5 @@ def read_state(folder: Path, cfg: Config) -> LearnerState:
 def check_base(folder: Path, state: LearnerState, policy: Path) -> None:
     """Raise ConfigError where adapters of ``state``, which lies in ``folder``, were trained on another ``policy``."""
     if state.lora_rank and state.base != policy_digest(policy):
-        way_out = f"is not what the adapters in {folder} were trained on: give the policy that the run began with"
+        way_out = f"the adapters in {folder} were trained on another policy: name the one that the run started from"
         raise ConfigError("model.policy", str(policy), way_out)

@@ -62,7 +62,7 @@ class RankTrainer:
         parts = cfg.learn.sequence_parallel
         if parts > 1:
             model.sequence = self._share_sequences(model, packs)
-        print(f"responses of a group share their prompt: {packs}; layers are computed again: {again}", flush=True)
+        print(f"prompts shared within a group: {packs}; gradient checkpointing: {again}", flush=True)
         self._split = SplitConfig(
             cfg.learn.updates_per_step,
             self.world // parts,
@@ -98,7 +98,7 @@ class RankTrainer:
     def _share_sequences(self, model: Policy, packs: bool) -> SequenceGroup:
         parts = self.cfg.learn.sequence_parallel
         if not packs:
-            way_out = "the model's attention is its own, and sees only a part: use 1"
+            way_out = "the model's own attention cannot be split over ranks: use 1"
             raise ConfigError("learn.sequence_parallel", parts, way_out)
         return self._backend.share_sequences(model.policy, parts)
 

@@ -83,7 +83,7 @@ def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train:
         bad, rows = intake.bad, everything if split == "train" else intake.rows
         if bad > max_bad_share * rows and (bad > 1 or max_bad_share == 0):
             reasons = "; ".join(line for line in intake.lines() if TOO_LONG not in line)
-            way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}. Mend the data, or allow more"
+            way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}; repair the data, or allow more"
             raise ConfigError("data.max_bad_share", max_bad_share, way_out)
     if "train" in splits and not splits["train"].prompts:
         reasons = "; ".join(splits["train"].lines()) or "it is empty"

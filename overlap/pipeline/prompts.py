@@ -32,7 +32,7 @@ class PromptStream(Iterator[Prompt]):
         ids = [p.id for p in prompts]
         if len(set(ids)) != len(ids):
             twice = next(i for i in ids if ids.count(i) > 1)
-            raise ConfigError("data.train", twice, "is the id of two prompts; ids must be unique")
+            raise ConfigError("data.train", twice, "is the id of two prompts; make the ids unique")
         self._prompts, self._seed, self._first = tuple(prompts), seed, position
         self.position = position
         self.solved, self._tell = solved, tell

@@ -130,7 +130,7 @@ def test_ranks_whose_nodes_do_not_reach_each_other_end_within_a_time_and_say_who
         machines._ip(second, f"route del unreachable {first.address}/32")
     (failed,) = far.find("failed")
     text = " ".join(failed["error"].split())
-    assert "the ranks do not meet within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
+    assert "the ranks did not connect within 60 s: learner rank 1 on node" in text or "learner rank 0 on node" in text
     assert first.address in text
     assert second.address in text
     clean(machines)

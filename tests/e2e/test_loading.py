@@ -97,9 +97,9 @@ def test_what_cannot_be_loaded_is_refused_in_the_same_words(checkpoints, tmp_pat
     assert found.keys() == {"less", "other", "cut", "unheard-of", "none", *more}
     for ours, theirs in found.values():
         assert ours == theirs != "not refused"
-    assert "1 tensors are not in its files, model.norm.weight" in found["less"][0]
+    assert "1 tensors are missing from its files, such as model.norm.weight" in found["less"][0]
     assert "its config.json ties the two" in found["head"][0]
-    assert "no place for 1 tensors of its files" in found["bias"][0]
+    assert "1 tensors of its files belong to no layer" in found["bias"][0]
     assert all("cannot be loaded (" in found[name][0] for name in ("other", "cut", "unheard-of", "none"))
 
 

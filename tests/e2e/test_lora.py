@@ -169,7 +169,7 @@ def test_a_restored_learner_goes_on_with_its_adapters(policy, tmp_path, wrote, g
         assert same_metrics[name] == pytest.approx(metrics[name], abs=exact, rel=exact), name
     assert read_state(tmp_path / "state", of(wrote)).lora_rank == RANK
     for other in (config(dtype=dtype), adapted(lora_rank=RANK + 1, dtype=dtype)):
-        with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: go on with that"):
+        with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: resume with that"):
             read_state(tmp_path / "state", other)
 
 

@@ -298,7 +298,7 @@ def test_a_dry_run_refuses_what_going_on_would_refuse_and_touches_nothing(done, 
         assert wanted in lines[1][2]
     code, out, err = done("train", "--resume-with-changes", "--dry-run", *same, "learn.lr=1e-3")
     assert (code, out) == (2, "")
-    assert "holds no learner state" in err
+    assert "has no learner state that can be read" in err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 

@@ -98,7 +98,7 @@ class OldShards:
                     self.step = piece.flat["step"]
         except (OSError, LookupError, TypeError, ValueError, RuntimeError) as exc:
             reason = f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}"
-            way_out = f"cannot be read for another number of ranks ({reason}); go on with learn.ranks={ranks}"
+            way_out = f"cannot be converted to another number of ranks ({reason}); resume with learn.ranks={ranks}"
             raise ConfigError("checkpoint", str(folder), f"{way_out} learn.zero_stage={stage}") from exc
 
     def whole(self, name: str, kind: str) -> Tensor:
@@ -107,7 +107,11 @@ class OldShards:
         """
         pieces = self._pieces.get(name)
         if pieces is None:
-            raise ConfigError("checkpoint", str(self._folder), f"is of another model: it has no parameter {name}")
+            raise ConfigError(
+                "checkpoint",
+                str(self._folder),
+                f"belongs to another model: it has no parameter {name}; choose another checkpoint",
+            )
         return torch.cat([p.flat[kind].narrow(0, p.start, p.numel).float() for p in pieces])
 
 

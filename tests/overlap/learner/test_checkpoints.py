@@ -35,10 +35,22 @@ def edited(tiny, folder, **changes):
 @pytest.mark.parametrize(
     ("name", "shape", "says"),
     [
-        ("model.layers.0.self_attn.q_proj.bias", [128], "no place for 1 tensors of its files, .*q_proj.bias"),
-        ("model.layers.2.mlp.up_proj.weight", [128, 64], "no place for 1 tensors of its files, .*layers.2.mlp"),
+        (
+            "model.layers.0.self_attn.q_proj.bias",
+            [128],
+            "1 tensors of its files belong to no layer, such as .*q_proj.bias",
+        ),
+        (
+            "model.layers.2.mlp.up_proj.weight",
+            [128, 64],
+            "1 tensors of its files belong to no layer, such as .*layers.2.mlp",
+        ),
         ("model.norm.weight", [63], "tensors of other sizes than its config.json means"),
-        ("lm_head.weight", [259, 64], "an output layer that is not its embedding, and its config.json ties the two"),
+        (
+            "lm_head.weight",
+            [259, 64],
+            "an output layer that differs from its embedding, but its config.json ties the two",
+        ),
     ],
 )
 def test_a_checkpoint_that_would_become_another_model_is_refused(tiny, tmp_path, name, shape, says):

@@ -151,12 +151,14 @@ def test_a_state_is_restored_only_by_a_learner_of_its_number_type(tmp_path):
     state = LearnerState(version=3, updates=6, ranks=2, zero_stage=2)
     write_state(tmp_path, two, state)
     assert read_state(tmp_path, two) == read_state(tmp_path, Config()) == state
-    with pytest.raises(ConfigError, match=r"was written with model\.dtype=bfloat16: go on with that"):
+    with pytest.raises(
+        ConfigError, match=r"was written with model\.dtype=bfloat16: resume with that, this run has float32"
+    ):
         read_state(tmp_path, Config(model=ModelConfig(dtype="float32")))
-    with pytest.raises(ConfigError, match="holds no learner state"):
+    with pytest.raises(ConfigError, match="has no learner state that can be read"):
         read_state(tmp_path / "nowhere", two)
     (tmp_path / "learner.json").write_text("{}")
-    with pytest.raises(ConfigError, match="holds no learner state"):
+    with pytest.raises(ConfigError, match="has no learner state that can be read"):
         read_state(tmp_path, two)
 
 
@@ -165,10 +167,10 @@ def test_a_state_is_gone_on_with_by_a_learner_that_has_a_critic_as_it_had(tmp_pa
     state = LearnerState(version=3, updates=2, ranks=1, zero_stage=2, critic_updates=3)
     write_state(tmp_path, with_one, state)
     assert read_state(tmp_path, with_one) == state
-    with pytest.raises(ConfigError, match=r"has a critic: go on with learn\.advantage=gae, this run has group"):
+    with pytest.raises(ConfigError, match=r"has a critic: resume with learn\.advantage=gae, this run has group"):
         read_state(tmp_path, Config())
     write_state(tmp_path, Config(), LearnerState(3, 2, 1, 2))
-    with pytest.raises(ConfigError, match=r"has no critic: go on without learn\.advantage=gae, this run has gae"):
+    with pytest.raises(ConfigError, match=r"has no critic: resume without learn\.advantage=gae, this run has gae"):
         read_state(tmp_path, with_one)
 
 
@@ -176,7 +178,7 @@ def test_a_reward_out_of_a_critics_reach_is_refused_before_anything_is_learned(t
     made = ProcessLearner(Config(learn=LearnConfig(advantage="gae")), tmp_path, tmp_path, total_updates=1)
     far = batch(0)
     far = Batch(1, 0, (Group(0, PROMPT, far.samples, (2.0,)),))
-    with pytest.raises(ConfigError, match=r"a sample's reward is 2, beyond .*: use critic\.bounded=false"):
+    with pytest.raises(ConfigError, match=r"a sample's reward is 2, outside .*: use critic\.bounded=false"):
         asyncio.run(made.step(far))
 
 
@@ -352,7 +354,7 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_its_name(tiny, tmp_path)
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.norm.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"1 tensors are not in its files, model\.norm\.weight"):
+    with pytest.raises(ConfigError, match=r"1 tensors are missing from its files, such as model\.norm\.weight"):
         load_policy(folder, dtype=torch.float32, temperature=1.0, device=CPU)
 
 
@@ -379,7 +381,7 @@ def test_layers_that_cannot_be_computed_again_are_refused_only_where_it_is_asked
     monkeypatch.setattr(type(model.policy), "supports_gradient_checkpointing", False)
     assert not checkpoint_layers(model, LearnConfig(checkpointing="auto", micro_batch_tokens=10**9))
     with pytest.raises(
-        ConfigError, match=r"learn\.checkpointing='always': LlamaForCausalLM cannot .* use auto or never"
+        ConfigError, match=r"learn\.checkpointing='always': LlamaForCausalLM does not .* use auto or never"
     ):
         checkpoint_layers(model, LearnConfig(checkpointing="always"))
 

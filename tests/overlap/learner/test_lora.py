@@ -296,8 +296,8 @@ def test_adapters_are_refused_on_another_policy_than_theirs(tmp_path):
     write_state(tmp_path, cfg, LearnerState(1, 2, 1, 2, lora_rank=4, base=policy_digest(ours)))
     state = read_state(tmp_path, cfg)
     check_base(tmp_path, state, ours)
-    with pytest.raises(ConfigError, match=r"^model\.policy=.*is not what the adapters in"):
+    with pytest.raises(ConfigError, match=r"^model\.policy=.*the adapters in .* were trained on another policy"):
         check_base(tmp_path, state, other)
-    with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: go on with that, this run has 0"):
+    with pytest.raises(ConfigError, match=r"was written with learn\.lora_rank=4: resume with that, this run has 0"):
         read_state(tmp_path, Config())
     check_base(tmp_path, LearnerState(1, 2, 1, 2), other)

@@ -81,7 +81,9 @@ def test_a_rank_that_does_not_come_is_named_with_its_node_and_the_place(monkeypa
     monkeypatch.setattr(rendezvous, "MEET_S", 0.2)
     waits = Rendezvous()
     mine, _ = specs("n1", "n2", port=waits.open(RankSeat(0, 1, address=HERE)))
-    said = rf"do not meet within 0\.2 s: learner rank 1 on node n2 \({HERE}\) did not come to {HERE}:{mine.port} \("
+    said = (
+        rf"did not connect within 0\.2 s: learner rank 1 on node n2 \({HERE}\) did not connect to {HERE}:{mine.port} \("
+    )
     with pytest.raises(LearnerDiedError, match=said):
         waits.attend(mine, lambda store, soon: pytest.fail("it began alone"))
 
@@ -97,7 +99,7 @@ def test_a_rank_that_cannot_reach_the_first_says_so_and_one_that_cannot_speak_wi
     def firewall(store: Any, soon: timedelta) -> None:
         raise RuntimeError("[enforce fail]\n connect timeout")
 
-    with pytest.raises(LearnerDiedError, match=r"rank 0 on node n1 .* cannot speak with .* \(\[enforce fail\] connect"):
+    with pytest.raises(LearnerDiedError, match=r"rank 0 on node n1 .* cannot connect to .* \(\[enforce fail\] connect"):
         host.attend(alone, firewall)
     unreachable = specs("n1", "", port=1)[1]
     with pytest.raises(LearnerDiedError, match=rf"rank 1 on the machine of the run .* cannot reach rank 0 at {HERE}:1"):
