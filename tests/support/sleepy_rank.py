@@ -1,4 +1,4 @@
-"""A learner rank on a CPU that does what ranks do beside an engine on the same GPU: ``python -m sleepy_rank FD``."""
+"""A learner rank on a CPU that offloads as ranks do beside an engine on the same GPU: ``python -m sleepy_rank FD``."""
 
 import gc
 import sys
@@ -10,29 +10,27 @@ from overlap.process import leave
 
 
 def prepare():
-    """Storages are given up on a CPU, too; and a rank tells what it still holds."""
+    """A rank tells what it still holds."""
     from overlap.learner import commands
 
-    take_turns = commands.take_turns
-    commands.take_turns = lambda trainer, leaves: take_turns(trainer, leaves=True)
     commands.Commands.held = held
     commands.Commands.digest = digest
     commands.Commands.all_here = all_here
 
 
 def all_here(self):
-    for holding in (self._turns._policy, self._turns._critic):
-        if holding is not None:
-            holding.come_back()
+    for memory in (self._residency._policy, self._residency._critic):
+        if memory is not None:
+            memory.reload()
 
 
 def held(self):
     """Bytes of the storages of all tensors but the copies of the host."""
     gc.collect()
-    turns = self._turns
-    parts = [p for h in (turns._policy, turns._critic) if h is not None for p in (h.states, h.scratch, h.parameters)]
+    residency = self._residency
+    parts = [p for h in (residency._policy, residency._critic) if h is not None for p in (h.states, h.scratch, h.parameters)]
     copies = [one.copy for part in parts for one in part._gone.values() if one.copy is not None]
-    copies += [buffer for free in turns._policy.states._host._free.values() for buffer in free]
+    copies += [buffer for free in residency._policy.states._host._free.values() for buffer in free]
     ours = {copy.untyped_storage()._cdata for copy in copies}
     storages = {
         t.untyped_storage()._cdata: t.untyped_storage().nbytes()
@@ -47,9 +45,9 @@ def digest(self):
     import hashlib
 
     made = hashlib.sha256()
-    for holding in (self._turns._policy, self._turns._critic):
-        for part in (holding.states, holding.parameters) if holding is not None else ():
-            assert part.here
+    for memory in (self._residency._policy, self._residency._critic):
+        for part in (memory.states, memory.parameters) if memory is not None else ():
+            assert part.loaded
             for tensor in part._find():
                 copy = tensor.detach().clone()  # what numpy shares can give up no memory
                 made.update(copy.view(-1).view(torch.uint8).numpy().tobytes())
@@ -61,7 +59,9 @@ if __name__ == "__main__":
 
     def begin(spec):
         prepare()
-        return real(spec)
+        made = real(spec)
+        made._residency = made._trainer.residency = made._trainer.residency_of()
+        return made
 
     rank._start = begin
     code = rank.main()
