@@ -140,7 +140,7 @@ def check(bench: Bench, found: list[tuple[Chat, Watched]]) -> None:
 def test_whatever_a_harness_does_the_learner_is_given_what_the_engine_saw(bench, episodes: int) -> None:
     bench.run(bench.generator.load(bench.update()))
     template = template_of(bench)
-    assert template.goes_on
+    assert template.continues
     check(bench, bench.runner.run(rolled_out(bench.generator, template, 0, episodes)))
 
 

@@ -233,7 +233,7 @@ def test_a_run_that_cannot_fit_is_refused_before_anything_is_made_with_what_woul
 def test_an_engine_alone_that_cannot_fit_is_refused_before_it_starts(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr("overlap.placement.seating.free_memory", lambda: 2**30)
+    monkeypatch.setattr("overlap.placement.fit.free_memory", lambda: 2**30)
     monkeypatch.setattr("overlap.commands.standalone.open_components", None)  # nothing is opened
     out = tmp_path / "rows.jsonl"
     args = ["run.device=cpu", "data.task=toy:ToyTask", f"model.policy={policy}", "--out", str(out)]

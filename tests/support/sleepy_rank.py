@@ -1,4 +1,4 @@
-"""A learner rank on a CPU that does what ranks do beside an engine on the same GPU: ``python -m sleepy_rank FD``."""
+"""A learner rank on a CPU that offloads as ranks do beside an engine on the same GPU: ``python -m sleepy_rank FD``."""
 
 import gc
 import sys
@@ -10,7 +10,7 @@ from overlap.process import leave
 
 
 def prepare():
-    """Storages are given up on a CPU, too; and a rank tells what it still holds."""
+    """Storages are offloaded on a CPU, too; and a rank tells what it still holds."""
     from overlap.learner import commands
 
     made = commands.Commands.__init__
@@ -68,7 +68,9 @@ if __name__ == "__main__":
 
     def begin(spec):
         prepare()
-        return real(spec)
+        made = real(spec)
+        made._residency = made._trainer.residency = made._trainer.residency_of()
+        return made
 
     rank._start = begin
     code = rank.main()

@@ -126,7 +126,7 @@ def test_the_line_for_further_machines_names_address_and_token(cluster, double, 
 
 def test_what_a_killed_sandbox_has_left_goes_with_the_node(cluster, double, port, tmp_path, monkeypatch) -> None:
     removed = []
-    monkeypatch.setattr("sandbox.kernel.remove", removed.append, raising=False)  # its cgroup, too
+    monkeypatch.setattr("sandbox.kernel.remove_run_directory", removed.append, raising=False)  # its cgroup, too
     assert cluster("up", "--loopback", f"--address=127.0.0.1:{port}")[0] == 0
     scratch = Path(double.called()["environment"]["TMPDIR"])
     assert stat.S_IMODE(scratch.stat().st_mode) == stat.S_IMODE(scratch.parent.stat().st_mode) == 0o711

@@ -115,7 +115,7 @@ def test_a_worker_that_does_not_hear_a_cancel_is_replaced_long_before_its_deadli
     async def main() -> None:
         supervisor = Deaf()
         task = await supervisor.work_on(1e6)
-        await until(lambda: supervisor.board.is_handed(1))
+        await until(lambda: supervisor.flags.is_handed(1))
         supervisor._cancel(1)
         await until(lambda: supervisor.dismissed == 1)
         assert not supervisor.queue
