@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-UNKNOWN_S = 60.0
+UNKNOWN_S = 200.0
 """Of a file that was never recorded."""
 
 
