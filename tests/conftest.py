@@ -77,7 +77,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("--record") and "PYTEST_XDIST_WORKER" not in os.environ:
         known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
         found = {
-            kind: known.get(kind, {}) | {file: round(s, 1) for file, s in spent.items() if s >= 1}
+            kind: {
+                file: s
+                for file, s in (
+                    known.get(kind, {}) | {file: round(s, 1) for file, s in spent.items() if s >= 1}
+                ).items()
+                if (ROOT / file).exists()
+            }
             for kind, spent in _spent.items()
         }
         DURATIONS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""Tokens per second through ``EngineClient``, as the pipeline uses it, against the bare ``AsyncLLM`` inside its host.
+"""Tokens per second through ``EngineClient`` against the bare ``AsyncLLM`` inside its host.
 
 Both sides send the same prompts with the same sampling parameters, one request per sample, to the same engine, and each
 response has exactly ``--response-tokens`` tokens: a round is the same work for both. They take turns in going first.

@@ -18,7 +18,6 @@ from overlap.errors import ConfigError
 from overlap.record import ownership
 from overlap.record.ownership import check_out, check_run_dir_free, read_history, resolve, write_config
 from overlap.record.rundir import RunDir
-from overlap.run.parts import engine_log
 
 CFG = Config().to_dict()
 
@@ -132,7 +131,8 @@ def test_a_failed_start_leaves_its_directory_free_for_the_same_command(tmp_path)
     for _ in range(3):
         made = RunDir.create(str(tmp_path / "run"), CFG)
         made.log.write_text("the engine did not start")
-        engine_log(made.log, 1, alone=False).write_text("nor did this one")
+        (made.path / "engines").mkdir()
+        (made.path / "engines" / "1.log").write_text("nor did this one")
         made.close()
     assert len(read_history(made.path)) == 1
     RunDir.create(str(tmp_path / "run"), CFG).close()
@@ -153,7 +153,6 @@ def test_a_run_of_another_process_keeps_others_out_until_it_ends(tmp_path):
     code = f"""
 import sys
 from overlap.record.rundir import RunDir
-from overlap.run.parts import engine_log
 RunDir.create({str(tmp_path / "run")!r}, {{}})
 print("taken", flush=True)
 sys.stdin.read()
