@@ -39,7 +39,7 @@ class Trunk(nn.Module):
 
 
 class ValueHead(nn.Module):
-    """Hidden states [N, h] to values [N], in float32, without a bias. Its weights start at zero, so every first value is
+    """Hidden states [N, h] to values [N], in float32, without a bias. Weights start at zero, so every first value is
     0, or 1/2 where values are bounded to 0..1 by v = 1/2 + atan(x) / pi.
 
     No backend trains it: that would make its weights those of the model's number type.
