@@ -1,4 +1,4 @@
-"""What the driver can ask of a rank. Every rank gets every call; the driver takes the result of rank 0."""
+"""The calls that a rank serves. Every rank gets every call; the driver uses the result of rank 0."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Commands:
         self._base = policy_digest(spec.policy) if spec.cfg.learn.lora_rank else ""
 
     def step(self, groups: Sequence[PromptGroup], version: int) -> dict[str, float]:
-        """Learn from the groups; ``version`` is what the weights are called afterwards, so it counts the steps."""
+        """Learn from the groups; ``version`` is the number of the new weights, so it counts the steps."""
         metrics = self._trainer.step(groups, alone=version <= self._spec.cfg.critic.warmup_steps)
         self._version = version
         return metrics
@@ -60,7 +60,7 @@ class Commands:
         return values
 
     def sleep(self) -> None:
-        """Give up the device's memory, as ``learn.offload`` says, where an engine needs it too."""
+        """Offload what ``learn.offload`` names, where an engine shares the device."""
         self._residency.sleep()
 
     def free(self, moment: str) -> float | None:
@@ -78,11 +78,11 @@ class Commands:
         return placed.backend, self._sender.prepare(self._trainer.full_tensors(), version)
 
     def chunk(self, first: bool) -> dict[str, Any] | None:
-        """The next part of what was published, when the engine has loaded the last one."""
+        """The next part of the published weights, once the engine has loaded the previous one."""
         return self._sender.chunk(first) if self._sender is not None else None
 
     def transmit(self, info: dict[str, Any]) -> None:
-        """Send while the engine receives."""
+        """Send the weights while the engine receives them."""
         if self._sender is not None:
             self._sender.transmit(info)
 
@@ -92,10 +92,10 @@ class Commands:
             self._sender.retire(info, loaded=loaded)
 
     def save(self, folder: Path, kind: Literal["policy", "state"]) -> int:
-        """Write into ``folder``, which the driver puts into its place; returns the version written.
+        """Write into ``folder``, which the driver renames when it is whole; returns the version written.
 
-        Raises RunDirError, after which all ranks can go on: none of them waits for one that could not write. A rank
-        that has no room for what it is to write dies, for the others do wait for it.
+        Raises RunDirError where a file cannot be written; then all ranks can go on, for none waits for another. A rank
+        without the device memory to load what it saves dies, because the others do wait for it.
         """
         readable, write = (
             (self._residency.reading, self._save_policy)
@@ -124,7 +124,7 @@ class Commands:
             save_adapter(adapters, self._spec.policy, folder / FOLDER)
 
     def _save_state(self, folder: Path) -> None:
-        """Every rank writes its shards. There are barriers in between, so a failure is kept until all are past."""
+        """Every rank writes its shards. There are barriers in between, so a failure is raised only after the last."""
         failed: list[OSError | RuntimeError] = []
         critic = self._trainer.critic
         for tag, model in self._models.items():
@@ -161,7 +161,7 @@ class Commands:
             raise OSError("another rank could not write its part")
 
     def restore(self, folder: Path, state: LearnerState) -> None:
-        """Load what ``save`` wrote as "state", cut for these ranks or for others."""
+        """Load what ``save`` wrote as "state", for this number of ranks or another."""
         for tag, model in self._models.items():
             with self._residency.restoring(critic=tag == CRITIC_TAG):
                 model.restore(folder / tag, ranks=state.ranks, zero_stage=state.zero_stage)

@@ -1,4 +1,4 @@
-"""The critic: what a response is going to earn, as expected at each of its tokens.
+"""The critic: the reward of a response, as predicted at each of its tokens.
 
 The value of a token is read where the policy predicts it, at the token before: it knows what led there, and not the
 token itself. Packing and places are the policy's (``MicroTensors``), so both see the same micro-batches.
@@ -39,8 +39,8 @@ class Trunk(nn.Module):
 
 
 class ValueHead(nn.Module):
-    """Hidden states [N, h] to values [N], in float32, without a bias. It begins with zeros, so every first value is 0,
-    or where values are bounded to 0..1, v = 1/2 + atan(x) / pi, the middle.
+    """Hidden states [N, h] to values [N], in float32, without a bias. Weights start at zero, so every first value is
+    0, or 1/2 where values are bounded to 0..1 by v = 1/2 + atan(x) / pi.
 
     No backend trains it: that would make its weights those of the model's number type.
     """

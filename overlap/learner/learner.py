@@ -1,8 +1,8 @@
-"""GRPO and PPO steps in processes of their own, so that no backward pass holds up the engine's feed.
+"""GRPO and PPO steps in processes of their own, so that no backward pass blocks the loop that feeds the engine.
 
 Consumes a Batch, produces a StepReport and, on request, a WeightUpdate; waits for its ranks; woken by their replies.
-The driver's side only flattens batches (in a thread) and reads and writes sockets. The ranks are
-``rank`` processes; the loss is in ``loss``, the layout of a batch in ``micro_batch``.
+The driver's side only flattens batches (in a thread) and reads and writes sockets. The ranks run ``rank``; the loss is
+in ``loss``, the layout of a batch in ``micro_batch``.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ class ProcessLearner:
     """Implements ``overlap.core.Learner``. Constructing it starts nothing.
 
     ``policy`` is a Hugging Face checkpoint directory, ``critic`` another one that a critic starts from (default: the
-    policy's), ``scratch`` the run's directory for short-lived files,
-    ``log`` where the ranks' output goes, ``total_updates`` the number of optimizer steps that the learning-rate
-    schedule spans. The ranks sit as ``placement`` says; by default they are placed for themselves, as every part of a
-    run on this machine would be. ``site``: the machines that they are on, by default this one.
+    policy's), ``scratch`` the run's directory for short-lived files, ``log`` the file of the ranks' output,
+    ``total_updates`` the number of optimizer steps that the learning-rate schedule spans. ``placement`` gives each rank
+    its device; by default the ranks are placed on this machine. ``site``: the ranks' machines, by default this one.
     """
 
     def __init__(

@@ -34,8 +34,8 @@ _rendezvous = Rendezvous()
 
 
 def main() -> int:
-    """Serve until the driver hangs up; exit code 1 after an error, which has been sent to the driver. A file that
-    cannot be written is none: it is the answer to this call, and the rank goes on.
+    """Serve until the driver closes the socket; exit code 1 after an error, which has been sent to the driver. A file
+    that cannot be written only fails its call, and the rank goes on.
     """
     sock = socket.socket(fileno=int(sys.argv[1]))
     calls, commands = sock.makefile("rb"), None

@@ -2,8 +2,8 @@
 
     rank 0: open ──▶ port ──▶ driver ──▶ all ranks: attend ──▶ everybody is there ──▶ the process group
 
-All of it ends within ``MEET_S``, and who failed says where it is and what it could not reach. Ranks of one machine need
-none of this: they meet at a file.
+All of it ends within ``MEET_S``, and an error names the rank, its machine and the address that it cannot reach. Ranks
+of one machine need none of this: they use a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from overlap.learner.spec import RankSpec
 from overlap.placement import RankSeat
 
 MEET_S = 60.0
-"""All are there when it begins: what takes longer does not come."""
+"""All ranks are up when it begins, so whoever takes longer is lost."""
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -50,13 +50,13 @@ def who(seat: RankSeat) -> str:
 
 
 class Rendezvous:
-    """A rank's part in it; rank 0 opens it, and all attend."""
+    """One rank's part of the rendezvous: rank 0 opens it, and all attend."""
 
     def __init__(self) -> None:
         self._store: Any = None
 
     def open(self, seat: RankSeat) -> int:
-        """Be ready to be found; returns rank 0's port, 0 for others. What the node's owner has set stays."""
+        """Choose the network interface, unless the environment does; rank 0 listens. Returns its port, 0 for others."""
         name = interface_of(seat, interfaces())
         for variable in _INTERFACES:
             os.environ.setdefault(variable, name)

@@ -21,10 +21,10 @@ _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json", ".msg
 
 @dataclass(frozen=True, slots=True)
 class LearnerState:
-    """Policy version, and optimizer steps taken (they set the learning rate). ``ranks`` and ``zero_stage`` say how its
-    files are cut; another number or stage reads them too (``reshard``). ``critic_updates`` are the optimizer steps that
-    its critic has taken, None where it has none. With a ``lora_rank`` it holds adapters and no weights: those are in
-    the checkpoint with the digest ``base``.
+    """Policy version, and optimizer steps taken (they set the learning rate). ``ranks`` and ``zero_stage`` say how the
+    files are sharded; other ranks and stages can read them, too. ``critic_updates``: optimizer steps of the critic,
+    None without one. With a ``lora_rank`` the state has adapters instead of weights; these are in the checkpoint whose
+    digest is ``base``.
     """
 
     version: int
@@ -36,7 +36,7 @@ class LearnerState:
     base: str = ""
 
     def fits(self, cfg: Config) -> bool:
-        """Whether its files are cut as the ranks of a run by ``cfg`` cut theirs."""
+        """Whether the files are sharded as those of a run by ``cfg``."""
         return (self.ranks, self.zero_stage) == (cfg.learn.ranks, cfg.learn.zero_stage)
 
 
@@ -53,8 +53,8 @@ def copy_beside(policy: Path, folder: Path) -> None:
 
 
 def read_state(folder: Path, cfg: Config) -> LearnerState:
-    """Raises ConfigError when there is no state, one of another number type or of other adapters, or one that lacks the
-    critic that a run by ``cfg`` has, or has one that it would lose.
+    """The learner state in ``folder``. Raises ConfigError where there is none, or where its number type, adapters or
+    critic are not those of a run by ``cfg``.
     """
     try:
         found = json.loads((folder / _FILE).read_text(encoding="utf-8"))

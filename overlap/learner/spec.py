@@ -1,4 +1,4 @@
-"""All that a rank is told at its start."""
+"""What the driver sends to a rank at its start."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from overlap.placement import Placement, RankSeat
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``rendezvous`` is a file that does not exist yet; all paths are absolute. ``critic`` is what a critic starts
-    from, where there is one. Over several machines the ranks meet at the ``port`` of rank 0 instead. ``imports`` are
-    the folders in which a rank also looks for modules of the user's.
+    """``rendezvous`` is a file that does not exist yet; all paths are absolute. ``critic`` is the checkpoint of the
+    critic, if there is one. On several machines the ranks connect to the ``port`` of rank 0 instead. ``imports`` are
+    folders in which a rank also looks for modules of the user's.
     """
 
     rank: int
@@ -29,15 +29,15 @@ class RankSpec:
 
     @property
     def seat(self) -> RankSeat:
-        """Where this rank sits."""
+        """The device of this rank."""
         return self.placement.ranks[self.rank]
 
     @property
     def beside(self) -> int:
-        """Ranks on its machine, with itself."""
+        """Number of ranks on this rank's machine."""
         return len(self.placement.ranks_on(self.seat.node))
 
     @property
     def far(self) -> bool:
-        """Whether some ranks are on other machines than others, or than the driver."""
+        """Whether the ranks and the driver are on more than one machine."""
         return bool(self.placement.rank_nodes)

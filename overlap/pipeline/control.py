@@ -1,4 +1,4 @@
-"""What may be asked of a running loop, and what it says of itself. For the loop's own thread."""
+"""Pause, drain and save for a running loop, and its status. For the loop's own thread only."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Control:
         )
 
     def status(self) -> dict[str, Any]:
-        """For a person: how full the loop is, and what has stood there for longest."""
+        """For a person: how full the loop is, and the samples that have been in it for longest."""
         state, wishes = self.state(), {"paused": self.paused, "draining": self.draining, "saving": self.saves}
         if state is None or self._tracker is None or self._flow is None:
             return wishes

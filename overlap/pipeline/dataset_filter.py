@@ -1,4 +1,4 @@
-"""What a task's data gives: prompts that can be used, and rows that cannot, counted by reason.
+"""Splits a task's data into prompts that can be used and rows that cannot, counted by reason.
 
     task.prompts ──▶ [Prompt | LeftOut, ...] ──▶ PromptSplit(prompts, left_out)
 
@@ -78,11 +78,11 @@ def check_splits(splits: Mapping[str, PromptSplit], max_bad_share: float, train:
     One bad row alone never stops a run, unless the share is 0. Bad rows of "train" are a share of all rows, for a task
     may hold a part of the same file out. ``train`` is ``data.train``, for the message.
     """
-    everything = sum(intake.rows for intake in splits.values())
-    for split, intake in splits.items():
-        bad, rows = intake.bad, everything if split == "train" else intake.rows
+    everything = sum(found.rows for found in splits.values())
+    for split, found in splits.items():
+        bad, rows = found.bad, everything if split == "train" else found.rows
         if bad > max_bad_share * rows and (bad > 1 or max_bad_share == 0):
-            reasons = "; ".join(line for line in intake.lines() if TOO_LONG not in line)
+            reasons = "; ".join(line for line in found.lines() if TOO_LONG not in line)
             way_out = f"{bad} of {rows} rows cannot be used ({split}): {reasons}; repair the data, or allow more"
             raise ConfigError("data.max_bad_share", max_bad_share, way_out)
     if "train" in splits and not splits["train"].prompts:

@@ -1,12 +1,12 @@
-"""Samples on their way: one task each, from its request to its one result.
+"""Samples in flight: one task each, from its request to its one result.
 
     request ──▶ generate ──▶ verify ──▶ result, handed over the moment it is there
 
 consumes: requests                        produces: one Scored per request
 waits for: the engine, then a verifier    woken by: the end of one sample
 
-No stage in between: a trajectory goes on to its verifier while the rest still generate. What stands still for too long
-is begun again, once, and then fails by name.
+A trajectory goes to a verifier while the others still generate. A sample that makes no progress for too long is started
+again once, and then fails with its name.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from overlap.errors import naming_stage
 
 Stage = Literal["generate", "verify"]
 TRIES = 2
-"""A sample that hangs is begun so many times in all."""
+"""How often a sample that hangs is started in all."""
 LOOKS = 4
-"""How often the time that is a stall is looked at."""
+"""Checks for a stall within the time that counts as one."""
 CANCEL_S = 10.0
-"""A door has so long to let go of a sample."""
+"""Time for engine or verifier to end a cancelled sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,17 @@ class Flow:
 
     @property
     def pending(self) -> list[Pending]:
-        """Samples without a result, the one that stands for longest first."""
+        """Samples without a result, the one without progress for longest first."""
         at = now()
         ways = sorted(self._ways, key=lambda way: way.since_s)
         return [Pending(way.request.id, way.stage, at - way.since_s) for way in ways]
 
     def depth(self, stage: Stage) -> int:
-        """How many samples are there."""
+        """Number of samples in that stage."""
         return sum(way.stage == stage for way in self._ways)
 
     def send(self, request: Request) -> None:
-        """Begin a sample."""
+        """Start a sample."""
         way = _InFlight(request, now())
         self._ways.add(way)
         self._queued.append(way)
@@ -129,7 +129,7 @@ class Flow:
         self._deliver(scored)
 
     def touch(self) -> None:
-        """Something else moved, for which samples may have had to wait."""
+        """Note progress of something that samples may have waited for."""
         self._moved_s = now()
 
     async def watch(self, stall_s: float, tell: Callable[[list[Pending], bool], None]) -> None:

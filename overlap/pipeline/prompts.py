@@ -1,4 +1,4 @@
-"""The order in which prompts enter: seeded, and addressable by position so that a run can be resumed."""
+"""The order in which prompts are admitted: seeded, and addressable by position so that a run can be resumed."""
 
 from __future__ import annotations
 

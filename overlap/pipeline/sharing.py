@@ -1,4 +1,4 @@
-"""Where engine and learner share devices: who gives memory when, so that never more is wanted than there is.
+"""Where engine and learner share devices: who frees memory when, so that both never need more than there is.
 
     engine sleeps ─▶ critic comes, learns, leaves ─▶ policy comes, learns, its states leave ─▶ engine's weights wake
          ▲                                                                                            │

@@ -1,4 +1,4 @@
-"""The tracker of a run: which groups are admitted, which samples have a result, which steps are complete.
+"""Tracks the groups of a run: which are admitted, which samples have a result, which steps are complete.
 
 prompts ──▶ admit ──▶ requests ─ ─ ─ ▶ results ──▶ add ──▶ groups ──▶ steps
               ▲ lease                                                   │
@@ -77,7 +77,7 @@ class GroupTracker:
         self.settle()
 
     def land(self, groups: tuple[Group, ...]) -> None:
-        """The weights that these groups produced serve in the engine."""
+        """The engine serves the weights that these groups produced."""
         self._prompts.note(groups)  # first: a lease that is free lets the next epoch begin
         self.window.land(group.id for group in groups if group.id in self.window.out)
         self.settle()
@@ -88,7 +88,7 @@ class GroupTracker:
             self.steps.close()
 
     def drain(self) -> None:
-        """Admit nothing more; the last steps are those that what is underway completes."""
+        """Admit nothing more; the groups underway complete the last steps."""
         self.window.close()
         self.settle()
 
