@@ -47,7 +47,7 @@ ENTRIES: Final = (
             ),
             Attack('#include "/proc/1/environ"\nint main() {}\n', "CE", _DENIED, "", "cpp"),
             Attack("#if __has_include(\"/etc/passwd\")\n#include <cstdio>\nint main() { puts(\"opened\"); }\n"
-                   "#else\nint main() { return 3; }\n#endif\n", "RE", "exit code 3", "plain", "cpp"),
+                   "#else\nint main() { return 3; }\n#endif\n", "RE CE", f"exit code 3|{_DENIED}", "plain", "cpp"),
         ),
         cpp(
             "#if __has_include(<vector>)\n#include <vector>\n#include <cstdio>\nint main() { puts(\"opened\"); }\n"
