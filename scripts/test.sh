@@ -2,7 +2,7 @@
 # Sets up if need be, then runs the tests: every promise once, on the real engine, learner, sandbox and Ray.
 #   bash scripts/test.sh                 the default
 #   bash scripts/test.sh --fast          no engine, learner, compiler or ../shared: what one runs while working
-#   bash scripts/test.sh --wide          and all further combinations (over an hour)
+#   bash scripts/test.sh --wide          and all further combinations
 #   bash scripts/test.sh --changed REV   of these only those of packages changed since REV, within --budget seconds
 #   bash scripts/test.sh --record        and keep the seconds of each file, by which the longest ones start first
 #   bash scripts/test.sh -k resume       words after it go to pytest (-n 0: in this process, as a debugger wants it)

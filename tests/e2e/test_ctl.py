@@ -23,6 +23,8 @@ from places import SUPPORT
 from overlap.errors import OverlapError
 from overlap.run.control_socket import ask
 
+WILL_PAUSE = "the run is starting: it will pause once it has started, before it takes a step"
+DRAINS = "draining: no further prompts are admitted; the run ends when all complete steps are learned"
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 MOMENT_S = 600.0
@@ -99,8 +101,7 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
         return bool(status["state"] == "paused" and not status["saving"])
 
     moment(lambda status: status["state"] == "starting")
-    code, told, _ = ctl(run, "pause")
-    assert (code, told) == (0, "the run is starting: it will pause once it has started, before it takes a step")
+    assert ctl(run, "pause") == (0, WILL_PAUSE, "")
     status = moment(paused)
     assert (status["step"], status["submitted"]) == (0, 0)
     assert ctl(run, "resume") == (0, "resumed", "")
@@ -124,7 +125,7 @@ def test_a_real_run_obeys_in_every_moment_of_its_life(folder: Path, train: subpr
 
     assert ctl(run, "resume") == (0, "resumed", "")
     moment(lambda status: status["step"] > saved["step"])
-    assert ctl(run, "drain")[1].startswith("draining: no further prompts are admitted; the run ends when")
+    assert ctl(run, "drain") == (0, DRAINS, "")
     _, err = train.communicate(timeout=MOMENT_S)
     assert train.returncode == 0, err
     summary = json.loads((run / "summary.json").read_text())
